@@ -20,6 +20,7 @@ One request (`lethe receipt`) and one model (`lethe verify`):
 - `request_report`: how a request was sent, processed and published
 - `request_rows`: its rows, and what is left of them
 - `verify`: a refit by independent code
+- `pipeline_rows`: the rows of a refit whose preprocessing is fitted anew, too
 
 `audit.health` is `lethe check`.
 """

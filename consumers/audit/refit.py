@@ -95,6 +95,9 @@ def refit_finding(
     if holding is None:
         detail = "needs the training rows: name them with --data, --id and --deleted"
         return Finding.passed_over(_NAME, detail)
+    if event is not None and event.columns:
+        detail = "preprocessing is part of the model: `lethe verify` refits it where its rows are"
+        return Finding.passed_over(_NAME, detail)
     usable = event is not None and tip is not None and event.digest == tip.event.digest
     if not usable or event is None or tip is None or event.theta is None:
         return Finding.passed_over(_NAME, "the newest version's parameters are missing")

@@ -19,16 +19,18 @@ from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
+from lethe.consumers.audit.pipeline_rows import pipeline_rows
 from lethe.consumers.subscriber.published import published
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.engine.errors import CommitConflict, NotConverged
 from lethe.engine.fit.blocks import outputs
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm, ridge_penalty
 from lethe.engine.fit.precompute import certify_afresh
+from lethe.engine.preprocess.table import Table
 from lethe.engine.refresh.blockwise import precompute_blocks, rows_of, together
 from lethe.engine.store.records import ErrorRecord, OutputCertificateRecord
 from lethe.engine.store.snapshot import take_snapshot
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.state import ModelConfig, ModelState
 from lethe.engine.store.store import ModelStore
 
 _REFINEMENTS = 6
@@ -141,12 +143,22 @@ def verify(store: ModelStore, model_id: str) -> Verification:
         )
     state, rows = snapshot.state, snapshot.rows
     objective = state.generation.objective
+    if snapshot.table is not None and len(rows):
+        objective, rows = _refitted_pipeline(state.meta.config, snapshot.table, rows)
     oracle = _oracle_of(objective, rows, theta)
     compared = compare(model_id, state.meta.error, objective, rows, theta, oracle)
     measured = _residual(objective, rows, theta)
     if state.meta.config.output_noise is not None:
         measured = norm(state.stream.theta_exact - oracle.theta)
     return Verification(**asdict(compared), state=state, rows_live=len(rows), measured=measured)
+
+
+def _refitted_pipeline(config: ModelConfig, table: Table, rows: Rows) -> tuple[Objective, Rows]:
+    """Return the objective of a pipeline's last step, and its rows: everything is fitted anew."""
+    intercept = config.fit_intercept
+    fitted = pipeline_rows(config.preprocess, table, rows.y, rows.weight, intercept=intercept)
+    penalty = ridge_penalty(config.ridge, config.d, intercept=intercept, penalise_intercept=False)
+    return Objective(config.kind, penalty), fitted
 
 
 def _oracle_of(objective: Objective, rows: Rows, theta: Array) -> Oracle:

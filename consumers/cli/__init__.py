@@ -5,6 +5,7 @@
 Models:
 
 - `register`, `unregister`, `recover`: begin a model, end it, continue it after a loss
+- `preprocess`: what `register` does with --preprocess, and proposes without
 - `refresh`: schedule refreshes
 - `status`, `versions`, `export`: what there is
 - `mirror`: a registry that has the newest versions

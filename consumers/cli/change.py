@@ -26,9 +26,8 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.contract.signatures import Signer, read_signer
 from lethe.consumers.log.base import Message, Partition, Reader
-from lethe.consumers.registration.candidate import TrainingData
 from lethe.consumers.registration.table.file import check_readable
-from lethe.consumers.registration.table.reader import Columns, read_table
+from lethe.consumers.registration.table.reader import Columns, GivenRows, read_given_rows
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.progress import Progress
 from lethe.engine.errors import InvalidRequest
@@ -141,9 +140,7 @@ def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
 # -- the requests -----------------------------------------------------------------------------
 
 
-def _read(
-    path: Path, config: ModelConfig, options: dict[str, Any], report: Progress
-) -> TrainingData:
+def _read(path: Path, config: ModelConfig, options: dict[str, Any], report: Progress) -> GivenRows:
     """Read the rows of a file, with the columns of the model.
 
     Raises
@@ -160,10 +157,10 @@ def _read(
     columns = Columns(
         id=options["id_column"],
         targets=config.target_names,
-        features=config.feature_names,
+        features=None if config.preprocess else config.feature_names,
         subject=options.get("subject"),
     )
-    return read_table(path, columns, config.kind, report).data
+    return read_given_rows(path, columns, config, report)
 
 
 def _digest(path: Path) -> bytes:
@@ -176,7 +173,7 @@ def _digest(path: Path) -> bytes:
     return digest.digest()
 
 
-def _parts(data: TrainingData, config: ModelConfig, op: Op) -> Iterator[_Part]:
+def _parts(data: GivenRows, config: ModelConfig, op: Op) -> Iterator[_Part]:
     """Split rows into requests that the log takes, and that one generation takes several of."""
     owner = {row: subject for subject, rows in data.subjects.items() for row in rows}
     most = config.limits.limits().hard_rows(config.d) // _SHARE
@@ -186,7 +183,7 @@ def _parts(data: TrainingData, config: ModelConfig, op: Op) -> Iterator[_Part]:
     for i, row_id in enumerate(data.ids):
         row = ChangedRow(
             id=row_id,
-            values=tuple(map(float, data.X[i])),
+            values=data.values[i],
             target=tuple(map(float, data.y[i])),
             subject=owner.get(row_id),
         )

@@ -18,12 +18,13 @@ from lethe.consumers.cli.output import (
     number,
     prepare,
 )
+from lethe.consumers.cli.preprocess import columns_asked, proposed_file, read_rows
 from lethe.consumers.cli.registrar import registrar
 from lethe.consumers.contract.events import Id
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.register import Registered, TrainingData, exists
 from lethe.consumers.registration.table.file import check_readable
-from lethe.consumers.registration.table.reader import Columns, TableRead, read_table
+from lethe.consumers.registration.table.reader import Columns, TableRead
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.versions.certificates import certificate_of, check_terms
@@ -97,6 +98,13 @@ class OutputTerms(click.ParamType[Terms]):
 @click.option(
     "--features", metavar="A,B,C",
     help="Columns to learn from, in order. Default: every other numeric column except the subject.",
+)  # fmt: skip
+@click.option(
+    "--preprocess", type=click.Path(path_type=Path), metavar="FILE",
+    help="TOML file that says what is done to each column: numeric, one-hot, ordinal, "
+    "target-encode or date. Means, deviations and encodings are then part of the model, and forget "
+    "rows as it does; --data holds the columns as they are. Without it, a table with text, dates "
+    "or missing numbers gets such a file proposed. Linear models by --method pru or exact.",
 )  # fmt: skip
 @click.option(
     "--subject", metavar="COL",
@@ -187,6 +195,7 @@ def register(ctx: click.Context, /, **options: Any) -> None:
         raise click.UsageError("--namespace requires --subject")
     _check_numbers(options)
     kind = Kind(options["kind"])
+    preprocess = columns_asked(options, kind)
     features = options["features"]
     columns = Columns(
         id=options["id_column"],
@@ -202,7 +211,7 @@ def register(ctx: click.Context, /, **options: Any) -> None:
             raise exists(options["model"])
         accept_forgotten = options["accept_forgotten"]
         with registrar(runtime, runtime.store(), report, lost_keys=accept_forgotten) as registering:
-            read = read_table(options["data"], columns, kind, report)
+            read = read_rows(options["data"], columns, kind, preprocess, report, out)
             config = _config(options, kind, limits, read.data)
             check_terms(config)
             done = registering.register(
@@ -215,6 +224,8 @@ def register(ctx: click.Context, /, **options: Any) -> None:
     out.document(_document(done, read))
     for text in _lines(done, read):
         out.line(text)
+    if read.left_out and kind is Kind.LINEAR and features is None and preprocess is None:
+        out.line(f"\n{proposed_file(options['data'], columns)}")
     state = done.state
     for text in fit_warnings(state.meta.config, state.generation, state.stream):
         click.echo(f"lethe: warning: {text}", err=True)
@@ -238,6 +249,7 @@ def _config(
         certify=options["certify"],
         over_budget=OverBudget(options["over_budget"] or OverBudget.COMPLETE),
         subject_namespace=_namespace(options),
+        preprocess=data.preprocess,
     )
 
 
@@ -305,6 +317,7 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "rows_left_out": done.left_out,
         "rows_of_erased_subjects": done.erased,
         "features": list(config.feature_names),
+        "columns": [column.name for column in config.preprocess],
         "columns_left_out": list(read.left_out),
         "targets": list(config.target_names),
         "classes": list(config.class_names),

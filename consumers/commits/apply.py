@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,11 +14,21 @@ from lethe.consumers.commits.packed import pack
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.preprocess.sums import Sums
 from lethe.engine.store import codec, staging
 from lethe.engine.store.apply import ArraysChange, Change, RowsWritten, Swap
-from lethe.engine.store.generation import THETAS, packed_correction, theta_of
+from lethe.engine.store.generation import (
+    GRADIENT,
+    PARAMETERS,
+    THETAS,
+    packed_correction,
+    read_published,
+    theta_of,
+)
 from lethe.engine.store.keys import FORMAT, GenerationKeys, ModelKeys
-from lethe.engine.store.state import Meta, ModelState, meta_json
+from lethe.engine.store.preprocessing import packed_sums
+from lethe.engine.store.state import Meta, ModelState, PublishedPipeline, meta_json
 from lethe.engine.store.store import ModelStore
 
 
@@ -27,7 +38,8 @@ class Arrays:
 
     ``V_before`` and ``Q_before`` count the rows before it; ``expected`` is the id of the arrays
     that the new rows were computed from, or None for a generation that becomes live. ``signs`` are
-    those of the new rows of V; None: all are deletions.
+    those of the new rows of V; None: all are deletions. ``sums`` are the fields that change of a
+    model with preprocessing (`engine.store.preprocessing.packed_sums`).
     """
 
     V_rows: Array
@@ -36,6 +48,7 @@ class Arrays:
     Q_before: int
     expected: str | None
     signs: Array | None = None
+    sums: Mapping[str, bytes] = field(default_factory=dict)
 
     def cleared(self) -> Arrays:
         """Return the arrays of a commit that clears Q: nothing is appended to it."""
@@ -54,9 +67,13 @@ class Live:
     persist: tuple[str, ...]
 
 
-def arrays_of(before: ModelState, after: Stream) -> Arrays:
-    """Return what a step within a generation appended, from the streams before and after it."""
-    return appended(before.stream, after, before.arrays_id)
+def arrays_of(before: ModelState, after: Stream, sums: Sums | None = None) -> Arrays:
+    """Return what a step within a generation appended, from the streams before and after it.
+
+    ``sums``: those of a model with preprocessing after it.
+    """
+    arrays = appended(before.stream, after, before.arrays_id)
+    return replace(arrays, sums=changed_sums(before.pipeline, sums))
 
 
 def appended(before: Stream, after: Stream, expected: str | None) -> Arrays:
@@ -64,6 +81,13 @@ def appended(before: Stream, after: Stream, expected: str | None) -> Arrays:
     v, q = len(before.V), len(before.Q)
     signs = None if after.V.signs is None else after.V.signs[v:]
     return Arrays(after.V.array[v:], after.Q.array[q:], v, q, expected, signs)
+
+
+def changed_sums(before: LivePipeline | None, after: Sums | None) -> dict[str, bytes]:
+    """Return the stored fields of sums that a step changed; none without preprocessing."""
+    if before is None or after is None:
+        return {}
+    return packed_sums(after, before.answer.sums)
 
 
 def no_rows(before: ModelState) -> Arrays:
@@ -184,16 +208,29 @@ def already(sealed: Sealed) -> Change:
 
 
 def after_requests(
-    before: ModelState, sealed: Sealed, stream: Stream, arrays_id: str, meta: Meta
+    before: ModelState,
+    sealed: Sealed,
+    stream: Stream,
+    arrays_id: str,
+    meta: Meta,
+    sums: Sums | None = None,
 ) -> ModelState:
     """Return the state after a batch of requests that was read from the log.
 
-    ``stream`` supplies V and Q as they are now; the thetas are the commit's.
+    ``stream`` supplies V and Q as they are now, and ``sums`` are those of a model with
+    preprocessing; the thetas are the commit's.
+
+    Raises
+    ------
+    StatisticsMoved
+        The sums are too far from the base.
     """
     commit = sealed.commit
-    thetas = {name: getattr(before.stream, name) for name in THETAS} | thetas_in(commit)
+    thetas = {name: getattr(before.stream, name) for name in (*THETAS, GRADIENT)}
+    thetas |= thetas_in(commit)
+    thetas.pop(PARAMETERS, None)
     erased = frozenset(commit.erased)
-    return replace(
+    state = replace(
         before,
         head=sealed.head,
         seal=sealed.key,
@@ -222,7 +259,25 @@ def after_requests(
         opening=before.opening if commit.opening is None else commit.opening,
         arrays_id=arrays_id,
         newest=commit.version_value or before.newest,
+        published_pipeline=published_in(commit) or before.published_pipeline,
     )
+    if before.pipeline is None or not arrays_id:
+        return replace(state, pipeline=None)
+    sums = sums or before.pipeline.answer.sums
+    return replace(state, pipeline=before.pipeline.at(state.generation, state.stream, sums))
+
+
+def published_in(commit: Commit) -> PublishedPipeline | None:
+    """Return what a commit's version publishes of a model with preprocessing; None of others.
+
+    Raises
+    ------
+    CorruptState
+        It does not parse.
+    """
+    if not commit.columns:
+        return None
+    return read_published(commit.thetas.get(PARAMETERS), commit.columns, commit.meta.config)
 
 
 def thetas_in(commit: Commit) -> dict[str, Array]:
@@ -253,6 +308,7 @@ def _arrays(arrays: Arrays, *, clears_Q: bool) -> ArraysChange:
         arrays.V_before,
         arrays.Q_before,
         clears_Q,
+        arrays.sums,
     )
 
 
@@ -272,6 +328,12 @@ def _head(sealed: Sealed, meta: Meta) -> dict[str, bytes]:
         "meta": meta_json(meta),
         **commit.thetas,
     }
+    if commit.columns:
+        fields["columns"] = commit.columns
+    elif commit.kind is CommitKind.UNREGISTRATION and commit.meta.config.preprocess:
+        fields |= {"columns": b"", "parameters": b""}  # they derive from the rows
+    if commit.leaves_no_row and commit.meta.config.preprocess:
+        fields[GRADIENT] = b""
     if commit.configures:
         fields["config"] = commit.meta.config.model_dump_json().encode()
     if commit.tip is not None:

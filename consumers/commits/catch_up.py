@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,16 +20,26 @@ from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete
 from lethe.engine.errors import IllConditioned
-from lethe.engine.store import codec
+from lethe.engine.preprocess.live import RowsMoved
+from lethe.engine.preprocess.sums import Sums
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.catch_up import CaughtUp, catch_up
 from lethe.engine.store.keys import GenerationKeys
+from lethe.engine.store.preprocessing import packed_sums
 from lethe.engine.store.staging import read_live
 from lethe.engine.store.state import Meta, ModelState, with_meta
 from lethe.engine.store.store import ModelStore
+from lethe.engine.store.stored_rows import read_rows
 
 
-def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) -> Stream | None:
+class Recomputed(NamedTuple):
+    """The stream after a commit, and the sums of a model with preprocessing."""
+
+    stream: Stream
+    sums: Sums | None = None
+
+
+def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) -> Recomputed | None:
     """Return the stream without the rows that a commit deleted, from their stored records.
 
     If the commit's version was completed, Q is empty. None if a record is gone, or if a guard
@@ -39,19 +50,24 @@ def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) ->
     config = commit.meta.config
     what = f"model {config.model_id!r}, rows that were deleted"
     packed = [records[row] for row in commit.erased]
-    old = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
+    old = read_rows(config, state.pipeline, packed, what)
     method = method_named(config.method)
     try:
         stream = delete(state.generation, state.stream, old.rows, old.W, method).stream
     except IllConditioned:
         return None
-    return replace(stream, Q=GrowingRows.empty(config.d)) if commit.clears_Q else stream
+    if commit.clears_Q:
+        stream = replace(stream, Q=GrowingRows.empty(config.d))
+    if state.pipeline is None:
+        return Recomputed(stream)
+    moved = RowsMoved(leaving=old.transformed)
+    return Recomputed(stream, state.pipeline.sums_after(state.generation, moved))
 
 
 @np.errstate(over="ignore", invalid="ignore")  # as when it was computed first
 def changed_again(
     state: ModelState, commit: Commit, changed: ChangedRows, records: Mapping[str, bytes]
-) -> Stream | None:
+) -> Recomputed | None:
     """Return the stream with the rows that a commit inserted or corrected.
 
     ``records`` has the corrected rows as they were. None if one is gone, or if a guard refuses this
@@ -60,12 +76,15 @@ def changed_again(
     if not records.keys() >= set(commit.corrected):
         return None
     try:
-        stream = changed_stream(state, changed, records)
+        stream, moved = changed_stream(state, changed, records)
     except IllConditioned:
         return None
-    if not commit.clears_Q:
-        return stream
-    return replace(stream, Q=GrowingRows.empty(commit.meta.config.d))
+    sums = None
+    if state.pipeline is not None:
+        sums = state.pipeline.sums_after(state.generation, moved)
+    if commit.clears_Q:
+        stream = replace(stream, Q=GrowingRows.empty(commit.meta.config.d))
+    return Recomputed(stream, sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +114,7 @@ def swapped(
     named, deleted = commit.staged.changed, commit.staged.caught_up
     changed = {} if former is None else store.records_if_there(former, named)
     try:
-        caught_up = catch_up(store, staged, commit.meta, deleted, changed)
+        caught_up = catch_up(store, staged, commit.meta, deleted, changed, again=True)
     except IllConditioned:
         return None
     whole = changed.keys() == set(named) and len(caught_up.deleted) == len(deleted)
@@ -108,6 +127,9 @@ def added_to(caught_up: CaughtUp, *, clears_Q: bool) -> Swapped:
     """Return what catching up adds to a staged generation."""
     before, after = caught_up.before, caught_up.staged.stream
     arrays = appended(before, after, None)
+    pipeline = caught_up.staged.pipeline
+    if pipeline is not None and not caught_up.same:
+        arrays = replace(arrays, sums=packed_sums(pipeline.answer.sums))
     written = None
     if caught_up.records:
         names = tuple(caught_up.records)

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.contract import cloudevents, topics
-from lethe.consumers.contract.events import RowsChanged
+from lethe.consumers.contract.events import Given, RowsChanged
 from lethe.consumers.log.base import PartitionReset, Reader, Record
 from lethe.consumers.log.scan import scan
 from lethe.engine.changes import new_rows
@@ -24,9 +25,27 @@ from lethe.engine.deletion.stream import Stream, delete
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.preprocess.live import RowsMoved, TransformedRows
+from lethe.engine.preprocess.table import Table, read_table
 from lethe.engine.store import codec
 from lethe.engine.store.apply import RowsWritten
+from lethe.engine.store.columns import Step
+from lethe.engine.store.preprocessing import (
+    columns_of,
+    given_table,
+    given_values,
+    vocabularies_of,
+)
 from lethe.engine.store.state import ModelConfig, ModelState
+from lethe.engine.store.stored_rows import read_rows
+
+_KIND_OF: Mapping[Step, str] = {
+    "numeric": "a number",
+    "date": "a date",
+    "one-hot": "a category: text, a whole number, or true or false, all of one kind",
+    "ordinal": "a category: text, a whole number, or true or false, all of one kind",
+    "target-encode": "a category: text, a whole number, or true or false, all of one kind",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +60,8 @@ class ChangedRows:
         Ids of those that replace a live row.
     written
         What the store keeps of them.
+    transformed
+        The rows of a model with preprocessing, with their entries.
     """
 
     rows: Rows
@@ -48,6 +69,7 @@ class ChangedRows:
     dual_error: float
     corrected: tuple[str, ...]
     written: RowsWritten
+    transformed: TransformedRows | None = None
 
 
 def read_changes(reader: Reader, changes: Sequence[RowChange]) -> list[RowsChanged | None]:
@@ -83,6 +105,23 @@ def _request_in(record: Record, change: RowChange) -> RowsChanged | None:
     return RowsChanged.model_validate({"request_id": incoming.id, **incoming.data})
 
 
+def check_values(
+    request: RowsChanged, config: ModelConfig, old_weights: Mapping[str, float]
+) -> None:
+    """Refuse a request whose values do not fit a model.
+
+    Raises
+    ------
+    InvalidData
+        They do not; the message has no value and no id.
+    """
+    if config.preprocess:
+        table_of(request, config)
+        _targets(request, config)
+    else:
+        rows_of(request, config, old_weights)
+
+
 def rows_of(request: RowsChanged, config: ModelConfig, old_weights: Mapping[str, float]) -> Rows:
     """Return a request's rows as a model has them: features in its order, an intercept last.
 
@@ -94,19 +133,14 @@ def rows_of(request: RowsChanged, config: ModelConfig, old_weights: Mapping[str,
         They do not fit the model.
     """
     names = config.feature_names
-    X = np.array([_values(row.values, row.id, names) for row in request.rows], dtype=np.float64)
-    targets = [
-        row.target if isinstance(row.target, tuple) else (row.target,) for row in request.rows
-    ]
-    if any(len(target) != config.m for target in targets):
-        raise InvalidData(f"a row has not the model's {config.m} targets")
-    weights = [
-        old_weights.get(row.id, 1.0) if row.weight is None else row.weight for row in request.rows
-    ]
+    X = np.array(
+        [_numbers(values_in_order(row.values, names)) for row in request.rows], dtype=np.float64
+    )
+    y, weights = _targets(request, config), _weights(request, old_weights)
     _, rows = new_rows(
         config.kind,
         X,
-        np.array(targets, dtype=np.float64),
+        y,
         request.row_ids,
         weights,
         intercept=config.fit_intercept,
@@ -116,11 +150,37 @@ def rows_of(request: RowsChanged, config: ModelConfig, old_weights: Mapping[str,
     return rows
 
 
-def _values(
-    values: Sequence[float] | Mapping[str, float], row_id: str, names: Sequence[str]
-) -> Sequence[float]:
-    """Return a row's features in the order of the model; its id is not put into the error."""
-    del row_id
+def _targets(request: RowsChanged, config: ModelConfig) -> Array:
+    targets = [
+        row.target if isinstance(row.target, tuple) else (row.target,) for row in request.rows
+    ]
+    if any(len(target) != config.m for target in targets):
+        raise InvalidData(f"a row has not the model's {config.m} targets")
+    return np.array(targets, dtype=np.float64)
+
+
+def _weights(request: RowsChanged, old_weights: Mapping[str, float]) -> list[float]:
+    return [
+        old_weights.get(row.id, 1.0) if row.weight is None else row.weight for row in request.rows
+    ]
+
+
+def _numbers(values: Sequence[Given]) -> Sequence[Given]:
+    if any(isinstance(value, str | bool | None) for value in values):
+        raise InvalidData("a row has a value that is not a number")
+    return values
+
+
+def values_in_order(
+    values: Sequence[Given] | Mapping[str, Given], names: Sequence[str]
+) -> Sequence[Given]:
+    """Return a row's values in the order of the model's features, or columns.
+
+    Raises
+    ------
+    InvalidData
+        It lacks one, or has another. Neither id nor values are in the error.
+    """
     if isinstance(values, Mapping):
         if values.keys() != set(names):
             missing = [name for name in names if name not in values]
@@ -163,21 +223,15 @@ def changed_rows(
     """
     config = state.meta.config
     weights = old_weights(records)
-    d, m, h = config.d, config.m, config.blocks
-    empty = Rows(np.empty((0, d)), np.empty((0, m)), np.empty(0))
-    parts = [empty, *(rows_of(request, config, weights) for request in requests)]
-    rows = Rows(
-        np.vstack([part.X for part in parts]),
-        np.vstack([part.y for part in parts]),
-        np.concatenate([part.weight for part in parts]),
-    )
+    d, h = config.d, config.blocks
+    rows, given, transformed = _rows_and_records(state, requests, weights)
     W, dual_error = np.zeros((len(rows), h * d)), 0.0
     if factor is not None and len(rows):
         W, dual_error = base_dual_rows(state.generation, factor, rows.X)
     ids = [row for request in requests for row in request.row_ids]
     written = {
         row: codec.pack_row(
-            rows.X[i], rows.y[i], float(rows.weight[i]), W[i], _next_incarnation(records.get(row))
+            given[i], rows.y[i], float(rows.weight[i]), W[i], _next_incarnation(records.get(row))
         )
         for i, row in enumerate(ids)
     }
@@ -200,6 +254,73 @@ def changed_rows(
             subjects,
             tuple(ids),
         ),
+        transformed,
+    )
+
+
+def _rows_and_records(
+    state: ModelState, requests: Sequence[RowsChanged], weights: Mapping[str, float]
+) -> tuple[Rows, Array, TransformedRows | None]:
+    """Return the rows of requests as the engine has them, as records keep them, and transformed."""
+    config, pipeline = state.meta.config, state.pipeline
+    d, m = config.d, config.m
+    if not config.preprocess:
+        empty = Rows(np.empty((0, d)), np.empty((0, m)), np.empty(0))
+        parts = [empty, *(rows_of(request, config, weights) for request in requests)]
+        X = np.vstack([part.X for part in parts])
+        y = np.vstack([part.y for part in parts])
+        return Rows(X, y, np.concatenate([part.weight for part in parts])), X, None
+    width = len(config.preprocess)
+    given = [np.empty((0, width)), *(given_values(table_of(one, config)) for one in requests)]
+    values = np.vstack(given)
+    y = np.vstack([np.empty((0, m)), *(_targets(one, config) for one in requests)])
+    weight = np.array([w for one in requests for w in _weights(one, weights)], dtype=np.float64)
+    if pipeline is None:  # the model waits for a rebuild, which transforms them
+        return Rows(np.zeros((len(y), d)), y, weight), values, None
+    table = given_table(config.preprocess, values, f"model {config.model_id!r}, changed rows")
+    transformed = pipeline.rows(table, y, weight)
+    return transformed.rows, values, transformed
+
+
+def table_of(request: RowsChanged, config: ModelConfig) -> Table:
+    """Return a request's rows as the table of a model with preprocessing.
+
+    Raises
+    ------
+    InvalidData
+        A value is not of its column's kind; or it is a category, or a gap, that no row had when the
+        model was registered, so that it has no place. Values are not in the error.
+    """
+    records = config.preprocess
+    names = [record.name for record in records]
+    listed = [values_in_order(row.values, names) for row in request.rows]
+    columns, known = columns_of(records), iter(vocabularies_of(records))
+    numbers: list[Array] = []
+    codes: list[NDArray[np.int32]] = []
+    for record, values in zip(records, zip(*listed, strict=True), strict=True):
+        own = () if record.step in ("numeric", "date") else (next(known),)
+        try:
+            table = read_table({record.name: columns[record.name]}, {record.name: values}, own)
+        except InvalidData:
+            raise InvalidData(
+                f"column {record.name!r} has a value that is not {_KIND_OF[record.step]}"
+            ) from None
+        if own:
+            codes.append(table.codes[:, 0])
+            unplaced = bool((table.codes >= len(record.categories)).any())
+        else:
+            numbers.append(table.numbers[:, 0])
+            unplaced = bool(np.isnan(table.numbers).any()) and not record.gaps
+        if unplaced:
+            raise InvalidData(
+                f"column {record.name!r} has a {'category' if own else 'missing value'} that no "
+                "row had when the model was registered; `lethe register --replace` makes room"
+            )
+    n = len(request.rows)
+    return Table(
+        np.column_stack(numbers) if numbers else np.empty((n, 0)),
+        np.column_stack(codes) if codes else np.empty((n, 0), dtype=np.int32),
+        vocabularies_of(records),
     )
 
 
@@ -207,9 +328,12 @@ def _next_incarnation(record: bytes | None) -> int:
     return 0 if record is None else codec.incarnation_of(record) + 1
 
 
-def changed_stream(state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]) -> Stream:
+def changed_stream(
+    state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]
+) -> tuple[Stream, RowsMoved]:
     """Return the stream with rows inserted, and with those that they correct left out.
 
+    Also what has moved: the statistics of a model with preprocessing have not followed yet.
     New rows come first: they only lower leverages. ``records`` has the rows as they were.
 
     Raises
@@ -227,8 +351,9 @@ def changed_stream(state: ModelState, changed: ChangedRows, records: Mapping[str
         state.generation, state.stream, changed.rows, changed.W, method, changed.dual_error
     )
     if not changed.corrected:
-        return step.stream
+        return step.stream, RowsMoved(changed.transformed)
     what = f"model {config.model_id!r}, rows that are corrected"
     packed = [records[row] for row in changed.corrected]
-    old = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
-    return delete(state.generation, step.stream, old.rows, old.W, method).stream
+    old = read_rows(config, state.pipeline, packed, what)
+    stream = delete(state.generation, step.stream, old.rows, old.W, method).stream
+    return stream, RowsMoved(changed.transformed, old.transformed)

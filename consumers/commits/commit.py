@@ -152,7 +152,10 @@ class Commit:
     deferred, undeferred
         Requests that start to wait for a rebuild, by id; ids of those that stop waiting.
     thetas
-        Raw float64 of the thetas that the step sets: theta_exact, theta_r, anchor, published.
+        Raw float64 of the thetas that the step sets: theta_exact, theta_r, anchor, published; with
+        preprocessing also ``gradient`` (of `Stream`), and ``parameters``: what is published.
+    columns
+        The published columns of a model with preprocessing, as JSON; set with a version.
     clears_Q
         Whether the basis of the deleted span starts afresh.
     version, version_value
@@ -191,6 +194,7 @@ class Commit:
     deferred: Mapping[str, DeferredRequest] = field(default_factory=dict)
     undeferred: tuple[str, ...] = ()
     thetas: Mapping[str, bytes] = field(default_factory=dict)
+    columns: bytes = b""
     clears_Q: bool = False
     version: Version | None = None
     version_value: bytes = b""

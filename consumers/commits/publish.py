@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from lethe.consumers.commits.apply import thetas_in
+from lethe.consumers.commits.apply import published_in, thetas_in
 from lethe.consumers.commits.commit import Commit
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import (
@@ -27,6 +27,7 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.log.base import Message
 from lethe.engine.fit.objective import Array
+from lethe.engine.store.columns import FittedColumn
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.lookup import read_shown
 from lethe.engine.store.state import ModelConfig
@@ -98,7 +99,10 @@ def parameters_of(commit: Commit) -> Message:
     """Return the message of the parameters that a commit publishes."""
     if commit.version is None:
         raise AssertionError(f"commit {commit.number} makes no version")
-    return parameters_message(commit.version, commit.meta.config, thetas_in(commit)["published"])
+    config, pipeline = commit.meta.config, published_in(commit)
+    if pipeline is not None:
+        return parameters_message(commit.version, config, pipeline.theta, pipeline.columns)
+    return parameters_message(commit.version, config, thetas_in(commit)["published"])
 
 
 def newest_parameters(store: ModelStore, models: Sequence[str]) -> list[Message]:
@@ -107,28 +111,35 @@ def newest_parameters(store: ModelStore, models: Sequence[str]) -> list[Message]
     for shown in read_shown(store.client, models):
         with suppress(ValueError):  # the model halts when it is next needed
             version = Version.read(shown.version)
-            messages.append(parameters_message(version, shown.config, shown.theta))
+            messages.append(parameters_message(version, shown.config, shown.theta, shown.columns))
     return messages
 
 
-def parameters_message(version: Version, config: ModelConfig, theta: Array) -> Message:
-    """Return the message of a version's parameters, theta d x m with any intercept last."""
+def parameters_message(
+    version: Version, config: ModelConfig, theta: Array, columns: tuple[FittedColumn, ...] = ()
+) -> Message:
+    """Return the message of a version's parameters, theta d x m with any intercept last.
+
+    ``columns``: those of a model with preprocessing, fitted.
+    """
     return Message(
         topics.MODELS,
         version.model_id.encode(),
-        parameters_value(version, config, theta),
+        parameters_value(version, config, theta, columns),
         cloudevents.headers(
             MODEL_PARAMETERS, version.digest[:32], version.created_at, version.model_id
         ),
     )
 
 
-def parameters_value(version: Version, config: ModelConfig, theta: Array) -> bytes:
+def parameters_value(
+    version: Version, config: ModelConfig, theta: Array, columns: tuple[FittedColumn, ...] = ()
+) -> bytes:
     """Return the parameters event as JSON; too large a theta stays in the head, named by uri.
 
     It is serialised once: that is 36 KB for 1,000 features.
     """
-    event = parameters_event(version, config, theta)
+    event = parameters_event(version, config, theta, columns)
     value = event.value()
     if len(value) <= PARAMETERS_LIMIT:
         return value
@@ -136,7 +147,9 @@ def parameters_value(version: Version, config: ModelConfig, theta: Array) -> byt
     return event.model_copy(update={"theta": None, "intercept": None, "uri": uri}).value()
 
 
-def parameters_event(version: Version, config: ModelConfig, theta: Array) -> Parameters:
+def parameters_event(
+    version: Version, config: ModelConfig, theta: Array, columns: tuple[FittedColumn, ...] = ()
+) -> Parameters:
     """Return the parameters event of a version, with its theta."""
     p = len(config.feature_names)
     flat = config.m == 1
@@ -164,4 +177,5 @@ def parameters_event(version: Version, config: ModelConfig, theta: Array) -> Par
         intercept=None if intercept is None else intercept[0] if flat else tuple(intercept),
         theta=shaped(theta[:p]),
         classes=config.class_names,
+        columns=columns,
     )

@@ -17,6 +17,7 @@ lengths the header lists (``lengths``), in this order:
     | receipts that are kept (``bodies``: digest of the request's content, and place in the log of
       receipts or -1) | receipts that are only sent (``repeats``: how many)
     | thetas (``thetas``: their names; float64, row major; no bytes stand for theta_exact)
+    | fitted columns of a model with preprocessing (``columns``)
     | configuration (``configures``) | version event (``makes_version``)
     | refresh that is scheduled (``orders_job``)
 
@@ -50,12 +51,12 @@ from lethe.engine.store.state import (
 )
 
 COMMIT = "lethe.commit.v1"
-FORMAT = 2
-"""Of a commit that changes rows, or swaps in what has caught up with such changes, or keeps
-tombstones: a program that knows format 1 alone must not pass over it. All others are written as
-format 1."""
+FORMAT = 3
+"""Of a commit of a model with preprocessing; 2 of another that changes rows, or swaps in what has
+caught up with such changes, or keeps tombstones: a program that does not know them must not pass
+over them. All others are written as format 1."""
 
-FORMATS = (1, FORMAT)
+FORMATS = (1, 2, FORMAT)
 MAX_RECORD_BYTES = 8 << 20
 """Of a record, including its key: what the topic accepts."""
 
@@ -122,7 +123,7 @@ def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[byte
     version = None if commit.version is None else commit.version.version
     associated = json.dumps(
         {
-            "format": FORMAT if commit.writes_rows or commit.tombstones else FORMATS[0],
+            "format": _format_of(commit),
             "model_id": commit.model_id,
             "partitions": COMMIT_PARTITIONS,
             "commit": commit.number,
@@ -139,6 +140,12 @@ def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[byte
     signature = b"" if signer is None else signer.sign(COMMIT, covered)
     record = _LABEL + _framed(associated) + _framed(sealed) + _framed(signature)
     return record, _digest(covered, signature)
+
+
+def _format_of(commit: Commit) -> int:
+    if commit.meta.config.preprocess:
+        return FORMAT
+    return 2 if commit.writes_rows or commit.tombstones else 1
 
 
 def decode_frame(value: bytes | None) -> Framed | None:
@@ -284,6 +291,8 @@ def _plain(commit: Commit) -> bytes:
     blobs += [answer.value for answer in commit.answers]
     blobs += commit.repeats
     blobs += commit.thetas.values()
+    if commit.columns:
+        blobs.append(commit.columns)
     if commit.configures:
         blobs.append(commit.meta.config.model_dump_json().encode())
     if commit.version is not None:
@@ -300,6 +309,7 @@ def _plain(commit: Commit) -> bytes:
         "bodies": [[answer.body.hex(), answer.place] for answer in commit.answers],
         "repeats": len(commit.repeats),
         "thetas": list(commit.thetas),
+        **({"columns": True} if commit.columns else {}),
         "configures": commit.configures,
         "makes_version": commit.version is not None,
         "orders_job": commit.job is not None,
@@ -339,6 +349,7 @@ def _commit(part: OpenPart, plain: bytes, config: ModelConfig | None) -> Commit:
     answers = [_answer(_next(blobs), body, place) for body, place in header["bodies"]]
     repeats = tuple(_next(blobs) for _ in range(_count(header["repeats"])))
     thetas = {name: _next(blobs) for name in _texts(header["thetas"])}
+    columns = _next(blobs) if header.get("columns") else b""
     if header["configures"]:
         config = parse_config(_next(blobs), part.model_id)
     if config is None:
@@ -374,6 +385,7 @@ def _commit(part: OpenPart, plain: bytes, config: ModelConfig | None) -> Commit:
         },
         undeferred=_texts(header["undeferred"]),
         thetas=thetas,
+        columns=columns,
         clears_Q=header["clears_Q"],
         version=Version.read(version_value) if version_value else None,
         version_value=version_value,

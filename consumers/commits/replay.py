@@ -15,6 +15,7 @@ from lethe.consumers.commits.apply import (
     staged_keys,
 )
 from lethe.consumers.commits.catch_up import (
+    Recomputed,
     changed_again,
     larger_of_both,
     left_out,
@@ -27,7 +28,7 @@ from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Partition, Reader
-from lethe.engine.errors import CorruptState, LogReset
+from lethe.engine.errors import CorruptState, IllConditioned, LogReset
 from lethe.engine.store.apply import Change
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.snapshot import load_factor
@@ -149,15 +150,16 @@ class Replay:
                 after_requests(state, sealed, state.stream, state.arrays_id, commit.meta)
             )
             return change_of(sealed, state)
-        stream = left_out(state, commit, records)
-        if stream is None:
+        left = left_out(state, commit, records)
+        after = None if left is None else _after(state, sealed, left)
+        if left is None or after is None:
             # Everything but V and Q is as the commit says; nothing more is computed from them.
             self._states.put(after_requests(state, sealed, state.stream, "", commit.meta))
             return change_of(sealed, state, lost=True)
-        meta = larger_of_both(commit.meta, stream)
-        change = change_of(sealed, state, arrays=arrays_of(state, stream), meta=meta)
+        arrays = arrays_of(state, left.stream, left.sums)
+        change = change_of(sealed, state, arrays=arrays, meta=after.meta)
         arrays_id = "" if change.arrays is None else change.arrays.renewed
-        self._states.put(after_requests(state, sealed, stream, arrays_id, meta))
+        self._states.put(replace(after, arrays_id=arrays_id))
         return change
 
     def _row_changes(self, sealed: Sealed, state: ModelState, records: dict[str, bytes]) -> Change:
@@ -177,18 +179,19 @@ class Replay:
             inserted=commit.inserted,
             changed=(*commit.inserted, *commit.corrected),
         )
-        stream = None
+        found_again = after = None
         if factor is not None and len(known) == len(commit.changes):
-            stream = changed_again(state, commit, changed, records)
+            found_again = changed_again(state, commit, changed, records)
         records.update(written.records)
-        if stream is None:
+        if found_again is not None:
+            after = _after(state, sealed, found_again)
+        if found_again is None or after is None:
             self._states.put(after_requests(state, sealed, state.stream, "", commit.meta))
             return change_of(sealed, state, lost=True, written=written)
-        meta = larger_of_both(commit.meta, stream)
-        arrays = arrays_of(state, stream)
-        change = change_of(sealed, state, arrays=arrays, meta=meta, written=written)
+        arrays = arrays_of(state, found_again.stream, found_again.sums)
+        change = change_of(sealed, state, arrays=arrays, meta=after.meta, written=written)
         arrays_id = "" if change.arrays is None else change.arrays.renewed
-        self._states.put(after_requests(state, sealed, stream, arrays_id, meta))
+        self._states.put(replace(after, arrays_id=arrays_id))
         return change
 
     def _swap(self, sealed: Sealed, state: ModelState | None) -> Change:
@@ -211,6 +214,15 @@ class Replay:
         if live is None or new is None:
             return change_of(sealed, state, lost=True)
         return change_of(sealed, state, live=live, arrays=new.arrays, written=new.written)
+
+
+def _after(state: ModelState, sealed: Sealed, left: Recomputed) -> ModelState | None:
+    """Return the state after a batch, with the arrays' id of before; None if its sums fail."""
+    meta = larger_of_both(sealed.commit.meta, left.stream)
+    try:
+        return after_requests(state, sealed, left.stream, state.arrays_id, meta, left.sums)
+    except IllConditioned:
+        return None
 
 
 def _has_weights(request: RowsChanged, records: Mapping[str, bytes]) -> bool:

@@ -108,4 +108,5 @@ def size_of(state: ModelState) -> int:
         sentinels.rows.X, sentinels.rows.y, sentinels.W,
     )  # fmt: skip
     waiting = sum(len(request.row_ids) for request in state.deferred.values())
-    return sum(array.nbytes for array in arrays) + 100 * waiting + 4096
+    pipeline = 0 if state.pipeline is None else state.pipeline.answer.sums.nbytes
+    return sum(array.nbytes for array in arrays) + pipeline + 100 * waiting + 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.columns import FittedColumn
 from lethe.engine.store.reading import Texts, parse_json
 from lethe.engine.store.records import (
     Certificate,
@@ -175,16 +176,22 @@ class DeletionRequest(Event):
         return self
 
 
+Text = Annotated[str, StringConstraints(strict=True, max_length=MAX_ID_LENGTH)]
+Given: TypeAlias = Number | StrictBool | Text | None
+"""A value of a row as it is given: only columns of a model with preprocessing take all of them."""
+
+
 class ChangedRow(Event):
     """A row to insert, or a live row as it is from now on.
 
-    ``values``: a number for each feature, in the model's order or by the features' names.
+    ``values``: a number for each feature, in the model's order or by the features' names. With
+    preprocessing, a value for each column: a number, a date as text, a category, or null.
     ``target``: a number, or one for each target. A row without ``weight`` has the weight 1 if it
     is inserted, and keeps its own if it is corrected; the same holds of its ``subject``.
     """
 
     id: RowId
-    values: Annotated[tuple[Number, ...], Field(fail_fast=True)] | dict[str, Number]
+    values: Annotated[tuple[Given, ...], Field(fail_fast=True)] | dict[str, Given]
     target: Number | Annotated[tuple[Number, ...], Field(fail_fast=True, min_length=1)]
     weight: Annotated[Number, Field(gt=0)] | None = None
     subject: RowId | None = None
@@ -324,6 +331,7 @@ class Version(SparseEvent):
     before that (docs/commit.md). ``receipt_log`` is the head of the log of final receipts, with
     those of this version's own commit (docs/evidence.md). ``completed``: a projection would have
     been over the error budget, and the exact answer of the quadratic model is published instead.
+    ``preprocess``: preprocessing is part of the model, and forgets rows as the model does.
     """
 
     model_id: str
@@ -346,6 +354,7 @@ class Version(SparseEvent):
     commit_prev: str
     receipt_log: LogHead | None = Field(default=None, exclude_if=_absent)
     completed: bool = Field(default=False, exclude_if=operator.not_)
+    preprocess: Literal["live"] | None = Field(default=None, exclude_if=_absent)
 
 
 IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")
@@ -355,7 +364,8 @@ IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method"
 class Parameters(Event):
     """The newest parameters of a model, or where to find them.
 
-    ``classes`` is written only if the model has named classes.
+    ``classes`` is written only if the model has named classes, and ``columns`` only if
+    preprocessing is part of it: theta then belongs to the features that these make of a row.
     """
 
     model_id: str
@@ -375,6 +385,9 @@ class Parameters(Event):
     theta: Numbers | Annotated[tuple[Numbers, ...], Field(fail_fast=True)] | None = None
     uri: str | None = None
     classes: Texts = Field(default=(), exclude_if=operator.not_)
+    columns: Annotated[tuple[FittedColumn, ...], Field(fail_fast=True)] = Field(
+        default=(), exclude_if=operator.not_
+    )
 
     @property
     def outputs(self) -> int:

@@ -8,7 +8,8 @@ of
     "lethe.parameters.v1" LF  JCS({feature_names, fit_intercept, shape, target_names})  LF
     theta (p x m, row major) and then the intercept (m, if there is one), little-endian float64
 
-where the object also has ``classes`` if the model has named classes.
+where the object also has ``classes`` if the model has named classes, and ``columns`` as the
+parameters have them if preprocessing is part of the model.
 Version 0 links to the empty string. docs/chain.md has a worked example.
 """
 
@@ -27,6 +28,7 @@ from lethe.consumers.contract.events import Parameters, Version
 from lethe.engine.errors import BrokenChain
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.codec import pack
+from lethe.engine.store.columns import FittedColumn
 
 GENESIS = ""
 _PARAMETERS_LABEL = b"lethe.parameters.v1\n"
@@ -63,10 +65,15 @@ def parameters_digest(
     *,
     fit_intercept: bool,
     classes: Sequence[str] = (),
+    columns: Sequence[FittedColumn] = (),
 ) -> str:
     """Return the digest of parameters; theta is d x m with the intercept as its last row."""
     names = tuple(feature_names), tuple(target_names), tuple(classes)
-    layout = _layout(*names, theta.shape[1], fit_intercept)
+    if columns:
+        object_ = _names(*names, theta.shape[1], fit_intercept)
+        layout = canonical({**object_, "columns": [c.model_dump(mode="json") for c in columns]})
+    else:
+        layout = _layout(*names, theta.shape[1], fit_intercept)
     return hashlib.sha256(_PARAMETERS_LABEL + layout + b"\n" + pack(theta)).hexdigest()
 
 
@@ -78,6 +85,7 @@ def digest_of(parameters: Parameters, theta: Array) -> str:
         parameters.target_names,
         fit_intercept=parameters.fit_intercept,
         classes=parameters.classes,
+        columns=parameters.columns,
     )
 
 
@@ -90,6 +98,16 @@ def _layout(
     fit_intercept: bool,
 ) -> bytes:
     """Return the layout's bytes: constant for a model, and 0.6 ms to compute at d = 1000."""
+    return canonical(_names(feature_names, target_names, classes, m, fit_intercept))
+
+
+def _names(
+    feature_names: tuple[str, ...],
+    target_names: tuple[str, ...],
+    classes: tuple[str, ...],
+    m: int,
+    fit_intercept: bool,
+) -> dict[str, Any]:
     layout: dict[str, Any] = {
         "feature_names": list(feature_names),
         "fit_intercept": fit_intercept,
@@ -98,7 +116,7 @@ def _layout(
     }
     if classes:
         layout["classes"] = list(classes)
-    return canonical(layout)
+    return layout
 
 
 def theta_of(parameters: Parameters) -> Array:

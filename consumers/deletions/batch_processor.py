@@ -252,9 +252,10 @@ class BatchProcessor:
                 out.failed.setdefault(batch.state.model_id, error)
 
     def _load_factor(self, batch: Loaded, out: Round) -> None:
-        """Load L, which inserted and corrected rows need, unless it is in memory."""
+        """Load L, unless it is in memory, where rows change or statistics forget rows."""
         state = batch.state
-        if not batch.changes_rows or state.awaiting_rebuild or state.meta.rows_live == 0:
+        needed = batch.changes_rows or state.pipeline is not None
+        if not needed or state.awaiting_rebuild or state.meta.rows_live == 0:
             return
         batch.factor = self._states.factor(state)
         if batch.factor is not None:
@@ -417,7 +418,7 @@ class BatchProcessor:
             return self._changes(batch, items, batch.lookup, lost=lost)
         decisions = decide(state, items, batch.lookup, batch.subjects, lost=lost)
         self._at_step(Step.COMPUTE)
-        step = compute(state, decisions, batch.lookup)
+        step = compute(state, decisions, batch.lookup, batch.factor)
         now = self._now()
         if self._batching.must_wait(len(step.deleted), group.since[items[0].record.offset], now):
             out.rest.append((group, Remainder(list(group.items), len(step.deleted))))

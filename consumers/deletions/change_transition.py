@@ -66,7 +66,8 @@ def change_transition(
     )
     if step.changed is None:
         return Transition(commit, after)
-    arrays = arrays_of(before, step.stream)
+    sums = None if step.pipeline is None else step.pipeline.answer.sums
+    arrays = arrays_of(before, step.stream, sums)
     return Transition(
         commit,
         after,
@@ -89,7 +90,7 @@ def _after(before: ModelState, step: ChangeStep, now: datetime) -> ModelState:
         first_deletion_at=meta.first_deletion_at or now,
         certified_bound=None,
     )
-    return replace(before, meta=changed, stream=step.stream)
+    return replace(before, meta=changed, stream=step.stream, pipeline=step.pipeline)
 
 
 def _receipts(

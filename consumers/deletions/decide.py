@@ -26,11 +26,13 @@ from lethe.engine.error.certified import Ledger, after_deletion
 from lethe.engine.error.estimate import published_error
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.classes import class_counts
+from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.preprocess.live import LivePipeline, RowsMoved
 from lethe.engine.refresh.kinds import complete
-from lethe.engine.store import codec
 from lethe.engine.store.lookup import Lookup
 from lethe.engine.store.state import DeferredRequest, ModelState
+from lethe.engine.store.stored_rows import read_rows
 
 _WAITS = "its rows wait for a rebuild already"
 _LOST = "the store has lost rows of this model; `lethe register --replace` brings it back"
@@ -118,7 +120,8 @@ class StepResult:
     """The outcome of a batch: decisions in the order of the records, and the new state.
 
     ``deleted`` are the rows that the step leaves out, in order; without any there is no new
-    version. ``class_counts`` and ``ledger`` (of a certified model) are those after the step.
+    version. ``class_counts``, ``ledger`` (of a certified model) and ``pipeline`` (of one with
+    preprocessing) are those after the step.
     """
 
     decisions: tuple[Decision, ...]
@@ -129,6 +132,7 @@ class StepResult:
     class_counts: tuple[int, ...] | None
     empty: bool = False
     ledger: Ledger | None = None
+    pipeline: LivePipeline | None = None
 
 
 def source_of(record: Record) -> Source:
@@ -315,8 +319,16 @@ def decide(
     return tuple(decider.decisions)
 
 
-def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) -> StepResult:
+def compute(
+    state: ModelState,
+    decisions: Sequence[Decision],
+    lookup: Lookup,
+    factor: Factor | None = None,
+) -> StepResult:
     """Compute (step 5): leave the accepted rows out. Pure. Cost O(K k d + k^2 d).
+
+    ``factor``: of a model with preprocessing. Its statistics forget the rows, too, in
+    O(d^2 + K d) a correction (`engine.preprocess.live`).
 
     Requests that the guards refuse become deferrals: the whole batch is tried first, then each
     request alone, so that only those that the guards refuse wait.
@@ -328,18 +340,23 @@ def compute(state: ModelState, decisions: Sequence[Decision], lookup: Lookup) ->
         *_no_rows(state),
         state.meta.class_counts,
         ledger=state.meta.ledger,
+        pipeline=state.pipeline,
     )
     accepted = [d for d in decisions if isinstance(d, Accepted)]
     if not any(request.rows for request in accepted):
         return unchanged
     try:
-        return _extend(state, unchanged, accepted, lookup)
+        return _extend(state, unchanged, accepted, lookup, factor)
     except _GuardRefusal:
-        return _one_by_one(state, unchanged, accepted, lookup)
+        return _one_by_one(state, unchanged, accepted, lookup, factor)
 
 
 def _one_by_one(
-    state: ModelState, batch: StepResult, accepted: Sequence[Accepted], lookup: Lookup
+    state: ModelState,
+    batch: StepResult,
+    accepted: Sequence[Accepted],
+    lookup: Lookup,
+    factor: Factor | None,
 ) -> StepResult:
     deferrals: dict[str, Deferred] = {}
     for request in accepted:
@@ -347,7 +364,7 @@ def _one_by_one(
             deferrals[request.request_id] = Deferred(request, "AWAITING_REBUILD", _WAITS)
             continue
         try:
-            batch = _extend(state, batch, [request], lookup) if request.rows else batch
+            batch = _extend(state, batch, [request], lookup, factor) if request.rows else batch
         except _GuardRefusal as refusal:
             deferrals[request.request_id] = Deferred(request, refusal.code, refusal.detail)
     decisions = tuple(
@@ -366,7 +383,11 @@ class _GuardRefusal(Exception):
 
 
 def _extend(
-    state: ModelState, batch: StepResult, accepted: Sequence[Accepted], lookup: Lookup
+    state: ModelState,
+    batch: StepResult,
+    accepted: Sequence[Accepted],
+    lookup: Lookup,
+    factor: Factor | None,
 ) -> StepResult:
     ids = [row for request in accepted for row in request.rows]
     config = state.meta.config
@@ -385,34 +406,47 @@ def _extend(
         raise full
     what = f"model {config.model_id!r}, rows to delete"
     records = [lookup.records[row] for row in ids]
-    decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks)
+    decoded = read_rows(config, state.pipeline, records, what)
     rows = decoded.rows
     counts = _class_counts(state, batch, rows)
     if len(batch.stream.V) + len(ids) > limit:
         raise full
     try:
         step = delete(state.generation, batch.stream, rows, decoded.W, method_named(config.method))
+        stream, pipeline = step.stream, batch.pipeline
+        if pipeline is not None and decoded.transformed is not None:
+            if factor is None:
+                raise AssertionError(f"model {state.model_id!r}: its factor was not loaded")
+            change = RowsMoved(leaving=decoded.transformed)
+            stream, pipeline = pipeline.after(
+                state.generation, stream, factor, change, config.method
+            )
+            pipeline.error(state.generation, stream)  # it can be stated
     except IllConditioned as error:
         raise _GuardRefusal(error.code, str(error)) from error
-    ledger = _ledger_after(state, batch, step.stream, rows)
+    ledger = _ledger_after(state, batch, stream, rows)
     if config.over_budget is OverBudget.HOLD:
-        _check_budget(state, step.stream, deleted)
+        _check_budget(replace(state, pipeline=pipeline), stream, deleted)
     return StepResult(
         batch.decisions,
         deleted,
-        step.stream,
+        stream,
         np.vstack([batch.V_rows, step.V_rows]) if batch.deleted else step.V_rows,
         np.vstack([batch.Q_rows, step.Q_rows]) if batch.deleted else step.Q_rows,
         counts,
         ledger=ledger,
+        pipeline=pipeline,
     )
 
 
 def _check_budget(state: ModelState, after: Stream, deleted: Sequence[str]) -> None:
     """Refuse a step whose exact answer is over the error budget: the last version is held."""
-    remain = state.meta.rows_live - len(deleted)
-    sentinels = state.sentinels.without(frozenset(deleted))
-    error = published_error(state.generation, complete(after), sentinels, remain)
+    if state.pipeline is not None:
+        error = state.pipeline.error(state.generation, complete(after))
+    else:
+        remain = state.meta.rows_live - len(deleted)
+        sentinels = state.sentinels.without(frozenset(deleted))
+        error = published_error(state.generation, complete(after), sentinels, remain)
     if error.over(state.meta.config.error_budget):
         detail = "the next version would be over the error budget"
         raise _GuardRefusal("OVER_BUDGET", detail)

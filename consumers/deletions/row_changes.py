@@ -17,9 +17,9 @@ from lethe.consumers.commits.changed_rows import (
     ChangedRows,
     changed_rows,
     changed_stream,
+    check_values,
     digest_of,
     old_weights,
-    rows_of,
 )
 from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.contract.commitment import rows_commitment, tombstone_of
@@ -33,6 +33,8 @@ from lethe.engine.error.estimate import published_error
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Kind
+from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.preprocess.statistics import StatisticsMoved
 from lethe.engine.refresh.kinds import complete
 from lethe.engine.store.lookup import Lookup
 from lethe.engine.store.state import ModelState
@@ -63,6 +65,7 @@ class ChangeStep:
     decisions: tuple[ChangeDecision, ...]
     stream: Stream
     changed: ChangedRows | None = None
+    pipeline: LivePipeline | None = None
 
     @property
     def applied(self) -> list[Change]:
@@ -217,7 +220,7 @@ def _of_rows(request: RowsChanged, lookup: Lookup) -> tuple[str, str] | None:
 def _of_values(state: ModelState, request: RowsChanged, lookup: Lookup) -> tuple[str, str] | None:
     """Return code and detail of why the values do not fit the model, or None."""
     try:
-        rows_of(request, state.meta.config, old_weights(lookup.records))
+        check_values(request, state.meta.config, old_weights(lookup.records))
     except InvalidData as error:
         return "SCHEMA", str(error)
     return None
@@ -307,19 +310,31 @@ def _stepped(
         changed = changed_rows(
             state, [change.request for change in accepted], lookup.records, factor
         )
-        stream = changed_stream(state, changed, lookup.records)
+        stream, moved = changed_stream(state, changed, lookup.records)
+        pipeline = state.pipeline
+        if pipeline is not None:
+            stream, pipeline = pipeline.after(
+                state.generation, stream, factor, moved, config.method
+            )
+            pipeline.error(state.generation, stream)  # it can be stated
+    except StatisticsMoved as error:
+        detail = f"{error}; change fewer rows at once, or register the new table with --replace"
+        raise _Refusal(error.code, detail) from error
     except IllConditioned as error:
         raise _Refusal(error.code, str(error)) from error
     if not (np.isfinite(stream.theta_exact).all() and np.isfinite(stream.published).all()):
         raise _Refusal(IllConditioned.code, "the step is not a finite number")
     if config.over_budget is OverBudget.HOLD:
-        _check_budget(state, stream, len(changed.written.inserted))
-    return replace(nothing, stream=stream, changed=changed)
+        _check_budget(replace(state, pipeline=pipeline), stream, len(changed.written.inserted))
+    return replace(nothing, stream=stream, changed=changed, pipeline=pipeline)
 
 
 def _check_budget(state: ModelState, after: Stream, inserted: int) -> None:
     """Refuse a step whose exact answer is over the error budget: the last version is held."""
-    live = state.meta.rows_live + inserted
-    error = published_error(state.generation, complete(after), state.sentinels, live)
+    if state.pipeline is not None:
+        error = state.pipeline.error(state.generation, complete(after))
+    else:
+        live = state.meta.rows_live + inserted
+        error = published_error(state.generation, complete(after), state.sentinels, live)
     if error.over(state.meta.config.error_budget):
         raise _Refusal("OVER_BUDGET", "the next version would be over the error budget")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from lethe.consumers.commits.apply import NOTHING, Arrays, Live
+from lethe.consumers.commits.apply import NOTHING, Arrays, Live, changed_sums
 from lethe.consumers.commits.changed_rows import digest_of
 from lethe.consumers.commits.commit import CommitKind, Tombstones
 from lethe.consumers.contract import topics
@@ -164,7 +164,9 @@ def deletion_transition(
     arrays = None
     if batch.deleted:
         v, q = len(before.stream.V), len(before.stream.Q)
-        arrays = Arrays(batch.V_rows, batch.Q_rows, v, q, before.arrays_id)
+        sums = None if batch.pipeline is None else batch.pipeline.answer.sums
+        changed = changed_sums(before.pipeline, sums)
+        arrays = Arrays(batch.V_rows, batch.Q_rows, v, q, before.arrays_id, sums=changed)
     return Transition(commit, after, arrays.cleared() if arrays and clears_Q else arrays)
 
 
@@ -221,6 +223,7 @@ def _after(
         before,
         meta=changed,
         stream=stream,
+        pipeline=batch.pipeline,
         sentinels=before.sentinels.without(frozenset(batch.deleted)),
         deferred={**before.deferred, **waiting},
     )

@@ -19,6 +19,7 @@ from safetensors.numpy import save
 
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.service.extras import extra
+from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 
 METADATA = "lethe.json"
@@ -49,6 +50,7 @@ class Exported:
             "feature_names": list(event.feature_names),
             "target_names": list(event.target_names),
             **({"classes": list(event.classes)} if event.classes else {}),
+            **({"columns": _columns(event)} if event.columns else {}),
         }
 
     def texts(self) -> dict[str, str]:
@@ -67,10 +69,25 @@ class Exported:
         return {"theta": theta[:p].copy(), "intercept": intercept.copy()}
 
     def estimator(self) -> Any:
-        """Return a plain fitted estimator of scikit-learn."""
+        """Return a plain fitted estimator of scikit-learn.
+
+        Raises
+        ------
+        InvalidData
+            Preprocessing is part of the model, and the estimator would take its features.
+        """
+        if self.event.columns:
+            raise InvalidData(
+                f"model {self.event.model_id!r}: preprocessing is part of it, which .skops and "
+                ".onnx do not hold yet; export .json, .safetensors or .npz, which have its columns"
+            )
         from lethe.consumers.export.estimator import estimator_of  # noqa: PLC0415 (scikit-learn)
 
         return estimator_of(self.event, self.theta, self.ridge)
+
+
+def _columns(event: Parameters) -> list[dict[str, Any]]:
+    return [column.model_dump(mode="json") for column in event.columns]
 
 
 def as_json(exported: Exported) -> bytes:
@@ -88,8 +105,11 @@ def as_safetensors(exported: Exported) -> bytes:
 def as_npz(exported: Exported) -> bytes:
     """Return arrays of NumPy. Lists of names become unicode arrays, never objects."""
     buffer = io.BytesIO()
-    facts = {name: np.array(value) for name, value in exported.facts().items()}
-    arrays: dict[str, Any] = {**exported.tensors(), **facts}
+    facts = exported.facts()
+    if "columns" in facts:
+        facts["columns"] = json.dumps(facts["columns"], ensure_ascii=False)
+    named = {name: np.array(value) for name, value in facts.items()}
+    arrays: dict[str, Any] = {**exported.tensors(), **named}
     np.savez(buffer, **arrays)
     return buffer.getvalue()
 

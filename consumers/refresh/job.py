@@ -27,6 +27,9 @@ from lethe.engine.error.terms import gradient_limit
 from lethe.engine.errors import CorruptState, IllConditioned, LetheError, Unavailable
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
+from lethe.engine.preprocess.answer import prepare
+from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.preprocess.table import Table
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Choice
@@ -35,6 +38,7 @@ from lethe.engine.store.catch_up import CaughtUp, catch_up
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.jobs import JobResult, stream_fields, write_result
 from lethe.engine.store.keys import GenerationKeys
+from lethe.engine.store.preprocessing import layout_of, settings_of
 from lethe.engine.store.records import Status
 from lethe.engine.store.snapshot import Snapshot, load_factor, take_snapshot
 from lethe.engine.store.staging import Staged
@@ -105,14 +109,15 @@ def run_job(
 
 
 def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
-    choice = choose_kind(state, job.event, now)
+    choice = _of_pipeline(state, choose_kind(state, job.event, now))
     if choice.size is RefreshKind.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
         return _store(job, _result(job, state, Choice(RefreshKind.COMPLETE, choice.reason)))
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
     )
-    choice = _audited(job, snapshot, choose_kind(snapshot.state, job.event, now))
+    choice = _of_pipeline(snapshot.state, choose_kind(snapshot.state, job.event, now))
+    choice = _audited(job, snapshot, choice)
     match choice.size:
         case RefreshKind.COMPLETE:
             return _store(job, _result(job, snapshot.state, choice))
@@ -122,6 +127,15 @@ def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
             return _compact(job, snapshot, choice)
         case RefreshKind.REBUILD:
             return _rebuild(job, snapshot, choice)
+
+
+def _of_pipeline(state: ModelState, choice: Choice) -> Choice:
+    """Return the choice; a rebuild in place of what a model with preprocessing does not have."""
+    small = choice.size in (RefreshKind.POLISH, RefreshKind.COMPACT)
+    if not (small and state.meta.config.preprocess):
+        return choice
+    reason = f"{choice.reason}; a model with preprocessing is rebuilt"
+    return Choice(RefreshKind.REBUILD, reason)
 
 
 def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
@@ -254,11 +268,45 @@ def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         result = _result(job, state, choice, status="EMPTY", resolved=resolved)
         return _store(job, result)
     job.progress("refitting and refactoring", 0, 0)
+    if remaining.table is not None:
+        rebuilt, pipeline, rows = _refitted(state, remaining, remaining.table)
+        remaining = replace(remaining, rows=rows)
+        return _stage(
+            job, remaining, rebuilt, choice, status="ACTIVE", resolved=resolved, pipeline=pipeline
+        )
     generation, status = _penalised_if_needed(state, remaining.rows)
     generation = renoised(state.meta.config, generation)
     rebuilt = rebuild(generation, remaining.rows, state.stream.theta_exact)
     ledger = first_ledger(state.meta.config, generation.objective, remaining.rows, rebuilt)
     return _stage(job, remaining, rebuilt, choice, status=status, resolved=resolved, ledger=ledger)
+
+
+def _refitted(
+    state: ModelState, remaining: Snapshot, table: Table
+) -> tuple[NewGeneration, LivePipeline, Rows]:
+    """Refit preprocessing and model to rows as they were given; also return them as they are now.
+
+    Raises
+    ------
+    IllConditioned
+        As of `prepare`.
+    """
+    config, rows = state.meta.config, remaining.rows
+    made = prepare(
+        settings_of(config),
+        table,
+        rows.y,
+        rows.weight,
+        state.generation.number + 1,
+        layout=layout_of(config.preprocess),
+    )
+    pipeline = LivePipeline(
+        made.base, table.vocabularies, made.answer, intercept=config.fit_intercept
+    )
+    rebuilt = NewGeneration(
+        made.generation, made.stream, made.factor, made.dual_rows, made.certified
+    )
+    return rebuilt, pipeline, made.rows
 
 
 def _to_resolve(state: ModelState) -> tuple[str, ...]:
@@ -302,6 +350,7 @@ def _stage(
     status: Status,
     resolved: tuple[str, ...] = (),
     ledger: Ledger | None = None,
+    pipeline: LivePipeline | None = None,
 ) -> JobResult:
     """Stage the new generation, catch up with deletions made meanwhile, and seal it."""
     state = snapshot.state
@@ -309,7 +358,8 @@ def _stage(
     # another, which may be live by now. What is left behind expires.
     where = state.keys.generation(f"{new.generation.number}-{uuid.uuid4().hex}")
     try:
-        sealed = _caught_up(job, snapshot, new, _write(job, snapshot, new, where, ledger))
+        staged = _write(job, snapshot, new, where, ledger, pipeline)
+        sealed = _caught_up(job, snapshot, new, staged)
         mark = staging.mark_complete(job.store.client, where, staging.TIME_TO_LIVE)
     except Exception:
         # It may have filled the store. Not once the result is sent: if only the answer to that was
@@ -344,6 +394,7 @@ def _write(
     new: NewGeneration,
     where: GenerationKeys,
     ledger: Ledger | None,
+    pipeline: LivePipeline | None,
 ) -> Staged:
     """Write a new generation under keys that expire."""
     n = len(snapshot.ids)
@@ -365,10 +416,12 @@ def _write(
         rows=snapshot.rows,
         W=new.dual_rows,
         sentinels=Sampled.of(sentinels),
+        pipeline=pipeline,
+        table=snapshot.table,
         on_rows=written,
         row_keys=job.store.row_keys,
     )
-    return Staged(where, new.generation, new.stream, sentinels, ledger)
+    return Staged(where, new.generation, new.stream, sentinels, ledger, pipeline)
 
 
 def _caught_up(job: _Job, snapshot: Snapshot, new: NewGeneration, staged: Staged) -> _Sealed:
@@ -409,4 +462,5 @@ def _stage_again(job: _Job, caught_up: CaughtUp) -> None:
     if not caught_up.same:
         staging.unstage_rows(client, where, caught_up.deleted, job.store.row_keys)
         staging.stage_records(client, where, caught_up.records)
-        staging.stage_stream(client, where, caught_up.staged.stream)
+        after = caught_up.staged
+        staging.stage_stream(client, where, after.stream, pipeline=after.pipeline)

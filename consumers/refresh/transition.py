@@ -199,6 +199,7 @@ def new_generation(
         meta=changed,
         generation=staged.generation,
         stream=staged.stream,
+        pipeline=staged.pipeline,
         sentinels=staged.sentinels,
         arrays_id=STAGED,
         rows_generation=staged.keys.name,

@@ -17,16 +17,23 @@ from lethe.consumers.registration.error_budget import check_error_budget
 from lethe.consumers.service.progress import Progress
 from lethe.consumers.versions.certificates import check_first, first_ledger, noisy
 from lethe.consumers.versions.transition import scalars_of
-from lethe.engine.deletion.stream import Stream, begin
+from lethe.engine.deletion.stream import Generation, Stream, begin
+from lethe.engine.error.certified import Ledger
 from lethe.engine.error.estimate import sample_sentinels
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.classes import class_counts, one_sided
+from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
 from lethe.engine.fit.precompute import Precomputation
+from lethe.engine.preprocess.answer import prepare
+from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.preprocess.table import Table
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.store import staging
+from lethe.engine.store.columns import ColumnRecord
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
+from lethe.engine.store.preprocessing import layout_of, settings_of
 from lethe.engine.store.records import ErrorRecord, Status
 from lethe.engine.store.state import STAGED, Head, Meta, ModelConfig, ModelState, with_meta
 from lethe.engine.store.store import ModelStore
@@ -34,6 +41,9 @@ from lethe.engine.store.store import ModelStore
 _NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
 """Bytes of column names, as JSON: an event may leave out theta but not the names; all the rest of
 it takes less than 16 KiB."""
+
+_COLUMN_BYTES, _NUMBER_BYTES = 300, 34
+"""Of a fitted column, and of each of its categories, beyond what its configuration takes."""
 
 _SHOWN = 8  # column names that a message lists
 
@@ -55,6 +65,9 @@ class TrainingData:
     class_names
         Names of a logistic model's classes, unless these are 0 and 1
         (`engine.fit.classes.encoded`).
+    preprocess, table
+        Of a model with preprocessing, its columns, and the rows as they were given; X then has no
+        columns.
     """
 
     ids: tuple[str, ...]
@@ -64,6 +77,8 @@ class TrainingData:
     target_names: tuple[str, ...]
     subjects: Mapping[str, Sequence[str]]
     class_names: tuple[str, ...] = ()
+    preprocess: tuple[ColumnRecord, ...] = ()
+    table: Table | None = None
 
     def without(self, row_ids: frozenset[str]) -> TrainingData:
         """Return the rows but for these, which were deleted: they never come back.
@@ -82,7 +97,8 @@ class TrainingData:
                 "that was erased; there is nothing to fit"
             )
         ids = tuple(row for row in self.ids if row not in row_ids)
-        return replace(self, ids=ids, X=self.X[keep], y=self.y[keep])
+        table = None if self.table is None else self.table.take(keep)
+        return replace(self, ids=ids, X=self.X[keep], y=self.y[keep], table=table)
 
     def without_subjects(self, erased: Collection[str]) -> TrainingData:
         """Return the rows but for those of erased subjects, who are not named any more.
@@ -140,6 +156,10 @@ def check_names(config: ModelConfig) -> None:
     """
     features, targets = config.feature_names, (*config.target_names, *config.class_names)
     size = len(json.dumps([features, targets], ensure_ascii=False).encode())
+    size += sum(
+        len(column.model_dump_json()) + _COLUMN_BYTES + _NUMBER_BYTES * len(column.categories)
+        for column in config.preprocess
+    )
     if size > _NAMES_LIMIT:
         raise InvalidData(
             f"model {config.model_id!r}: the names of its {len(features)} features and "
@@ -163,6 +183,7 @@ def check_same_shape(before: ModelConfig, after: ModelConfig) -> None:
         ("targets", before.target_names, after.target_names),
         ("classes", before.class_names, after.class_names),
         ("features", before.feature_names, after.feature_names),
+        ("columns", _columns(before), _columns(after)),
     ):
         if old != new:
             changes.append(f"{what} ({_change(old, new)})")
@@ -174,6 +195,11 @@ def check_same_shape(before: ModelConfig, after: ModelConfig) -> None:
         )
 
 
+def _columns(config: ModelConfig) -> tuple[str, ...]:
+    """Return the columns of a model with preprocessing, with what is done to each."""
+    return tuple(f"{column.name} ({column.step})" for column in config.preprocess)
+
+
 def _change(old: Sequence[str], new: Sequence[str]) -> str:
     """Return what was removed and added, a few names of each; if nothing was, the order changed."""
     removed, added = [n for n in old if n not in new], [n for n in new if n not in old]
@@ -183,6 +209,67 @@ def _change(old: Sequence[str], new: Sequence[str]) -> str:
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             parts.append(f"{preposition} {', '.join(map(repr, names[:_SHOWN]))}{more}")
     return "; ".join(parts) or "in another order"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """A fresh generation of the training rows, and what is staged of it."""
+
+    generation: Generation
+    stream: Stream
+    rows: Rows
+    dual_rows: Array
+    factor: Factor
+    status: Status
+    bound: float | None
+    ledger: Ledger | None = None
+    pipeline: LivePipeline | None = None
+
+
+def _fit(config: ModelConfig, data: TrainingData, number: int) -> _Fit:
+    """Fit and precompute. Cost O(n d^2).
+
+    Raises
+    ------
+    InvalidData, IllConditioned, NotConverged
+        The data cannot be used, or keep no error budget.
+    """
+    if data.table is not None:
+        return _fit_pipeline(config, data, data.table, number)
+    objective, rows, fit, status = _precompute(config, data)
+    generation, stream = begin(number, objective, fit)
+    check_error_budget(config, generation, stream)
+    ledger = first_ledger(config, objective, rows, fit)
+    check_first(config, ledger, generation, stream)
+    return _Fit(
+        generation, stream, rows, fit.dual_rows, fit.factor, status, fit.certificate.bound, ledger
+    )
+
+
+def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number: int) -> _Fit:
+    """Fit a model with its preprocessing. Cost O(n d^2)."""
+    weight, layout = np.ones(len(data.ids)), layout_of(config.preprocess)
+    made = prepare(settings_of(config), table, data.y, weight, number, layout=layout)
+    pipeline = LivePipeline(
+        made.base, table.vocabularies, made.answer, intercept=config.fit_intercept
+    )
+    error = pipeline.error(made.generation, made.stream)
+    if error.over(config.error_budget):
+        raise InvalidData(
+            f"model {config.model_id!r}: the fit itself is uncertain by {error.relative:.1e} "
+            f"(relative), more than the error budget of {config.error_budget:g}; no refresh could "
+            "meet it: raise the ridge or the error budget"
+        )
+    return _Fit(
+        made.generation,
+        made.stream,
+        made.rows,
+        made.dual_rows,
+        made.factor,
+        "ACTIVE",
+        made.certified,
+        pipeline=pipeline,
+    )
 
 
 def _precompute(
@@ -218,13 +305,10 @@ def stage(
     ``number`` is the generation's, ``commit`` the number that its commit will probably have.
     Cost O(n d^2) time, O(n d) bytes.
     """
-    objective, rows, fit, status = _precompute(config, data)
+    fit = _fit(config, data, number)
+    generation, stream, rows = fit.generation, fit.stream, fit.rows
     keys, name = ModelKeys(config.model_id), uuid.uuid4().hex
     where, dataset = keys.generation(name), keys.dataset(name)
-    generation, stream = begin(number, objective, fit)
-    check_error_budget(config, generation, stream)
-    ledger = first_ledger(config, objective, rows, fit)
-    check_first(config, ledger, generation, stream)
     sentinels = sample_sentinels(generation, data.ids, rows, fit.dual_rows, number)
     staging.note_registration(store.client, keys, name, commit)
     staging.stage_generation(
@@ -237,6 +321,8 @@ def stage(
         rows=rows,
         W=fit.dual_rows,
         sentinels=Sampled.of(sentinels),
+        pipeline=fit.pipeline,
+        table=data.table,
         on_rows=lambda done: progress("storing rows", done, len(data.ids)),
         row_keys=store.row_keys,
         seconds=None,
@@ -248,7 +334,7 @@ def stage(
         version=-1,
         digest=GENESIS,
         meta=with_meta(
-            _meta(config, rows, status, name, stream, fit.certificate.bound, now), ledger=ledger
+            _meta(config, rows, fit.status, name, stream, fit.bound, now), ledger=fit.ledger
         ),
         generation=generation,
         stream=stream,
@@ -258,6 +344,7 @@ def stage(
         arrays_id=STAGED,
         rows_generation=name,
         secret=new_secret(),
+        pipeline=fit.pipeline,
     )
     return Candidate(state, where, dataset, data, frozenset(data.ids))
 

@@ -328,7 +328,12 @@ class Registrar:
         fresh, tip = candidate.state, tip_of(self._reader, before)
         later = sorted(self._gone(before, candidate.data) | self._erased_rows(candidate))
         staged = StagedGeneration(
-            candidate.where, fresh.generation, fresh.stream, fresh.sentinels, fresh.meta.ledger
+            candidate.where,
+            fresh.generation,
+            fresh.stream,
+            fresh.sentinels,
+            fresh.meta.ledger,
+            fresh.pipeline,
         )
         caught_up = catch_up(self._store, staged, fresh.meta, later)
         counts = caught_up.class_counts(fresh.meta.class_counts)
@@ -343,7 +348,8 @@ class Registrar:
         if caught_up.deleted:
             client, where = self._store.client, candidate.where
             staging.unstage_rows(client, where, caught_up.deleted, self._store.row_keys)
-            staging.stage_stream(client, where, caught_up.staged.stream, None)
+            after = caught_up.staged
+            staging.stage_stream(client, where, after.stream, None, after.pipeline)
         forgotten_rows = len(before.ledger)
         changed = fresh.meta.model_copy(
             update={
@@ -371,6 +377,7 @@ class Registrar:
             generation=replace(fresh.generation, number=tip.generation + 1),
             stream=caught_up.staged.stream,
             sentinels=caught_up.staged.sentinels,
+            pipeline=caught_up.staged.pipeline,
             offsets=before.offsets,
             deferred=still_deferred(before.deferred, candidate.new),
             secret=before.secret or fresh.secret,

@@ -78,7 +78,8 @@ def registration(
         skips=before.expired or before.gap or (before.head.commit >= 0 and not before.head.digest),
         secret=fresh.secret,
     )
-    commit = replace(commit, offsets=before.offsets, thetas=thetas_of(after.stream))
+    thetas = {**commit.thetas, **thetas_of(after.stream)}
+    commit = replace(commit, offsets=before.offsets, thetas=thetas)
     stream = fresh.stream
     arrays = Arrays(  # V and Q are staged: the commit appends nothing to them
         stream.V.array[len(stream.V) :],

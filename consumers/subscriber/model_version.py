@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from lethe.consumers.contract.events import Version
+from lethe.consumers.subscriber.features import features_of
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.classes import probabilities
 from lethe.engine.fit.objective import Array
+from lethe.engine.store.columns import FittedColumn
 from lethe.engine.store.records import ErrorRecord
 
 
@@ -33,6 +35,9 @@ class ModelVersion:
     classes
         Names of the classes that a logistic model tells apart; empty if they are 0 and 1. With two,
         predictions are for the second; with more, each has its column of theta.
+    columns
+        With preprocessing inside the model, the columns of a table, fitted: what makes the features
+        that theta belongs to of a row. Else empty.
     """
 
     event: Version
@@ -41,6 +46,7 @@ class ModelVersion:
     theta: Array
     intercept: float | Array
     classes: tuple[str, ...] = ()
+    columns: tuple[FittedColumn, ...] = ()
 
     @classmethod
     def of(
@@ -50,6 +56,7 @@ class ModelVersion:
         target_names: tuple[str, ...],
         parameters: Array,
         classes: tuple[str, ...] = (),
+        columns: tuple[FittedColumn, ...] = (),
     ) -> ModelVersion:
         """Return the version with checked parameters, d x m with any intercept as last row."""
         p, m = len(feature_names), parameters.shape[1]
@@ -58,7 +65,7 @@ class ModelVersion:
         theta = parameters[:p, 0].copy() if flat else parameters[:p].copy()
         theta.setflags(write=False)
         intercept = float(last[0]) if flat else last
-        return cls(event, feature_names, target_names, theta, intercept, classes)
+        return cls(event, feature_names, target_names, theta, intercept, classes, columns)
 
     @property
     def model_id(self) -> str:
@@ -115,7 +122,8 @@ class ModelVersion:
         ----------
         X
             n x p in the order of ``feature_names``, or one row (p,); or named columns (a mapping,
-            a data frame, an Arrow table), which are selected by name, others ignored.
+            a data frame, an Arrow table), which are selected by name, others ignored. With
+            preprocessing inside the model: rows before any transformation, of the ``columns``.
 
         Returns
         -------
@@ -125,9 +133,9 @@ class ModelVersion:
         ------
         InvalidData
             A column is missing, the shape is wrong, or a number in ``X`` or in the predictions is
-            not finite.
+            not finite; a value is not of its column's kind, or a category that no live row has.
         """
-        matrix = self._matrix(X)
+        matrix = features_of(self.columns, X) if self.columns else self._matrix(X)
         with np.errstate(over="ignore", invalid="ignore"):
             scores: Array = np.asarray(matrix @ self.theta + self.intercept)
         if not np.isfinite(scores).all():

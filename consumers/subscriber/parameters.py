@@ -25,13 +25,14 @@ from lethe.engine.errors import BrokenChain, CorruptState, InvalidData, LogReset
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.codec import unpack
 from lethe.engine.store.connection import reachable
+from lethe.engine.store.generation import PARAMETERS, read_published
 from lethe.engine.store.keys import ModelKeys, partition_index
 from lethe.engine.store.reading import integer
 from lethe.engine.store.state import parse_config
 
 _BATCH = 16  # records of up to 900 KB
 _READ_SECONDS = 1.0
-_THETAS = ("theta_exact", "published")
+_THETAS = ("theta_exact", "published", PARAMETERS)
 
 MustBeSigned: TypeAlias = tuple[TrustedKeys, Callable[[int], bool]]
 """The trusted keys, and whether parameters of a version must be signed by one of them."""
@@ -71,20 +72,23 @@ class StoredParameters:
         with reachable(self._client):
             # One command, so that the fields belong together.
             fields: Any = self._client.hmget(
-                ModelKeys(model_id).head, ["newest", "config", *_THETAS]
+                ModelKeys(model_id).head, ["newest", "config", "columns", *_THETAS]
             )
-        value, stored_config, exact, published = fields
+        value, stored_config, columns, exact, published, parameters = fields
         if value is None:
             return None
         try:
             version, config = Version.read(value), parse_config(stored_config, model_id)
-            theta = _theta(exact, published, (config.d, config.m), f"model {model_id!r}")
+            pipeline = read_published(parameters, columns, config)
+            shape = (config.d, config.m)
+            theta = _theta(exact, published, parameters, shape, f"model {model_id!r}")
         except (ValueError, CorruptState) as error:
             raise BrokenChain(
                 f"model {model_id!r}: its newest version in the store does not parse: "
                 f"{_line(error)}"
             ) from None
-        return parameters_event(version, config, theta), theta
+        fitted = () if pipeline is None else pipeline.columns
+        return parameters_event(version, config, theta, fitted), theta
 
     def theta(self, version: Version, shape: tuple[int, int]) -> Array | None:
         """Return a version's theta, d x m; None if the store already holds a newer version.
@@ -105,7 +109,7 @@ class StoredParameters:
                 return None
             # One command, so that the fields belong together.
             fields: Any = self._client.hmget(head, ["version", "version_digest", *_THETAS])
-        number, digest, exact, published = fields
+        number, digest, exact, published, parameters = fields
         stored = None if number is None else integer(number, f"{name}, its number in the store")
         if stored is None or stored < version.version:
             raise StoreUnavailable(
@@ -118,16 +122,23 @@ class StoredParameters:
         if digest != version.digest.encode():
             raise BrokenChain(f"{name}: the store holds it with another digest; do not load it")
         try:
-            return _theta(exact, published, shape, name)
+            return _theta(exact, published, parameters, shape, name)
         except CorruptState as error:
             raise BrokenChain(str(error)) from None
 
 
 def _theta(
-    exact: bytes | None, published: bytes | None, shape: tuple[int, int], what: str
+    exact: bytes | None,
+    published: bytes | None,
+    parameters: bytes | None,
+    shape: tuple[int, int],
+    what: str,
 ) -> Array:
-    """Return the published theta of a head; if its bytes are empty, it equals theta_exact."""
-    source = exact if published == b"" else published
+    """Return the published theta of a head.
+
+    With preprocessing it is ``parameters``; else, if its bytes are empty, it equals theta_exact.
+    """
+    source = parameters or (exact if published == b"" else published)
     return unpack(source, shape, f"{what}, theta in the store")
 
 
@@ -292,7 +303,7 @@ class ParametersReader:
             return None
         version_chain.check_parameters(event, version, theta)
         names = event.feature_names, event.target_names
-        return ModelVersion.of(version, *names, theta, event.classes)
+        return ModelVersion.of(version, *names, theta, event.classes, event.columns)
 
     def _fetch(self, event: Parameters, version: Version) -> Array | None:
         """Return theta from the store; the event's uri must point there."""

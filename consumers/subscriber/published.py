@@ -37,8 +37,9 @@ def published_of(state: ModelState) -> tuple[Parameters, Array]:
         version = Version.read(state.newest)
     except ValueError:
         raise CorruptState(f"{what}: its stored event does not parse; run `lethe check`") from None
-    theta = state.stream.published
-    event = parameters_event(version, state.meta.config, theta)
+    theta, pipeline = state.published, state.published_pipeline
+    columns = () if pipeline is None else pipeline.columns
+    event = parameters_event(version, state.meta.config, theta, columns)
     if (
         version.digest != state.digest
         or version_chain.digest_of(event, theta) != event.parameters_digest

@@ -27,10 +27,13 @@ from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, pu
 from lethe.engine.fit.objective import Array
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.refresh.kinds import complete
+from lethe.engine.store import codec
 from lethe.engine.store.apply import RowsWritten
-from lethe.engine.store.generation import empty_generation, thetas_of
+from lethe.engine.store.columns import packed_columns
+from lethe.engine.store.fitted_columns import empty_columns, fitted_columns
+from lethe.engine.store.generation import PARAMETERS, empty_generation, thetas_of
 from lethe.engine.store.records import Certificate, ErrorRecord, ReceiptLog
-from lethe.engine.store.state import STAGED, ModelState, with_meta
+from lethe.engine.store.state import STAGED, ModelState, PublishedPipeline, with_meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ def measured_error(state: ModelState) -> PublishedError:
     live, bound = state.meta.rows_live, state.meta.certified_bound
     if live == 0:
         return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
+    if state.pipeline is not None:
+        return state.pipeline.error(state.generation, state.stream)
     if state.meta.config.output_noise is not None:
         return output_error(state.meta.config, state.stream)
     return published_error(state.generation, state.stream, state.sentinels, live, bound)
@@ -84,14 +89,28 @@ def measured_error(state: ModelState) -> PublishedError:
 
 def published_digest(state: ModelState) -> str:
     """Return the digest of what a state publishes."""
-    config = state.meta.config
+    config, pipeline = state.meta.config, state.published_pipeline
     return version_chain.parameters_digest(
-        state.stream.published,
+        state.published,
         config.feature_names,
         config.target_names,
         fit_intercept=config.fit_intercept,
         classes=config.class_names,
+        columns=() if pipeline is None else pipeline.columns,
     )
+
+
+def _with_pipeline_published(state: ModelState) -> ModelState:
+    """Return a state with what its version publishes, if it is a model with preprocessing."""
+    config, pipeline = state.meta.config, state.pipeline
+    if not config.preprocess:
+        return state
+    if pipeline is None:  # no row is left
+        published = PublishedPipeline(state.stream.published, empty_columns(config.preprocess))
+    else:
+        columns = fitted_columns(config.preprocess, pipeline)
+        published = PublishedPipeline(pipeline.published(state.stream), columns)
+    return replace(state, published_pipeline=published)
 
 
 def new_version(
@@ -127,6 +146,7 @@ def new_version(
         commit_prev=state.head.digest,
         receipt_log=None if meta.receipt_log is None else meta.receipt_log.head(),
         completed=completed,
+        preprocess="live" if config.preprocess else None,
     )
     return unsigned.model_copy(update={"digest": version_chain.version_digest(unsigned)})
 
@@ -179,6 +199,7 @@ def without_rows(state: ModelState) -> ModelState:
         rows_generation=meta.generation_key,
         generation=empty_generation(config, number),
         stream=stream,
+        pipeline=None,
         sentinels=Sentinels((), rows.take(slice(0, 0)), W[:0]),
     )
 
@@ -247,6 +268,7 @@ def publish_version(
     ``completed``: `next_version` replaced a projection by the exact answer. The receipts of the
     commit are already in the receipt log: the version names its head.
     """
+    state = _with_pipeline_published(state)
     event = new_version(
         state,
         request_ids=request_ids,
@@ -270,6 +292,10 @@ def commit_of(
     """Return the commit from one state to the next; ``more`` are its other fields."""
     offsets = {origin.partition: origin.next_offset} if origin.partition else {}
     thetas = thetas_of(after.stream, before.stream) if version is not None else {}
+    pipeline, columns = after.published_pipeline, b""
+    if version is not None and pipeline is not None:
+        thetas[PARAMETERS] = codec.pack(pipeline.theta)
+        columns = packed_columns(pipeline.columns)
     return Commit(
         model_id=before.model_id,
         number=before.head.commit + 1,
@@ -279,6 +305,7 @@ def commit_of(
         newest=after.version,
         offsets=offsets,
         thetas=thetas,
+        columns=columns,
         version=version,
         version_value=b"" if version is None else after.newest,
         **more,

@@ -95,6 +95,9 @@ class Stream:
         was added to the norm of A_t.
     dual_error
         That of inserted rows (`Generation.dual_error`); 0 without any.
+    gradient
+        The generation's own gradient at theta_exact, d x m, up to ``residual``, where theta_exact
+        is not its optimum but that of live statistics (`engine.preprocess`); None elsewhere.
     """
 
     theta_exact: Array
@@ -111,6 +114,7 @@ class Stream:
     least_pivot: float = 1.0
     added: float = 0.0
     dual_error: float = 0.0
+    gradient: Array | None = None
 
 
 class LeftOut(NamedTuple):

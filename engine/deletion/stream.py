@@ -188,6 +188,7 @@ def publish_step(
         min(stream.least_pivot, left_out.smallest_pivot),
         stream.added,
         stream.dual_error,
+        stream.gradient,
     )
     if not math.isfinite(rounding(generation, after)):
         raise IllConditioned(UNSTATED)

@@ -7,7 +7,8 @@ be measured in a few passes over the live rows, without the rows that are gone:
 2. the inverse: A_t (A_b^-1 + V^T V) z = z for random z, where A_t = sum over the live rows of
    s_i x_i x_i^T + penalty is never formed;
 3. theta_exact: the live gradient there is the sum of x_i rem_i (0 for a linear model:
-   docs/error.md), so that |A_t^-1 (gradient - that sum)| is at most what the stream carries.
+   docs/error.md), so that |A_t^-1 (gradient - that sum)| is at most what the stream carries. With
+   preprocessing the gradient of the generation's own rows is the one that the stream has.
 
 The second fails if a row of V, the factor or a live row's features are damaged; the third also
 if theta_exact, theta_r or a target is. An audit cannot tell which: a generation that fails it is
@@ -150,6 +151,8 @@ def _audit_block(
     s = objective.curvature(rows, generation.theta_b)[:, None]
     back = rows.X.T @ (s * (rows.X @ u)) + objective.penalty[:, None] * u
     gradient = objective.gradient(rows, stream.theta_exact)
+    if stream.gradient is not None:  # theta_exact is the optimum of live statistics
+        gradient = gradient - stream.gradient
     carried = stream.carried
     if objective.kind is not Kind.LINEAR:
         gradient = gradient - rows.X.T @ remainder(generation, stream, rows)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lethe.engine.deletion.span import project
 from lethe.engine.deletion.stream import Generation, Stream, begin
 from lethe.engine.error.certificate import Measured, gradient_allowance
 from lethe.engine.fit.classes import one_sided
@@ -15,11 +16,12 @@ from lethe.engine.fit.objective import (
     Kind,
     Objective,
     Rows,
+    norm,
     ridge_penalty,
     with_intercept,
 )
 from lethe.engine.preprocess.base import BaseTransformation, fit_base
-from lethe.engine.preprocess.layout import Places
+from lethe.engine.preprocess.layout import Layout, Places
 from lethe.engine.preprocess.movement import Movement, movement, settle
 from lethe.engine.preprocess.settings import Settings
 from lethe.engine.preprocess.statistics import Statistics, live_statistics
@@ -75,11 +77,15 @@ def prepare(
     weight: Array,
     number: int,
     start: Array | None = None,
+    layout: Layout | None = None,
 ) -> Prepared:
-    """Fit transformation and model to a table. Cost O(n d^2)."""
+    """Fit transformation and model to a table. Cost O(n d^2).
+
+    ``layout`` as of `engine.preprocess.base.fit_base`.
+    """
     single = one_sided(settings.kind, Rows(np.empty((len(y), 0)), y, weight))
     free = settings.free_intercept and not single
-    base = fit_base(settings.columns, table, y[:, 0], centred=free)
+    base = fit_base(settings.columns, table, y[:, 0], centred=free, layout=layout)
     features, entries = base.rows(table)
     rows = Rows(with_intercept(features) if settings.intercept else features, y, weight)
     rows.check_finite()
@@ -133,7 +139,43 @@ def settled_answer(
     enough = sums.allowance(stream.theta_exact)
     settled = settle(generation, stream, factor, gradient, moved, enough)
     answer = Answer(sums, live, moved, settled.gradient, settled.left, settled.corrections)
-    return settled.stream, answer
+    return replace(settled.stream, gradient=settled.gradient), answer
+
+
+def resumed_answer(
+    base: BaseTransformation,
+    stream: Stream,
+    penalty: Array,
+    sums: Sums,
+    vocabularies: tuple[Vocabulary, ...],
+) -> Answer:
+    """Return the live answer that a stream is at, from the sums over the live rows.
+
+    ``penalty`` (d,) is the generation's. Cost O(q (d + q)).
+
+    Raises
+    ------
+    StatisticsMoved
+        As of `live_statistics`.
+    """
+    if stream.gradient is None:
+        raise AssertionError("the stream is not one of live statistics")
+    live = live_statistics(base, vocabularies, sums)
+    moved = movement(base, sums, live, penalty)
+    left = norm(stream.gradient + moved.gradient(stream.theta_exact))
+    return Answer(sums, live, moved, stream.gradient, left, 0)
+
+
+def published_by(stream: Stream, method: str) -> Stream:
+    """Return a stream at the live answer that publishes it as a method does."""
+    exact = stream.theta_exact
+    if method == "exact":
+        return replace(stream, published=exact)
+    if method == "pru":
+        return replace(
+            stream, published=stream.anchor + project(stream.Q.array, exact - stream.anchor)
+        )
+    return stream
 
 
 def measured_answer(

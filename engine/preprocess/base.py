@@ -98,9 +98,12 @@ def is_constant(variance: Array, mean: Array, n: int) -> np.ndarray:
     return np.asarray(variance <= n * EPS * variance + (n * mean * EPS) ** 2)
 
 
-def fit_base(columns: Columns, table: Table, y: Array, *, centred: bool) -> BaseTransformation:
+def fit_base(
+    columns: Columns, table: Table, y: Array, *, centred: bool, layout: Layout | None = None
+) -> BaseTransformation:
     """Fit the transformation to rows; ``y`` (n,) is the target that is encoded. Cost O(n p).
 
+    ``layout`` keeps features and entries where they are, with or without rows; None: the table's.
     With ``centred``, features that are not standardised are centred, too: it changes the intercept
     alone, and far fewer digits are lost.
 
@@ -109,7 +112,7 @@ def fit_base(columns: Columns, table: Table, y: Array, *, centred: bool) -> Base
     InvalidData
         As `engine.preprocess.layout.lay_out`.
     """
-    layout = lay_out(columns, table)
+    layout = layout or lay_out(columns, table)
     encodes = any(isinstance(part.column, TargetEncode) for part in layout.coded)
     target_mean = float(np.mean(y)) if encodes else 0.0
     raw = np.empty(layout.entries)

@@ -48,24 +48,55 @@ def pipeline_error(
     IllConditioned
         It is not a finite number.
     """
-    theta = stream.theta_exact
-    rounded = units.rounding(theta) + distance_bound(base, generation, stream, answer, units)
-    distance = 0.0
-    if stream.published is not theta:
-        distance = norm(units.parameters(stream.published - theta))
-        distance += units.rounding(stream.published)
-    published = units.parameters(stream.published)
-    scale = relative_to(published, units.parameters(generation.theta_b))
+    known, scale = _distance_known(base, generation, stream, answer, units)
     if generation.objective.kind is Kind.LINEAR:
-        return _stated(distance + rounded, scale, ErrorKind.EXACT)
+        return _stated(known, scale, ErrorKind.EXACT)
     if certified is not None:
-        bound = distance + rounded + units.growth * certified
+        bound = known + units.growth * certified
         return _stated(bound, scale, ErrorKind.CERTIFICATE)
     remains = sampled_estimate(base, generation, factor, stream, answer, units, sample)
     if remains is None:
         return PublishedError(None, ErrorKind.UNKNOWN, None, None)
     carried = units.growth * stream.carried
-    return _stated(distance + rounded + carried + remains, scale, ErrorKind.ESTIMATE)
+    return _stated(known + carried + remains, scale, ErrorKind.ESTIMATE)
+
+
+def linear_error(
+    base: BaseTransformation,
+    generation: Generation,
+    stream: Stream,
+    answer: Answer,
+    units: PipelineUnits,
+) -> PublishedError:
+    """Return `pipeline_error` of a linear model, which needs neither factor nor sample.
+
+    Raises
+    ------
+    IllConditioned
+        It is not a finite number.
+    """
+    known, scale = _distance_known(base, generation, stream, answer, units)
+    return _stated(known, scale, ErrorKind.EXACT)
+
+
+def _distance_known(
+    base: BaseTransformation,
+    generation: Generation,
+    stream: Stream,
+    answer: Answer,
+    units: PipelineUnits,
+) -> tuple[float, float]:
+    """Return a bound of the distance to the live quadratic model's optimum, and the error's scale.
+
+    All of it is known: the distance to theta_exact, and what rounding has left there.
+    """
+    theta = stream.theta_exact
+    known = units.rounding(theta) + distance_bound(base, generation, stream, answer, units)
+    if stream.published is not theta:
+        known += norm(units.parameters(stream.published - theta))
+        known += units.rounding(stream.published)
+    published = units.parameters(stream.published)
+    return known, relative_to(published, units.parameters(generation.theta_b))
 
 
 def sampled_estimate(

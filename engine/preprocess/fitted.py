@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 
 from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.span import project
 from lethe.engine.deletion.stream import Stream, at_rest, delete
 from lethe.engine.error.estimate import (
     SENTINELS,
@@ -35,6 +34,7 @@ from lethe.engine.preprocess.answer import (
     contribution,
     measured_answer,
     prepare,
+    published_by,
     settled_answer,
 )
 from lethe.engine.preprocess.base import ABSENT, BaseTransformation
@@ -356,13 +356,7 @@ class PreparedFit(Fitted):
             vocabularies,
             self.answer.gradient,
         )
-        exact = stream.theta_exact
-        if method == "exact":
-            return replace(stream, published=exact), answer
-        if method == "pru":
-            projected = stream.anchor + project(stream.Q.array, exact - stream.anchor)
-            return replace(stream, published=projected), answer
-        return stream, answer
+        return published_by(stream, method), answer
 
     def _forget(self, ids: tuple[str, ...]) -> None:
         """Overwrite rows. Cost O(k d)."""

@@ -7,6 +7,7 @@ has at most one entry in a feature. Features and entries are numbered in the ord
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from lethe.engine.preprocess.columns import (
     TargetEncode,
     standardised,
 )
-from lethe.engine.preprocess.table import Table
+from lethe.engine.preprocess.table import Table, Vocabulary
 from lethe.engine.preprocess.values import sorted_categories
 
 Places = NDArray[np.intp]
@@ -128,6 +129,39 @@ def lay_out(columns: Columns, table: Table) -> Layout:
     InvalidData
         A category is not among those that were named, or there are more than `MAX_ENTRIES` entries.
     """
+    codes: list[Places] = []
+    for name, column in columns.items():
+        if isinstance(column, OneHot):
+            codes.append(_sorted_codes(name, table, len(codes)))
+        elif not isinstance(column, Numeric):
+            codes.append(_ordinal_codes(name, column, table, len(codes)))
+    gaps = np.asarray(np.isnan(table.numbers).any(axis=0))
+    return _placed(columns, gaps, codes, table.vocabularies)
+
+
+def lay_out_known(
+    columns: Columns, gaps: NDArray[np.bool_], vocabularies: Sequence[Vocabulary]
+) -> Layout:
+    """Lay out columns whose categories are all of their vocabularies', in that order.
+
+    ``gaps`` (a,) says which numeric columns have an entry for missing values.
+
+    Raises
+    ------
+    InvalidData
+        There are more than `MAX_ENTRIES` entries.
+    """
+    codes = [np.arange(len(known.categories), dtype=np.intp) for known in vocabularies]
+    return _placed(columns, gaps, codes, vocabularies)
+
+
+def _placed(
+    columns: Columns,
+    gaps: NDArray[np.bool_],
+    codes: Sequence[Places],
+    vocabularies: Sequence[Vocabulary],
+) -> Layout:
+    """Place columns one after the other; ``codes`` are those of each column of categories."""
     numeric: list[NumericPart] = []
     coded: list[CodedPart] = []
     one_hot: list[OneHotPart] = []
@@ -137,28 +171,24 @@ def lay_out(columns: Columns, table: Table) -> Layout:
     for name, column in columns.items():
         feature = len(flags)
         if isinstance(column, Numeric):
-            gaps = bool(np.isnan(table.numbers[:, len(numeric)]).any())
-            entry = len(entry_feature) if gaps else -1
-            entry_feature += [feature] if gaps else []
+            entry = len(entry_feature) if gaps[len(numeric)] else -1
+            entry_feature += [feature] if entry >= 0 else []
             numeric.append(NumericPart(name, len(numeric), feature, entry))
             flags.append(standardised(column))
             names.append(str(name))
             continue
         source = len(coded) + len(one_hot)
-        size = len(table.vocabularies[source].categories)
+        categories, own = vocabularies[source].categories, codes[source]
         if isinstance(column, OneHot):
-            codes = _sorted_codes(name, table, source)
-            back = _back(codes, feature, size)
-            one_hot.append(OneHotPart(name, column, source, feature, codes, back))
-            flags += [False] * len(codes)
-            categories = table.vocabularies[source].categories
-            names += [f"{name}_{categories[code]}" for code in codes]
+            back = _back(own, feature, len(categories))
+            one_hot.append(OneHotPart(name, column, source, feature, own, back))
+            flags += [False] * len(own)
+            names += [f"{name}_{categories[code]}" for code in own]
             continue
-        codes = _ordinal_codes(name, column, table, source)
         first = len(entry_feature)
-        back = _back(codes, first, size)
-        coded.append(CodedPart(name, column, source, feature, first, codes, back))
-        entry_feature += [feature] * len(codes)
+        back = _back(own, first, len(categories))
+        coded.append(CodedPart(name, column, source, feature, first, own, back))
+        entry_feature += [feature] * len(own)
         flags.append(standardised(column))
         names.append(str(name))
     if len(entry_feature) > MAX_ENTRIES:

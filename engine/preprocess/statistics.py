@@ -29,6 +29,8 @@ float64 has."""
 class StatisticsMoved(IllConditioned):
     """The live statistics are too far from the base; a rebuild makes them the base."""
 
+    code = "STATISTICS_MOVED"
+
 
 @dataclass(frozen=True, slots=True)
 class Statistics:

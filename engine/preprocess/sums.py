@@ -167,6 +167,12 @@ class Sums:
                 copies[field.name] = value.copy()
         return replace(self, **copies)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what grows with entries and features."""
+        totals = (self.crossed, self.paired, self.responses, self.weighted)
+        return sum(total.high.nbytes + total.low.nbytes for total in totals)
+
     def allowance(self, theta: Array) -> float:
         """Return what rounding of these sums, and of the rows, does to a gradient at ``theta``."""
         return gradient_allowance(self.square_size * norm(theta) + self.response_size)

@@ -2,8 +2,8 @@
 
 It reads, stages and applies, and decides nothing. It may import the rest of the engine, which does
 not import it; every package of `consumers` may import it. `lethe delete` must not wait for NumPy,
-so `connection`, `keys`, `membership`, `pipeline`, `reading`, `records`, `row_keys` and `tls` do
-without.
+so `columns`, `connection`, `keys`, `membership`, `pipeline`, `reading`, `records`, `row_keys` and
+`tls` do without.
 
 The layout and its bytes:
 
@@ -11,7 +11,11 @@ The layout and its bytes:
 - `codec`: arrays and row records as bytes
 - `reading`: small values, each valid or CORRUPT_STATE
 - `records`: small records that heads and events share; the receipt log
+- `columns`: the same, of columns of a model with preprocessing
 - `state`: a model's state as values: configuration, `Meta`, `ModelState`
+- `preprocessing`: columns, base, sums and rows as given of a model with preprocessing
+- `fitted_columns`: its columns as a version publishes them
+- `stored_rows`: row records as rows of a model
 - `generation`: a generation, its stream and its thetas as they are stored
 
 The server:

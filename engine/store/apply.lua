@@ -29,7 +29,8 @@
 -- 14 subjects    A hash of subject ids -> their row ids (JSON).
 -- 15 tombstones  A sorted set of rows to be deleted that were not there -> when it is forgotten.
 -- 16 changed     A list of the row ids inserted or corrected since that generation became live.
--- 17..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
+-- 17 sums        A hash: sums over the live rows of a model with preprocessing.
+-- 18..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
 -- then           Staged keys that become live: they lose their expiry (manifest.persist keys).
 -- the rest       Keys that cease to be.
 --
@@ -44,7 +45,8 @@ local HEAD, OFFSETS, LEDGER, DELETIONS, REQUESTS = KEYS[1], KEYS[2], KEYS[3], KE
 local DEFERRED, RETIRED, MODELS, CURSORS, ERASURES = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local V, Q, IDS, SUBJECTS, TOMBSTONES = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 local CHANGED = KEYS[16]
-local SHARDS = 16 -- the shard number s is KEYS[SHARDS + s], s from 1 (manifest.erase counts from 0)
+local SUMS = KEYS[17]
+local SHARDS = 17 -- the shard number s is KEYS[SHARDS + s], s from 1 (manifest.erase counts from 0)
 
 local manifest = cjson.decode(ARGV[1])
 local PERSIST = SHARDS + manifest.shards
@@ -151,7 +153,7 @@ local types = {
   [REQUESTS] = 'hash', [DEFERRED] = 'hash', [RETIRED] = 'set', [MODELS] = 'set',
   [CURSORS] = 'hash', [ERASURES] = 'hash', [V] = 'list', [Q] = 'list',
   [IDS] = 'list', [SUBJECTS] = 'hash', [TOMBSTONES] = 'zset',
-  [CHANGED] = 'list',
+  [CHANGED] = 'list', [SUMS] = 'hash',
 }
 for s = 1, manifest.shards do types[KEYS[SHARDS + s]] = 'hash' end
 for key, wanted in pairs(types) do
@@ -169,7 +171,7 @@ if manifest.v_before then
   if redis.call('LLEN', Q) ~= manifest.q_before then return {'CORRUPT', 'rows of Q'} end
 end
 local needed = 1 + 2 * manifest.requests + 2 * manifest.head + manifest.v + manifest.q
-  + 2 * manifest.records
+  + 2 * manifest.sums + 2 * manifest.records
 if #ARGV ~= needed then return {'CORRUPT', 'arguments: ' .. #ARGV} end
 
 -- 7c. writes: nothing below may fail ------------------------------------------------------------
@@ -192,6 +194,7 @@ end
 in_chunks('RPUSH', V, take(manifest.v))
 if manifest.clear_q then redis.call('DEL', Q) end
 in_chunks('RPUSH', Q, take(manifest.q))
+in_chunks('HSET', SUMS, take(2 * manifest.sums))
 
 for _, part in ipairs(manifest.written) do
   in_chunks('HSET', KEYS[SHARDS + part[1] + 1], take(2 * part[2]))

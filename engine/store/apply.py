@@ -95,6 +95,8 @@ class ArraysChange:
         (for a generation that becomes live).
     V_rows, Q_rows, v_before, q_before, clear_Q
         Rows to append, the lengths before (paired assertion), whether Q is emptied first.
+    sums
+        Fields of the hash of sums that change.
     """
 
     expected: str | None
@@ -104,6 +106,7 @@ class ArraysChange:
     v_before: int = 0
     q_before: int = 0
     clear_Q: bool = False
+    sums: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +226,7 @@ class Change:
         written = self.written or RowsWritten(k.dataset(""))
         keys += [partition.models, partition.cursors, partition.erasures, live.V, live.Q]
         keys += [written.dataset.ids, written.dataset.subjects, k.tombstones]
-        keys += [live.changed, *shards]
+        keys += [live.changed, live.sums, *shards]
         head = dict(self.head)
         head |= {"commit": b"%d" % self.commit, "digest": self.digest.encode()}
         head["offset"] = b"%d" % self.place.offset
@@ -245,6 +248,7 @@ class Change:
             "lowers": self.lowers,
             "v": 0,
             "q": 0,
+            "sums": 0,
             "clear_q": False,
             "deleted": list(self.deleted),
             "version": str(self.deleted_version),
@@ -270,9 +274,10 @@ class Change:
                 manifest["arrays"] = arrays.expected
             manifest |= {"v": len(arrays.V_rows), "q": len(arrays.Q_rows)}
             manifest |= {"v_before": arrays.v_before, "q_before": arrays.q_before}
-            manifest["clear_q"] = arrays.clear_Q
+            manifest |= {"clear_q": arrays.clear_Q, "sums": len(arrays.sums)}
             head["arrays"] = arrays.renewed.encode()
             rows = [*arrays.V_rows, *arrays.Q_rows]
+            rows += (part for name, row in arrays.sums.items() for part in (name.encode(), row))
         if self.swap is not None:
             manifest |= {"persist": len(self.swap.persist)}
             manifest |= {"deletions_from": self.swap.deletions_from}

@@ -18,12 +18,14 @@ from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete
 from lethe.engine.error.certified import after_deletion
 from lethe.engine.fit.classes import class_counts
-from lethe.engine.fit.objective import Array, Kind, Rows
+from lethe.engine.fit.objective import Kind, Rows
+from lethe.engine.preprocess.live import LivePipeline, RowsMoved
 from lethe.engine.store import codec
 from lethe.engine.store.generation import read_factor
 from lethe.engine.store.staging import Staged
 from lethe.engine.store.state import Meta
 from lethe.engine.store.store import ModelStore
+from lethe.engine.store.stored_rows import StoredRows, read_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ def catch_up(
     meta: Meta,
     deleted: Sequence[str],
     changed: Mapping[str, bytes] | None = None,
+    *,
+    again: bool = False,
 ) -> CaughtUp:
     """Bring a staged generation up to date.
 
@@ -85,6 +89,9 @@ def catch_up(
         Ids of rows that were deleted since its rows were read.
     changed
         By id, the live records of rows that were inserted or corrected since.
+    again
+        Whether it was done before, and the thetas are those of afterwards: only V, Q, sums and
+        records are made again.
 
     Raises
     ------
@@ -97,28 +104,40 @@ def catch_up(
     """
     changed = changed or {}
     had = store.row_records(staged.keys, [*deleted, *changed])
-    d, m = meta.config.d, meta.config.m
+    width, m = meta.config.row_width, meta.config.m
     new = {
         row: record
         for row, record in changed.items()
-        if row not in had or codec.values_of(had[row], d, m) != codec.values_of(record, d, m)
+        if row not in had
+        or codec.values_of(had[row], width, m) != codec.values_of(record, width, m)
     }
     gone = tuple(row for row in deleted if row in had)
     old = (*gone, *(row for row in new if row in had))
-    caught_up = CaughtUp(staged, staged.stream, gone)
+    caught_up, moved = CaughtUp(staged, staged.stream, gone), RowsMoved()
     if new:
-        caught_up = _with_rows(store, caught_up, meta, new)
+        rows = _decoded(staged, meta, new)
+        caught_up = _with_rows(store, caught_up, meta, new, rows)
+        moved = moved._replace(arriving=rows.transformed)
     if old:
-        caught_up = _without_rows(caught_up, meta, {row: had[row] for row in old})
+        records = {row: had[row] for row in old}
+        rows = _decoded(staged, meta, records)
+        caught_up = _without_rows(caught_up, meta, records, rows)
+        moved = moved._replace(leaving=rows.transformed)
+    if staged.pipeline is not None and not caught_up.same:
+        after = _followed(store, caught_up.staged, staged.pipeline, meta, moved, again=again)
+        caught_up = replace(caught_up, staged=after)
     return replace(caught_up, added=len(new) - (len(old) - len(gone)))
 
 
 def _with_rows(
-    store: ModelStore, before: CaughtUp, meta: Meta, records: Mapping[str, bytes]
+    store: ModelStore,
+    before: CaughtUp,
+    meta: Meta,
+    records: Mapping[str, bytes],
+    decoded: StoredRows,
 ) -> CaughtUp:
     """Insert rows, by the values of their live records: new ones only lower leverages."""
-    staged = before.staged
-    rows, _ = _decoded(meta, records)
+    staged, rows, given = before.staged, decoded.rows, decoded.given
     factor = read_factor(store.client, staged.keys, staged.generation)
     W, dual_error = base_dual_rows(staged.generation, factor, rows.X)
     method = method_named(meta.config.method)
@@ -129,7 +148,7 @@ def _with_rows(
         staged=replace(staged, stream=stream, sentinels=sentinels),
         records={
             row: codec.pack_row(
-                rows.X[i], rows.y[i], float(rows.weight[i]), W[i], codec.incarnation_of(record)
+                given[i], rows.y[i], float(rows.weight[i]), W[i], codec.incarnation_of(record)
             )
             for i, (row, record) in enumerate(records.items())
         },
@@ -137,11 +156,12 @@ def _with_rows(
     )
 
 
-def _without_rows(before: CaughtUp, meta: Meta, records: Mapping[str, bytes]) -> CaughtUp:
-    staged = before.staged
-    rows, W = _decoded(meta, records)
+def _without_rows(
+    before: CaughtUp, meta: Meta, records: Mapping[str, bytes], decoded: StoredRows
+) -> CaughtUp:
+    staged, rows = before.staged, decoded.rows
     method = method_named(meta.config.method)
-    stream = delete(staged.generation, staged.stream, rows, W, method).stream
+    stream = delete(staged.generation, staged.stream, rows, decoded.W, method).stream
     ledger = staged.ledger
     if ledger is not None:
         ledger = after_deletion(ledger, staged.generation, staged.stream, stream, rows)
@@ -153,11 +173,29 @@ def _without_rows(before: CaughtUp, meta: Meta, records: Mapping[str, bytes]) ->
     )
 
 
-def _decoded(meta: Meta, records: Mapping[str, bytes]) -> tuple[Rows, Array]:
-    config = meta.config
-    what = f"model {config.model_id!r}, staged rows"
-    decoded = codec.unpack_rows([*records.values()], config.d, config.m, what, config.blocks)
-    return decoded.rows, decoded.W
+def _followed(
+    store: ModelStore,
+    staged: Staged,
+    pipeline: LivePipeline,
+    meta: Meta,
+    moved: RowsMoved,
+    *,
+    again: bool,
+) -> Staged:
+    """Return a generation whose statistics have followed its rows, too."""
+    if again:
+        sums = pipeline.sums_after(staged.generation, moved)
+        return replace(staged, pipeline=pipeline.with_sums(sums))
+    factor = read_factor(store.client, staged.keys, staged.generation)
+    stream, pipeline = pipeline.after(
+        staged.generation, staged.stream, factor, moved, meta.config.method
+    )
+    return replace(staged, stream=stream, pipeline=pipeline)
+
+
+def _decoded(staged: Staged, meta: Meta, records: Mapping[str, bytes]) -> StoredRows:
+    what = f"model {meta.config.model_id!r}, staged rows"
+    return read_rows(meta.config, staged.pipeline, [*records.values()], what)
 
 
 def _counts(meta: Meta, rows: Rows, before: tuple[int, ...], sign: int) -> tuple[int, ...]:

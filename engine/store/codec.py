@@ -4,7 +4,8 @@ Arrays are raw little-endian float64, row major. A row record is
 
     codec (1 byte) | incarnation (uint32) | weight (float64) | x (d) | y (m) | w (h d), float64
 
-with h blocks (`engine.fit.blocks`): 1, or the number of classes if there are more than two.
+with h blocks (`engine.fit.blocks`): 1, or the number of classes if there are more than two. Of a
+model with preprocessing, x is the row as it was given (`engine.store.preprocessing`).
 """
 
 from __future__ import annotations
@@ -105,9 +106,12 @@ class RowRecords:
         return Rows(self.X, self.y, self.weight)
 
 
-def row_size(d: int, m: int, h: int = 1) -> int:
-    """Return the length of a row record in bytes: 13 + 8 (d + m + h d)."""
-    return _row(d, m, h).itemsize
+def row_size(d: int, m: int, h: int = 1, *, given: int | None = None) -> int:
+    """Return the length of a row record in bytes: 13 + 8 (d + m + h d).
+
+    ``given``: how many numbers x has instead of d.
+    """
+    return _row(d if given is None else given, m, h * d).itemsize
 
 
 def pack_row(x: Array, y: Array, weight: float, w: Array, incarnation: int = 0) -> bytes:
@@ -125,13 +129,17 @@ def weight_of(record: bytes) -> float:
     return float(_ROW_HEADER.unpack_from(record)[2])
 
 
-def values_of(record: bytes, d: int, m: int) -> bytes:
-    """Return a row's weight, features and target as bytes, from its record."""
-    return record[_WEIGHT_AT : _ROW_HEADER.size + 8 * (d + m)]
+def values_of(record: bytes, x: int, m: int) -> bytes:
+    """Return a row's weight, its x numbers and target as bytes, from its record."""
+    return record[_WEIGHT_AT : _ROW_HEADER.size + 8 * (x + m)]
 
 
-def unpack_rows(records: list[bytes], d: int, m: int, what: str, h: int = 1) -> RowRecords:
+def unpack_rows(
+    records: list[bytes], d: int, m: int, what: str, h: int = 1, *, given: int | None = None
+) -> RowRecords:
     """Return row records, of h blocks, as matrices.
+
+    ``given``: x has so many numbers, which may be NaN, and the caller checks them.
 
     Raises
     ------
@@ -139,26 +147,28 @@ def unpack_rows(records: list[bytes], d: int, m: int, what: str, h: int = 1) -> 
         A record has another length or codec, a weight that is not positive, or a number that is
         not finite.
     """
-    size = row_size(d, m, h)
+    layout = _row(d if given is None else given, m, h * d)
+    size = layout.itemsize
     if any(len(record) != size or record[0] != DENSE for record in records):
         raise CorruptState(f"{what}: a row record is not {size} bytes of codec {DENSE}")
-    rows = np.frombuffer(b"".join(records), dtype=_row(d, m, h))
+    rows = np.frombuffer(b"".join(records), dtype=layout)
     weight = rows["weight"].astype(np.float64)
     if not ((weight > 0) & (weight < np.inf)).all():
         raise CorruptState(f"{what}: a row's weight is not a positive number")
     X, y, W = (rows[name].astype(np.float64) for name in ("x", "y", "w"))
-    if not all(np.isfinite(array).all() for array in (X, y, W)):
+    finite = (X, y, W) if given is None else (y, W)
+    if not all(np.isfinite(array).all() for array in finite):
         raise CorruptState(f"{what}: holds a number that is not finite")
     return RowRecords(X, y, weight, W)
 
 
 @lru_cache(maxsize=256)
-def _row(d: int, m: int, h: int) -> np.dtype[np.void]:
+def _row(x: int, m: int, w: int) -> np.dtype[np.void]:
     """Return the layout of a row record, as `pack_row` writes it."""
     numbers = [
         ("weight", _FLOAT),
-        ("x", _FLOAT, (d,)),
+        ("x", _FLOAT, (x,)),
         ("y", _FLOAT, (m,)),
-        ("w", _FLOAT, (h * d,)),
+        ("w", _FLOAT, (w,)),
     ]
     return np.dtype([("codec", "u1"), ("incarnation", "<u4"), *numbers])

@@ -15,15 +15,24 @@ from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.estimate import Sentinels
 from lethe.engine.error.terms import ObjectiveNoise
-from lethe.engine.errors import CorruptState
+from lethe.engine.errors import CorruptState, IllConditioned
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Objective
 from lethe.engine.fit.precompute import SAFE
+from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store import codec
+from lethe.engine.store.columns import FittedColumn
 from lethe.engine.store.connection import reachable
 from lethe.engine.store.keys import GenerationKeys
-from lethe.engine.store.reading import parse_json_value
-from lethe.engine.store.state import Meta, ModelConfig
+from lethe.engine.store.preprocessing import (
+    layout_of,
+    pack_base,
+    unpack_base,
+    unpack_sums,
+    vocabularies_of,
+)
+from lethe.engine.store.reading import checked, parse_json_value
+from lethe.engine.store.state import Meta, ModelConfig, PublishedPipeline
 
 
 class Sampled(NamedTuple):
@@ -39,7 +48,9 @@ class Sampled(NamedTuple):
         return cls(sentinels.ids, None if pi is None else tuple(map(float, pi)))
 
 
-def generation_info(generation: Generation, sampled: Sampled) -> dict[str, bytes]:
+def generation_info(
+    generation: Generation, sampled: Sampled, pipeline: LivePipeline | None = None
+) -> dict[str, bytes]:
     """Return the fields of a generation's ``fixed`` hash.
 
     Chances are left out if there are none, as older releases did.
@@ -57,6 +68,8 @@ def generation_info(generation: Generation, sampled: Sampled) -> dict[str, bytes
         "penalty": codec.pack(np.asarray(generation.objective.penalty)),
         "info": json.dumps(info).encode(),
     }
+    if pipeline is not None:
+        fields["base"] = pack_base(pipeline.base)
     noise = generation.objective.linear
     return fields if noise is None else {**fields, "noise": codec.pack(noise)}
 
@@ -73,10 +86,11 @@ def empty_generation(config: ModelConfig, number: int) -> Generation:
 
 
 def queue_generation(pipeline: Any, where: GenerationKeys) -> None:
-    """Query in a pipeline the ``fixed`` hash, V and Q of a generation, in this order."""
+    """Query in a pipeline the ``fixed`` hash, V, Q and sums of a generation, in this order."""
     pipeline.hgetall(where.fixed)
     pipeline.lrange(where.V, 0, -1)
     pipeline.lrange(where.Q, 0, -1)
+    pipeline.hgetall(where.sums)
 
 
 def read_fixed(
@@ -161,6 +175,12 @@ def read_factor(client: redis.Redis, where: GenerationKeys, generation: Generati
 THETAS = ("theta_exact", "theta_r", "anchor", "published")
 """The vectors of a stream: fields of the head and of a staged generation."""
 
+GRADIENT = "gradient"
+"""A fifth one, of a model with preprocessing (`engine.deletion.generation.Stream.gradient`)."""
+
+PARAMETERS = "parameters"
+"""Beside them in the head: what such a model publishes, in the units of its last step."""
+
 
 def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list[bytes]) -> Stream:
     """Return the stream from the head and the stored rows of V and Q."""
@@ -172,6 +192,10 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
 
     def theta(name: str) -> Any:
         return theta_of(head.get(name.encode()), exact, f"{what}, {name}")
+
+    gradient = None
+    if config.preprocess and meta.rows_live:
+        gradient = codec.unpack(head.get(GRADIENT.encode()), shape, f"{what}, {GRADIENT}")
 
     return Stream(
         theta_exact=exact,
@@ -188,6 +212,62 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         least_pivot=meta.least_pivot,
         added=meta.added,
         dual_error=meta.dual_error,
+        gradient=gradient,
+    )
+
+
+def read_pipeline(
+    fixed: Mapping[bytes, bytes],
+    sums: Mapping[bytes, bytes],
+    meta: Meta,
+    generation: Generation,
+    stream: Stream,
+) -> LivePipeline | None:
+    """Return the live pipeline of a stream as it is stored; None without preprocessing, or rows.
+
+    Raises
+    ------
+    CorruptState
+        What is stored is not that of the model.
+    """
+    config = meta.config
+    if not config.preprocess or meta.rows_live == 0:
+        return None
+    what = f"model {config.model_id!r}, generation {meta.generation}"
+    layout = layout_of(config.preprocess)
+    base = unpack_base(fixed.get(b"base"), layout, what)
+    try:
+        return LivePipeline.resumed(
+            base,
+            vocabularies_of(config.preprocess),
+            generation,
+            stream,
+            unpack_sums(sums, layout, config.d, config.m, what),
+            intercept=config.fit_intercept,
+        )
+    except IllConditioned as error:
+        raise CorruptState(f"{what}: its sums are not those of a model ({error})") from None
+
+
+def read_published(
+    parameters: bytes | None, columns: bytes | None, config: ModelConfig
+) -> PublishedPipeline | None:
+    """Return what the newest version of a model with preprocessing publishes; None of others.
+
+    Raises
+    ------
+    CorruptState
+        It is missing, or does not parse.
+    """
+    if not config.preprocess or columns == b"":  # unregistered
+        return None
+    what = f"model {config.model_id!r}, its published pipeline"
+    listed = parse_json_value(columns, what)
+    if not isinstance(listed, list):
+        raise CorruptState(f"{what}: is no list of columns; run `lethe check`")
+    return PublishedPipeline(
+        codec.unpack(parameters, (config.d, config.m), what),
+        tuple(checked(FittedColumn, column, what) for column in listed),
     )
 
 
@@ -223,6 +303,9 @@ def thetas_of(stream: Stream, before: Stream | None = None) -> dict[str, bytes]:
             packed[name] = b"" if value is exact else codec.pack(value)
     if b"" in packed.values():
         packed.setdefault("theta_exact", codec.pack(exact))
+    former = None if before is None else before.gradient
+    if stream.gradient is not None and stream.gradient is not former:
+        packed[GRADIENT] = codec.pack(stream.gradient)
     return packed
 
 

@@ -23,7 +23,13 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store import codec
 from lethe.engine.store.connection import Fields, reachable, text
-from lethe.engine.store.generation import THETAS, read_fixed, stored_correction
+from lethe.engine.store.generation import (
+    GRADIENT,
+    THETAS,
+    read_fixed,
+    read_pipeline,
+    stored_correction,
+)
 from lethe.engine.store.keys import GenerationKeys, ModelKeys
 from lethe.engine.store.reading import Count, Counts, Texts, parse_model
 from lethe.engine.store.records import Status, Stored
@@ -108,7 +114,8 @@ def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
         "added": stream.added,
         "dual_error": stream.dual_error,
     }
-    return scalars, {name: getattr(stream, name) for name in THETAS}
+    thetas = {name: getattr(stream, name) for name in THETAS}
+    return scalars, thetas if stream.gradient is None else thetas | {GRADIENT: stream.gradient}
 
 
 def write_result(
@@ -219,16 +226,15 @@ def read_staged(
     stored = read_arrays(store.client, where)
     if stored is None:
         return None
-    fixed, V, Q = stored
-    generation, sampled = read_fixed(
-        fixed, meta.model_copy(update={"generation": result.generation})
-    )
+    staged = meta.model_copy(update={"generation": result.generation})
+    generation, sampled = read_fixed(stored.fixed, staged)
     shape = (config.d, config.m)
-    thetas = {name: codec.unpack(arrays.get(name.encode()), shape, what) for name in THETAS}
+    names = (*THETAS, GRADIENT) if config.preprocess else THETAS
+    thetas = {name: codec.unpack(arrays.get(name.encode()), shape, what) for name in names}
     stream = Stream(
         **thetas,
-        V=stored_correction(V, config.blocks * config.d, what),
-        Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, what)),
+        V=stored_correction(stored.V, config.blocks * config.d, what),
+        Q=GrowingRows.of(codec.unpack_matrix(stored.Q, config.d, what)),
         v_trace=scalars["v_trace"],
         residual=scalars["residual"],
         carried=scalars["carried"],
@@ -239,7 +245,8 @@ def read_staged(
         dual_error=scalars.get("dual_error", 0.0),
     )
     sentinels = store.sentinels(where, meta, sampled)
-    return Staged(where, generation, stream, sentinels, result.ledger)
+    pipeline = read_pipeline(stored.fixed, stored.sums, staged, generation, stream)
+    return Staged(where, generation, stream, sentinels, result.ledger, pipeline)
 
 
 # -- how often ------------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ from functools import cached_property, lru_cache
 from urllib.parse import quote
 from zlib import crc32
 
-FORMAT = 5
+FORMAT = 6
 """Version of the stored format: layout, script, commits and events together.
 
-A program reads only the format that it writes. Nobody had state to migrate when format 5 came (the
-log holds the commits, and the store is a view of it), so an older format is refused. Its keys have
-other names: `FORMER_MODELS`.
+A program reads only the format that it writes. Nobody had state to migrate when formats 5 (the log
+holds the commits, and the store is a view of it) and 6 (preprocessing inside a model) came, so an
+older format is refused. Keys of formats before 5 have other names: `FORMER_MODELS`.
 """
 
 PREFIX = "lethe"
@@ -242,6 +242,11 @@ class GenerationKeys:
         """List: row ids inserted or corrected since it became live, in the order of commits."""
         return self._key("changed")
 
+    @cached_property
+    def sums(self) -> str:
+        """Hash: sums over the live rows, of a model with preprocessing."""
+        return self._key("sums")
+
     def rows(self, shard: int) -> str:
         """Return the key of one shard of row records (hash)."""
         return self._key(f"rows:{shard}")
@@ -260,7 +265,7 @@ class GenerationKeys:
 
     def optional(self) -> list[str]:
         """Return the keys that are absent while they are empty."""
-        return [self.V, self.Q, *self.every_rows()]
+        return [self.V, self.Q, self.sums, *self.every_rows()]
 
     def everything(self) -> list[str]:
         """Return all keys, to expire or to remove."""

@@ -16,9 +16,10 @@ import redis
 from lethe.engine.errors import CorruptState, LetheError
 from lethe.engine.fit.objective import Array
 from lethe.engine.store import codec
+from lethe.engine.store.columns import FittedColumn
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.cursors import Cursors, PartitionCursors
-from lethe.engine.store.generation import theta_of
+from lethe.engine.store.generation import read_published, theta_of
 from lethe.engine.store.keys import ModelKeys, PartitionKeys, by_shard, shard_of
 from lethe.engine.store.pipeline import chunks, present, read_shards, run_pipeline
 from lethe.engine.store.reading import integer, parse_text
@@ -33,7 +34,9 @@ from lethe.engine.store.state import (
 )
 
 _SUMMARY_FIELDS = ("format", "status", "version", "config", "meta")
-_SHOWN_FIELDS = ("format", "newest", "status", "config", "theta_exact", "published")
+_SHOWN_FIELDS = (
+    "format", "newest", "status", "config", "theta_exact", "published", "parameters", "columns"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +232,14 @@ class Shown:
         The configuration that it was made with.
     theta
         d x m, any intercept last.
+    columns
+        The fitted columns of a model with preprocessing.
     """
 
     version: bytes
     config: ModelConfig
     theta: Array
+    columns: tuple[FittedColumn, ...] = ()
 
 
 def read_shown(client: redis.Redis, models: Sequence[str]) -> Iterator[Shown]:
@@ -259,11 +265,14 @@ def _queue_heads(pipeline: Any, models: Sequence[str]) -> None:
 def _shown(model_id: str, stored: Any) -> Shown | None:
     if isinstance(stored, CorruptState):
         raise stored
-    stored_format, version, status, stored_config, exact, published = stored
+    stored_format, version, status, stored_config, exact, published, parameters, columns = stored
     if not version or status == b"UNREGISTERED":
         return None
     check_format(stored_format, model_id)
     config = parse_config(stored_config, model_id)
+    pipeline = read_published(parameters, columns, config)
+    if pipeline is not None:
+        return Shown(version, config, pipeline.theta, pipeline.columns)
     what = f"model {model_id!r}, its parameters"
     theta = codec.unpack(exact, (config.d, config.m), f"{what}, theta_exact")
     return Shown(version, config, theta_of(published, theta, what))

@@ -16,13 +16,14 @@ from lethe.engine.error.estimate import SENTINELS, Sentinels, choose_sentinels, 
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
-from lethe.engine.store import codec
+from lethe.engine.preprocess.table import Table
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.generation import Sampled, read_factor
 from lethe.engine.store.keys import SHARDS
 from lethe.engine.store.pipeline import read_list
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
+from lethe.engine.store.stored_rows import read_rows
 from lethe.engine.store.touched import rows_touched
 
 _TRIES = 5
@@ -43,18 +44,22 @@ class Snapshot:
         Live row ids.
     rows, W
         The rows and their dual rows relative to A_b, n x d (with h blocks, n x (h d)).
+    table
+        The rows as they were given, of a model with preprocessing.
     """
 
     state: ModelState
     ids: tuple[str, ...]
     rows: Rows
     W: Array
+    table: Table | None = None
 
     def without(self, row_ids: frozenset[str]) -> Snapshot:
         """Return the snapshot with some rows left out (the state stays)."""
         keep = np.array([row not in row_ids for row in self.ids], dtype=np.bool_)
         ids = tuple(row for row in self.ids if row not in row_ids)
-        return Snapshot(self.state, ids, self.rows.take(keep), self.W[keep])
+        table = None if self.table is None else self.table.take(keep)
+        return Snapshot(self.state, ids, self.rows.take(keep), self.W[keep], table)
 
 
 def take_snapshot(
@@ -126,8 +131,8 @@ def _decode(state: ModelState, records: dict[str, bytes]) -> Snapshot:
     ids = tuple(records)
     what = f"model {config.model_id!r}, rows"
     packed = [records[row] for row in ids]
-    decoded = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
-    return Snapshot(state, ids, decoded.rows, decoded.W)
+    decoded = read_rows(config, state.pipeline, packed, what)
+    return Snapshot(state, ids, decoded.rows, decoded.W, decoded.table)
 
 
 def load_factor(store: ModelStore, state: ModelState) -> Factor:

@@ -15,7 +15,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -23,6 +23,8 @@ from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.estimate import Sentinels
 from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.preprocess.table import Table
 from lethe.engine.store import codec
 from lethe.engine.store.connection import Fields, reachable, text
 from lethe.engine.store.generation import (
@@ -31,10 +33,12 @@ from lethe.engine.store.generation import (
     packed_correction,
     queue_generation,
     read_fixed,
+    read_pipeline,
     read_stream,
 )
 from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, by_shard, shard_of
 from lethe.engine.store.pipeline import CHUNK, chunks
+from lethe.engine.store.preprocessing import given_values, packed_sums
 from lethe.engine.store.reading import integer
 from lethe.engine.store.row_keys import RowKeys
 from lethe.engine.store.state import Meta
@@ -61,35 +65,40 @@ def stage_generation(
     rows: Rows,
     W: Array,
     sentinels: Sampled,
+    pipeline: LivePipeline | None = None,
+    table: Table | None = None,
     on_rows: Progress = lambda _: None,
     row_keys: RowKeys | None = None,
     seconds: int | None = TIME_TO_LIVE,
 ) -> None:
     """Write a generation: fixed part, factor, V, Q and row records.
 
-    ``L`` is stacked and ``W`` wide where there are several blocks. Cost O(n d + d^2) bytes each.
+    ``L`` is stacked and ``W`` wide where there are several blocks. With preprocessing, ``table``
+    has the rows as they were given. Cost O(n d + d^2) bytes each.
     """
+    given = rows.X if table is None else given_values(table)
     with reachable(client):
-        fixed: Fields = generation_info(generation, sentinels)
-        pipeline = client.pipeline(transaction=True)
-        pipeline.hset(where.fixed, mapping=fixed)
-        _expire(pipeline, where.fixed, seconds)
-        pipeline.set(where.factor, codec.pack(L), ex=seconds)
-        pipeline.execute()
-        stage_stream(client, where, stream, seconds)
-        per_row = codec.row_size(rows.X.shape[1], rows.y.shape[1], generation.blocks)
+        fixed: Fields = generation_info(generation, sentinels, pipeline)
+        batch = client.pipeline(transaction=True)
+        batch.hset(where.fixed, mapping=fixed)
+        _expire(batch, where.fixed, seconds)
+        batch.set(where.factor, codec.pack(L), ex=seconds)
+        batch.execute()
+        stage_stream(client, where, stream, seconds, pipeline)
+        d, m = rows.X.shape[1], rows.y.shape[1]
+        per_row = codec.row_size(d, m, generation.blocks, given=given.shape[1])
         per_chunk = max(1, min(CHUNK, _CHUNK_BYTES // per_row))
         for start in range(0, len(ids), per_chunk):
             end = min(start + per_chunk, len(ids))
-            pipeline = client.pipeline(transaction=True)
+            batch = client.pipeline(transaction=True)
             packed = {
-                ids[i]: codec.pack_row(rows.X[i], rows.y[i], float(rows.weight[i]), W[i])
+                ids[i]: codec.pack_row(given[i], rows.y[i], float(rows.weight[i]), W[i])
                 for i in range(start, end)
             }
             if row_keys is not None:
                 packed = row_keys.seal(where, packed)
-            _queue_records(pipeline, where, packed, seconds)
-            pipeline.execute()
+            _queue_records(batch, where, packed, seconds)
+            batch.execute()
             on_rows(end)
 
 
@@ -120,17 +129,21 @@ def stage_stream(
     where: GenerationKeys,
     stream: Stream,
     seconds: int | None = TIME_TO_LIVE,
+    pipeline: LivePipeline | None = None,
 ) -> None:
-    """Write V and Q of a staged generation, replacing what was staged before."""
-    pipeline = client.pipeline(transaction=True)
-    pipeline.delete(where.V, where.Q)
+    """Write V, Q and sums of a staged generation, replacing what was staged before."""
+    batch = client.pipeline(transaction=True)
+    batch.delete(where.V, where.Q, where.sums)
     for row in packed_correction(stream.V.array, stream.V.signs):
-        pipeline.rpush(where.V, row)
+        batch.rpush(where.V, row)
     for row in stream.Q.array:
-        pipeline.rpush(where.Q, codec.pack(row))
-    _expire(pipeline, where.V, seconds)
-    _expire(pipeline, where.Q, seconds)
-    pipeline.execute()
+        batch.rpush(where.Q, codec.pack(row))
+    if pipeline is not None:
+        sums: Fields = packed_sums(pipeline.answer.sums)
+        batch.hset(where.sums, mapping=sums)
+    for key in (where.V, where.Q, where.sums):
+        _expire(batch, key, seconds)
+    batch.execute()
 
 
 def unstage_rows(
@@ -291,17 +304,25 @@ class Staged:
     stream: Stream
     sentinels: Sentinels
     ledger: Ledger | None = None
+    pipeline: LivePipeline | None = None
 
 
-def read_arrays(
-    client: redis.Redis, where: GenerationKeys
-) -> tuple[Mapping[bytes, bytes], list[bytes], list[bytes]] | None:
-    """Return the ``fixed`` hash, V and Q of a staged generation; None if it has expired."""
+class StoredArrays(NamedTuple):
+    """The ``fixed`` hash, V, Q and sums of a generation, as they are stored."""
+
+    fixed: Mapping[bytes, bytes]
+    V: list[bytes]
+    Q: list[bytes]
+    sums: Mapping[bytes, bytes]
+
+
+def read_arrays(client: redis.Redis, where: GenerationKeys) -> StoredArrays | None:
+    """Return what is stored of a staged generation; None if it has expired."""
     with reachable(client):
         pipeline = client.pipeline(transaction=True)
         queue_generation(pipeline, where)
-        fixed, V, Q = pipeline.execute()
-    return (fixed, V, Q) if fixed else None
+        stored = StoredArrays(*pipeline.execute())
+    return stored if stored.fixed else None
 
 
 def read_live(
@@ -315,8 +336,9 @@ def read_live(
     stored = read_arrays(store.client, where)
     if stored is None:
         return None
-    fixed, V, Q = stored
-    generation, _ = read_fixed(fixed, meta)
+    generation, _ = read_fixed(stored.fixed, meta)
     head = {name.encode(): data for name, data in thetas.items()}
+    stream = read_stream(head, meta, stored.V, stored.Q)
+    pipeline = read_pipeline(stored.fixed, stored.sums, meta, generation, stream)
     nobody = store.sentinels(where, meta, Sampled())
-    return Staged(where, generation, read_stream(head, meta, V, Q), nobody)
+    return Staged(where, generation, stream, nobody, None, pipeline)

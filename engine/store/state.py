@@ -5,10 +5,11 @@ The store loads a state, and a commit replaces it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, field_validator
 
@@ -18,8 +19,10 @@ from lethe.engine.error.certified import Ledger
 from lethe.engine.error.estimate import Sentinels
 from lethe.engine.error.terms import OutputNoise, Terms
 from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
-from lethe.engine.fit.objective import Kind
+from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.policy import Limits
+from lethe.engine.store.columns import ColumnRecord, FittedColumn
 from lethe.engine.store.keys import FORMAT, GenerationKeys, ModelKeys
 from lethe.engine.store.reading import (
     MAX_DIGITS,
@@ -97,6 +100,10 @@ class ModelConfig(Stored):
     over_budget: OverBudget = OverBudget.COMPLETE
     subject_namespace: str | None = Field(default=None, exclude_if=lambda name: name is None)
     """Namespace of the rows' subjects; None if the model was registered without subjects."""
+    preprocess: Annotated[tuple[ColumnRecord, ...], Field(fail_fast=True)] = Field(
+        default=(), exclude_if=operator.not_
+    )
+    """The columns of the table, if preprocessing is part of the model."""
 
     @field_validator("kind")
     @classmethod
@@ -126,6 +133,11 @@ class ModelConfig(Stored):
     def d(self) -> int:
         """Length of theta, the intercept included."""
         return len(self.feature_names) + int(self.fit_intercept)
+
+    @property
+    def row_width(self) -> int:
+        """Numbers that a record keeps of a row: its features, or its columns as given."""
+        return len(self.preprocess) or self.d
 
     @property
     def m(self) -> int:
@@ -356,6 +368,22 @@ def parse_opening(stored: bytes | None, what: str) -> dict[str, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedPipeline:
+    """What a version of a model with preprocessing publishes.
+
+    Attributes
+    ----------
+    theta
+        d x m, the parameters of the pipeline's last step.
+    columns
+        Its fitted columns.
+    """
+
+    theta: Array
+    columns: tuple[FittedColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelState:
     """A model that was registered once, as loaded or as after a commit.
 
@@ -388,6 +416,11 @@ class ModelState:
         Name of the key that its newest commit is sealed with.
     secret
         Salts the commitments of receipts (`consumers.contract.commitment`).
+    pipeline
+        The live pipeline of a model with preprocessing; None also if no row is left, or if V and Q
+        are missing.
+    published_pipeline
+        What the newest version of such a model publishes.
     """
 
     keys: ModelKeys
@@ -407,6 +440,14 @@ class ModelState:
     newest: bytes = field(default=b"", repr=False)
     seal: str = ""
     secret: bytes | None = field(default=None, repr=False)
+    pipeline: LivePipeline | None = None
+    published_pipeline: PublishedPipeline | None = None
+
+    @property
+    def published(self) -> Array:
+        """What the newest version publishes, d x m."""
+        pipeline = self.published_pipeline
+        return self.stream.published if pipeline is None else pipeline.theta
 
     @property
     def model_id(self) -> str:

@@ -12,11 +12,17 @@ import redis
 from lethe.engine.error.estimate import Sentinels
 from lethe.engine.errors import CorruptState, StoreUnavailable, UnknownModel
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store import codec
 from lethe.engine.store.apply import APPLY, Answer, Change
 from lethe.engine.store.connection import Barrier, reachable, surface_breaks, text
 from lethe.engine.store.cursors import MOVE, RAISE, Cursors, applied_of, queue_applied
-from lethe.engine.store.generation import Sampled, queue_generation, read_fixed, read_stream
+from lethe.engine.store.generation import (
+    Sampled,
+    queue_generation,
+    read_fixed,
+    read_pipeline,
+    read_published,
+    read_stream,
+)
 from lethe.engine.store.keys import GenerationKeys, ModelKeys
 from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
 from lethe.engine.store.pipeline import chunks, present, read_shards, run_pipeline
@@ -34,6 +40,7 @@ from lethe.engine.store.state import (
     parse_opening,
     secret_of,
 )
+from lethe.engine.store.stored_rows import read_rows
 
 _LOAD_TRIES = 5  # the first finds the live generation; more are needed only while that changes
 
@@ -48,6 +55,7 @@ class _Stored:
     fixed: Mapping[bytes, bytes]
     V: list[bytes]
     Q: list[bytes]
+    sums: Mapping[bytes, bytes]
     cursors: list[bytes | None]
 
 
@@ -146,6 +154,7 @@ class ModelStore:
         meta = parse_meta(head.get(b"meta"), parse_config(head.get(b"config"), model_id))
         arrays = parse_text(head.get(b"arrays", b""), f"{what}, its arrays")
         rows = parse_text(head.get(b"rows", b""), f"{what}, its generation")
+        pipeline = None
         if not arrays:
             stream = read_stream(head, meta, [], [])  # its thetas: no step is possible from it
             generation, sampled = read_fixed(stored.fixed, meta, lost=True)
@@ -157,6 +166,7 @@ class ModelStore:
             # The stream first: the sizes of its bytes bound what an empty generation allocates.
             stream = read_stream(head, meta, stored.V, stored.Q)
             generation, sampled = read_fixed(stored.fixed, meta)
+            pipeline = read_pipeline(stored.fixed, stored.sums, meta, generation, stream)
         return ModelState(
             keys=where,
             head=Head(
@@ -181,6 +191,10 @@ class ModelStore:
             newest=head.get(b"newest", b""),
             seal=parse_text(head.get(b"seal", b""), f"{what}, its seal"),
             secret=secret_of(head.get(b"secret"), what),
+            pipeline=pipeline,
+            published_pipeline=read_published(
+                head.get(b"parameters"), head.get(b"columns"), meta.config
+            ),
         )
 
     def sentinels(self, live: GenerationKeys, meta: Meta, sampled: Sampled) -> Sentinels:
@@ -195,7 +209,7 @@ class ModelStore:
         config = meta.config
         what = f"model {config.model_id!r}, sentinels"
         packed = [records[row] for row in live_ids]
-        decoded = codec.unpack_rows(packed, config.d, config.m, what, config.blocks)
+        decoded = read_rows(config, None, packed, what)
         pi = None
         if sampled.pi is not None:
             chances = dict(zip(sampled.ids, sampled.pi, strict=True))

@@ -15,12 +15,12 @@ from lethe.engine.error.drift import PROBES, RESIDUAL, audit, dual_residual
 from lethe.engine.error.estimate import scale
 from lethe.engine.errors import LetheError
 from lethe.engine.fit import blocks
-from lethe.engine.store import codec
 from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.keys import FORMAT
 from lethe.engine.store.snapshot import load_factor, take_snapshot
 from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
+from lethe.engine.store.stored_rows import read_rows
 
 AUDITED_NUMBERS = 25_000_000
 """Numbers of a model's rows and dual rows (200 MB) up to which a check reads all of them."""
@@ -97,10 +97,10 @@ def _probe(store: ModelStore, state: ModelState) -> Check:
         fine = state.meta.rows_live == 0 or not drawn_all
         return Check(subject, fine, f"none of {len(places)} rows drawn has a record")
     config = state.meta.config
-    rows = codec.unpack_rows(records, config.d, config.m, subject, config.blocks)
+    rows = read_rows(config, state.pipeline, records, subject)
     factor = load_factor(store, state)
     worst = max(
-        dual_residual(factor.block(c), rows.X, blocks.part(rows.W, c, config.d))
+        dual_residual(factor.block(c), rows.rows.X, blocks.part(rows.W, c, config.d))
         for c in range(config.blocks)
     )
     if worst <= RESIDUAL:

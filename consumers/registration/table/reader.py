@@ -8,15 +8,17 @@ text is an error: if it were left out silently, one bad line would cost a featur
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 
+from lethe.consumers.contract.events import Given
 from lethe.consumers.registration.candidate import TrainingData
 from lethe.consumers.registration.table.class_column import class_column
 from lethe.consumers.registration.table.file import TableFile, column_names, open_file
+from lethe.consumers.registration.table.typed import given_json, typed_columns
 from lethe.consumers.registration.table.values import (
     ColumnError,
     is_numeric,
@@ -28,6 +30,10 @@ from lethe.consumers.registration.table.values import (
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.preprocess import table as prepared
+from lethe.engine.preprocess.columns import Column, Numeric
+from lethe.engine.store.preprocessing import columns_of, layout_of, recorded
+from lethe.engine.store.state import ModelConfig
 
 MAX_FEATURES = 8_000
 """The factor is one Redis string, which holds 512 MB: 8 d^2 bytes allow d = 8,191; of C classes
@@ -38,6 +44,9 @@ MAX_NUMBERS = 250_000_000
 classes, which have dual rows each."""
 
 _NAMES_SHOWN = 12
+
+_ONE_HOT_CATEGORIES = 50
+"""Up to which a feature for each category is proposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,113 @@ def read_table(
     return TableRead(TrainingData(ids, X, y, names, columns.targets, subjects, classes), left_out)
 
 
+def read_prepared_table(
+    path: Path,
+    columns: Columns,
+    preprocess: Mapping[str, Column],
+    progress: Progress = no_progress,
+) -> TableRead:
+    """Read and check training rows of a linear model with preprocessing, as they are given.
+
+    In a CSV file a column of categories is text, whatever it holds.
+
+    Raises
+    ------
+    InvalidData
+        As `read_table`.
+    """
+    progress(f"reading {path.name}", 0, 0)
+    file = _opened(path, columns, preprocess)
+    ids = _ids(file, columns.id)
+    y = np.column_stack([numbers(file, name) for name in columns.targets])
+    given = prepared.read_table(preprocess, typed_columns(file, preprocess))
+    records, table = recorded(preprocess, given)
+    names = layout_of(records).names
+    _check_size(path, len(ids), len(names))
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidData(f"{path}: two features would be called {twice!r}; rename a column")
+    subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
+    special = {columns.id, columns.subject, *columns.targets, *preprocess}
+    left_out = {
+        name: what_it_holds(file, name) for name in file.table.column_names if name not in special
+    }
+    data = TrainingData(
+        ids,
+        np.empty((len(ids), 0)),
+        y,
+        names,
+        columns.targets,
+        subjects,
+        preprocess=records,
+        table=table,
+    )
+    return TableRead(data, left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRows:
+    """Rows of a file to insert or correct: values in the order of the model's columns, targets."""
+
+    ids: tuple[str, ...]
+    values: Sequence[tuple[Given, ...]]
+    y: Array
+    subjects: Mapping[str, Sequence[str]]
+
+
+def read_given_rows(
+    path: Path, columns: Columns, config: ModelConfig, progress: Progress = no_progress
+) -> GivenRows:
+    """Read rows for a registered linear model, as requests have them.
+
+    Raises
+    ------
+    InvalidData
+        As `read_table`.
+    """
+    if not config.preprocess:
+        data = read_table(path, columns, config.kind, progress).data
+        return GivenRows(data.ids, [tuple(row) for row in data.X.tolist()], data.y, data.subjects)
+    preprocess = columns_of(config.preprocess)
+    named = {str(name): column for name, column in preprocess.items()}
+    file = _opened(path, columns, named)
+    ids = _ids(file, columns.id)
+    typed = typed_columns(file, named, complete=False)
+    y = np.column_stack([numbers(file, name) for name in columns.targets])
+    subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
+    listed = [given_json(values) for values in typed.values()]
+    return GivenRows(ids, list(zip(*listed, strict=True)), y, subjects)
+
+
+def _opened(path: Path, columns: Columns, preprocess: Mapping[str, Column]) -> TableFile:
+    """Open a file of a model with preprocessing; categories of a CSV file are text."""
+    encoded = {name for name, column in preprocess.items() if not isinstance(column, Numeric)}
+    file = open_file(path, {columns.id, columns.subject or columns.id} | encoded)
+    _check_columns(file, replace(columns, features=tuple(preprocess)), Kind.LINEAR)
+    if file.table.num_rows == 0:
+        raise InvalidData(f"{path}: the file has no rows")
+    return file
+
+
+def proposed_steps(path: Path, columns: Columns) -> dict[str, str]:
+    """Return a step for each column that could be a feature: what its values suggest.
+
+    Of text: one-hot, or target-encode if there are many categories.
+    """
+    file = open_file(path, {columns.id, columns.subject or columns.id})
+    special = {columns.id, columns.subject, *columns.targets}
+    return {name: _proposed(file, name) for name in file.table.column_names if name not in special}
+
+
+def _proposed(file: TableFile, name: str) -> str:
+    if is_numeric(file, name):
+        return "numeric"
+    if what_it_holds(file, name) == "dates":
+        return "date"
+    distinct = len(file.table.column(name).unique())
+    return "one-hot" if distinct <= _ONE_HOT_CATEGORIES else "target-encode"
+
+
 # -- which columns ------------------------------------------------------------------------------
 
 
@@ -176,10 +292,11 @@ def _features(file: TableFile, names: Sequence[str], reading: str, progress: Pro
     if len(errors) > 1:
         more = f"; and {len(errors) - _NAMES_SHOWN} more" if len(errors) > _NAMES_SHOWN else ""
         shown = "; ".join(error.short for error in errors[:_NAMES_SHOWN])
-        raise InvalidData(
+        raise ColumnError(
             f"{file.path}: {len(errors)} columns cannot be used: {shown}{more}. Fill in or remove "
             "what is missing, encode text and dates as numbers, or name the columns to learn from "
-            "with --features"
+            "with --features",
+            f"{len(errors)} columns",
         )
     if errors:
         raise errors[0]

@@ -173,8 +173,8 @@ def test_who_must_have_signed_it_has() -> None:
 def test_a_later_format_says_so_before_anything_else() -> None:
     framed = decode_frame(encode(plain(), SEALS, None)[0])
     assert framed is not None
-    later = replace(framed, open=replace(framed.open, format=3, key="f" * 16))
-    with pytest.raises(FormatTooNew, match="format 3"):
+    later = replace(framed, open=replace(framed.open, format=4, key="f" * 16))
+    with pytest.raises(FormatTooNew, match="format 4"):
         open_commit(later, SEALS, TRUSTED, CONFIG)
 
 

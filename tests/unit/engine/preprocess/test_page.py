@@ -6,6 +6,9 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+from lethe.consumers.registration.table.preprocess_file import read_preprocess_file
+from lethe.engine.preprocess.columns import Date, Numeric, OneHot, Ordinal, TargetEncode
+
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "preprocessing.md"
 
 
@@ -22,3 +25,18 @@ def test_the_page_s_lines_run_and_forget_row_1(tmp_path: Path) -> None:
     afresh = names["LinearModel"](preprocess=columns).fit(kept, [1.0, 0.7, 1.9, 2.2, 1.4])
     asked = {"age": [40], "town": ["Ulm"], "post": ["b"], "joined": ["2021-05-05"]}
     assert abs(model.predict(asked)[0] - afresh.predict(asked)[0]) < 1e-9
+
+
+def test_the_page_s_file_for_register_is_one(tmp_path: Path) -> None:
+    """It shows each step, and the settings that its comments name are those by default."""
+    shown = PAGE.read_text().partition("```toml\n")[2].partition("```")[0]
+    path = tmp_path / "columns.toml"
+    path.write_text(shown)
+    columns = read_preprocess_file(path)
+    assert columns == {
+        "size": Numeric(),
+        "town": OneHot(),
+        "condition": Ordinal(("poor", "fair", "good")),
+        "post": TargetEncode(),
+        "listed": Date(),
+    }

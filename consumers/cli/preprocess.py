@@ -1,0 +1,89 @@
+"""What ``lethe register`` does with ``--preprocess``, and what it proposes without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from lethe.consumers.cli.output import Output
+from lethe.consumers.registration.table.preprocess_file import proposal, read_preprocess_file
+from lethe.consumers.registration.table.reader import (
+    Columns,
+    TableRead,
+    proposed_steps,
+    read_prepared_table,
+    read_table,
+)
+from lethe.consumers.registration.table.values import ColumnError
+from lethe.consumers.service.progress import Progress
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Kind
+from lethe.engine.preprocess.columns import Column
+from lethe.engine.preprocess.settings import Settings
+
+
+def columns_asked(options: dict[str, Any], kind: Kind) -> dict[str, Column] | None:
+    """Return what --preprocess says is done to each column; None without it.
+
+    Raises
+    ------
+    InvalidData
+        The file cannot be used, or the model is one that has no preprocessing in the service.
+    """
+    path = options["preprocess"]
+    if path is None:
+        return None
+    if options["features"] is not None:
+        raise click.UsageError("--preprocess names the columns to learn from; leave out --features")
+    refused = {
+        "a logistic model": kind is not Kind.LINEAR,
+        "--method influence": options["method"] == "influence",
+        "a certified model": options["certify"] is not None,
+    }
+    unsupported = next((what for what, given in refused.items() if given), None)
+    if unsupported is not None:
+        raise InvalidData(
+            "--preprocess is for linear models by --method pru or exact so far, without a "
+            f"certificate, and not for {unsupported}; the library has more (docs/preprocessing.md)"
+        )
+    columns = read_preprocess_file(path)
+    with_intercept = not options["no_intercept"]
+    settings = Settings(columns, kind, options["ridge"], with_intercept, penalise_intercept=False)
+    settings.check_targets(np.empty((0, len(options["targets"]))))
+    return columns
+
+
+def read_rows(
+    path: Path,
+    columns: Columns,
+    kind: Kind,
+    preprocess: dict[str, Column] | None,
+    report: Progress,
+    out: Output,
+) -> TableRead:
+    """Read the table; if numbers are missing, propose a file for --preprocess.
+
+    Raises
+    ------
+    InvalidData
+        The table cannot be used.
+    """
+    if preprocess is not None:
+        return read_prepared_table(path, columns, preprocess, report)
+    try:
+        return read_table(path, columns, kind, report)
+    except ColumnError:
+        if kind is Kind.LINEAR and columns.features is None:
+            out.line(proposed_file(path, columns))
+        raise
+
+
+def proposed_file(path: Path, columns: Columns) -> str:
+    """Return a file for --preprocess to start from."""
+    return (
+        "# To learn from every column: save this, remove what should not be learnt from, and\n"
+        f"# pass it as --preprocess.\n\n{proposal(proposed_steps(path, columns))}"
+    )

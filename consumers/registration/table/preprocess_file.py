@@ -1,0 +1,120 @@
+"""The file of ``--preprocess``: for each column, what is done to it. TOML.
+
+[columns.age]
+step = "numeric"
+
+[columns.town]
+step = "one-hot"
+unknown = "ignore"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.columns import (
+    Column,
+    Date,
+    Numeric,
+    OneHot,
+    Ordinal,
+    TargetEncode,
+    checked_columns,
+)
+
+MAX_BYTES = 4 << 20
+"""Of the file: 8,000 columns with the longest names that any model takes."""
+
+_STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type, ...]]]] = {
+    "numeric": (Numeric, {"impute": str, "standardise": bool}),
+    "date": (Date, {"impute": str, "standardise": bool}),
+    "one-hot": (OneHot, {"unknown": str}),
+    "ordinal": (Ordinal, {"categories": list, "standardise": bool}),
+    "target-encode": (TargetEncode, {"smooth": (int, float, str), "standardise": bool}),
+}
+"""By step: what it makes, and its settings with their types."""
+
+_KINDS = {bool: "true or false", str: "text", list: "a list"}
+
+
+def read_preprocess_file(path: Path) -> dict[str, Column]:
+    """Return what is done to each column, in the order of the file.
+
+    Raises
+    ------
+    InvalidData
+        The file cannot be read, or says what there is not; the message says what and where.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidData(f"{path}: is larger than {MAX_BYTES} bytes; is it the right file?")
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidData(f"{path}: is not TOML in UTF-8 ({error})") from None
+    strange = [name for name in document if name != "columns"]
+    listed = document.get("columns")
+    if strange or not isinstance(listed, dict) or not listed:
+        what = f"has [{strange[0]}]" if strange else "names no column"
+        raise InvalidData(f"{path}: {what}; write a table [columns.NAME] for each column")
+    columns = {name: _column(f"{path}, column {name!r}", fields) for name, fields in listed.items()}
+    return {str(name): column for name, column in checked_columns(columns).items()}
+
+
+def _column(where: str, fields: Any) -> Column:
+    if not isinstance(fields, dict):
+        raise InvalidData(f'{where}: write a table with step = "numeric", or another step')
+    settings = dict(fields)
+    step = settings.pop("step", None)
+    if step not in _STEPS:
+        near = get_close_matches(str(step), _STEPS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InvalidData(f"{where}: step is one of {', '.join(_STEPS)}, not {step!r}{hint}")
+    make, known = _STEPS[step]
+    for name, value in settings.items():
+        if name not in known:
+            raise InvalidData(f"{where}: {step} has no setting {name!r}; it has {', '.join(known)}")
+        kinds = known[name]
+        right = isinstance(value, kinds) and isinstance(value, bool) == (kinds is bool)
+        if not right:
+            wanted = _KINDS.get(kinds) if isinstance(kinds, type) else 'a number or "auto"'
+            raise InvalidData(f"{where}: {name} is {wanted}, not {value!r}")
+    if settings.get("impute") == "none":
+        settings["impute"] = None
+    if "categories" in settings:
+        settings["categories"] = tuple(_checked_categories(where, settings["categories"]))
+    try:
+        return make(**settings)
+    except InvalidData as error:
+        raise InvalidData(f"{where}: {error}") from None
+
+
+def _checked_categories(where: str, listed: list[Any]) -> list[Any]:
+    if not all(isinstance(value, (str, int)) for value in listed):
+        raise InvalidData(f"{where}: categories are text, whole numbers, or true and false")
+    return listed
+
+
+def proposal(steps: Mapping[str, str]) -> str:
+    """Return a file to start from: ``steps`` by column."""
+    return "\n".join(f'[columns.{_key(name)}]\nstep = "{step}"\n' for name, step in steps.items())
+
+
+def _key(name: str) -> str:
+    """Return a name as a TOML key, in quotes unless it is bare."""
+    if name and all(letter.isascii() and (letter.isalnum() or letter in "_-") for letter in name):
+        return name
+    escaped = "".join(_escaped(letter) for letter in name)
+    return f'"{escaped}"'
+
+
+def _escaped(letter: str) -> str:
+    if letter in ('"', "\\"):
+        return "\\" + letter
+    return letter if letter.isprintable() else f"\\U{ord(letter):08x}"

@@ -1,0 +1,169 @@
+"""A model's live pipeline as a value: what a service keeps of it beside generation and stream.
+
+The layout is fixed: a category keeps its place when its last row goes, and one that has no place is
+refused. So theta has the same coordinates from registration on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from lethe.engine.deletion.generation import Generation, Stream
+from lethe.engine.error.estimate import PublishedError
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array, Rows, with_intercept
+from lethe.engine.preprocess.answer import (
+    Answer,
+    contribution,
+    published_by,
+    resumed_answer,
+    settled_answer,
+)
+from lethe.engine.preprocess.base import BaseTransformation
+from lethe.engine.preprocess.error import linear_error
+from lethe.engine.preprocess.layout import Places
+from lethe.engine.preprocess.published import PipelineUnits
+from lethe.engine.preprocess.sums import Sums
+from lethe.engine.preprocess.table import Table, Vocabulary
+
+
+class TransformedRows(NamedTuple):
+    """Rows in base units, and their entries (`engine.preprocess.layout`)."""
+
+    rows: Rows
+    entries: Places
+
+
+class RowsMoved(NamedTuple):
+    """The rows that one change brings in, and those that it leaves out."""
+
+    arriving: TransformedRows | None = None
+    leaving: TransformedRows | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LivePipeline:
+    """The preprocessing of a linear model with a free or no intercept.
+
+    Attributes
+    ----------
+    base
+        The transformation that the generation's rows are in the units of.
+    vocabularies
+        The categories of each column of them.
+    answer
+        Sums over the live rows, and what follows from them at the stream's theta_exact.
+    intercept
+        Whether theta's last row is one.
+    """
+
+    base: BaseTransformation
+    vocabularies: tuple[Vocabulary, ...]
+    answer: Answer
+    intercept: bool
+
+    @classmethod
+    def resumed(
+        cls,
+        base: BaseTransformation,
+        vocabularies: tuple[Vocabulary, ...],
+        generation: Generation,
+        stream: Stream,
+        sums: Sums,
+        *,
+        intercept: bool,
+    ) -> LivePipeline:
+        """Return the pipeline of a stream, from the sums over its rows. Cost O(q (d + q)).
+
+        Raises
+        ------
+        StatisticsMoved
+            The statistics are too far from the base.
+        """
+        answer = resumed_answer(base, stream, generation.objective.penalty, sums, vocabularies)
+        return cls(base, vocabularies, answer, intercept)
+
+    def at(self, generation: Generation, stream: Stream, sums: Sums) -> LivePipeline:
+        """Return the pipeline of another stream of the generation: see `resumed`."""
+        base, known = self.base, self.vocabularies
+        return self.resumed(base, known, generation, stream, sums, intercept=self.intercept)
+
+    @property
+    def units(self) -> PipelineUnits:
+        """The map from base units to those of the pipeline's last step."""
+        return PipelineUnits.of(self.answer.live, intercept=self.intercept)
+
+    def rows(self, table: Table, y: Array, weight: Array) -> TransformedRows:
+        """Return a table's rows in base units. Cost O(k p)."""
+        X, entries = self.base.rows(table)
+        return TransformedRows(Rows(with_intercept(X) if self.intercept else X, y, weight), entries)
+
+    def sums_after(self, generation: Generation, change: RowsMoved) -> Sums:
+        """Return the sums over the live rows after a change. Cost O(k (p + g d))."""
+        sums = self.answer.sums
+        for rows, sign in ((change.arriving, 1), (change.leaving, -1)):
+            if rows is not None:
+                moved = contribution(generation, self.base, *rows)
+                sums = sums.changed(self.base.layout, moved, sign)
+        return sums
+
+    def with_sums(self, sums: Sums) -> LivePipeline:
+        """Return the pipeline with other sums, from which nothing else has followed yet."""
+        return replace(self, answer=replace(self.answer, sums=sums))
+
+    def after(
+        self,
+        generation: Generation,
+        stream: Stream,
+        factor: Factor,
+        change: RowsMoved,
+        method: str,
+    ) -> tuple[Stream, LivePipeline]:
+        """Return stream and pipeline once the statistics have followed a change of rows.
+
+        ``stream`` has followed it already (`engine.deletion.stream.delete`,
+        `engine.deletion.insertion.insert`).
+
+        Raises
+        ------
+        StatisticsMoved
+            The statistics are too far from the base: a rebuild makes them the base.
+
+        Notes
+        -----
+        Cost O(d^2 + K d + q d) a correction.
+        """
+        stream, answer = settled_answer(
+            self.base,
+            generation,
+            stream,
+            factor,
+            self.sums_after(generation, change),
+            self.vocabularies,
+            self.answer.gradient,
+        )
+        return published_by(stream, method), replace(self, answer=answer)
+
+    def published(self, stream: Stream) -> Array:
+        """Return the parameters of the pipeline's last step as published, d x m.
+
+        A feature that is constant, or a category's without a live row, has the weight 0: that is
+        its optimum, up to which rounding may have left it.
+        """
+        theta = self.units.parameters(stream.published)
+        idle = self.base.constant.copy()
+        for hot in self.base.layout.one_hot:
+            idle[hot.features] = self.answer.sums.present[hot.features] == 0
+        theta[: len(idle)][idle] = 0.0
+        return theta
+
+    def error(self, generation: Generation, stream: Stream) -> PublishedError:
+        """Return the error of what is published against the pipeline refitted on the live rows.
+
+        Raises
+        ------
+        IllConditioned
+            It is not a finite number.
+        """
+        return linear_error(self.base, generation, stream, self.answer, self.units)

@@ -1,0 +1,73 @@
+"""Columns of a model with preprocessing: what is done to each, and as it is fitted at a version."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, StrictBool, StrictInt, StrictStr
+
+from lethe.engine.store.records import Finite, Stored
+
+Step = Literal["numeric", "date", "one-hot", "ordinal", "target-encode"]
+Category: TypeAlias = StrictStr | StrictBool | StrictInt | None
+Categories = Annotated[tuple[Category, ...], Field(fail_fast=True)]
+
+
+def _absent(member: object) -> bool:
+    return member is None
+
+
+def _is_one(member: object) -> bool:
+    return member == 1
+
+
+class ColumnRecord(Stored):
+    """What is done to a column, and the categories that it has places for, in their order.
+
+    ``gaps``: a missing value has a place, because a row of the registration had none.
+    ``ordered``: a person gave the order of an ordinal column's categories.
+    """
+
+    name: str
+    step: Step
+    impute: bool = True
+    standardise: bool = False
+    unknown: Literal["error", "ignore"] = "error"
+    smooth: Finite | Literal["auto"] = "auto"
+    ordered: bool = False
+    categories: Categories = ()
+    gaps: bool = False
+
+
+class FittedColumn(Stored):
+    """A column as the live rows have fitted it: what a reader needs to transform a row.
+
+    A number is ``(x - mean) / deviation``, where ``impute`` stands in for a missing x; x of a
+    category is its place in ``values``, or ``otherwise`` if it is not known; a date counts days
+    since 1970-01-01. A one-hot column is a feature of 0 and 1 for each category. ``vanished`` are
+    places of categories that no live row has: these are unknown, too. An unknown category that has
+    no number is refused, unless ``ignores_unknown``: then all of its features are 0.
+    """
+
+    name: str
+    step: Step
+    impute: Finite | None = Field(default=None, exclude_if=_absent)
+    mean: Finite = Field(default=0.0, exclude_if=operator.not_)
+    deviation: Finite = Field(default=1.0, exclude_if=_is_one)
+    categories: Categories = Field(default=(), exclude_if=operator.not_)
+    values: Annotated[tuple[Finite, ...], Field(fail_fast=True)] = Field(
+        default=(), exclude_if=operator.not_
+    )
+    vanished: Annotated[tuple[int, ...], Field(fail_fast=True)] = Field(
+        default=(), exclude_if=operator.not_
+    )
+    otherwise: Finite | None = Field(default=None, exclude_if=_absent)
+    ignores_unknown: bool = Field(default=False, exclude_if=operator.not_)
+
+
+def packed_columns(columns: Sequence[FittedColumn]) -> bytes:
+    """Return fitted columns as JSON."""
+    return json.dumps([c.model_dump(mode="json") for c in columns], ensure_ascii=False).encode()

@@ -1,0 +1,107 @@
+"""The columns of a model with preprocessing, as its live rows have fitted them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lethe.engine.preprocess.layout import CodedPart
+from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.store.columns import ColumnRecord, FittedColumn
+
+_CODED = ("ordinal", "target-encode")
+
+
+def fitted_columns(
+    records: Sequence[ColumnRecord], pipeline: LivePipeline
+) -> tuple[FittedColumn, ...]:
+    """Return the columns as the live rows have fitted them. Cost O(p + q)."""
+    layout = pipeline.base.layout
+    numeric, coded = iter(layout.numeric), iter(layout.coded)
+    one_hot = iter(layout.one_hot)
+    fitted: list[FittedColumn] = []
+    for record in records:
+        if record.step in ("numeric", "date"):
+            fitted.append(_numeric(record, pipeline, next(numeric).feature))
+        elif record.step == "one-hot":
+            there = pipeline.answer.sums.present[next(one_hot).features]
+            fitted.append(
+                FittedColumn(
+                    name=record.name,
+                    step=record.step,
+                    categories=record.categories,
+                    vanished=_without_rows(there),
+                    ignores_unknown=record.unknown == "ignore",
+                )
+            )
+        else:
+            fitted.append(_coded(record, pipeline, next(coded)))
+    return tuple(fitted)
+
+
+def _numeric(record: ColumnRecord, pipeline: LivePipeline, j: int) -> FittedColumn:
+    base, live = pipeline.base, pipeline.answer.live
+    imputed = float(base.centre[j] + base.scale[j] * live.imputed[j])
+    mean, deviation = _standardisation(pipeline, j)
+    return FittedColumn(
+        name=record.name,
+        step=record.step,
+        impute=imputed if record.impute else None,
+        mean=mean,
+        deviation=deviation,
+    )
+
+
+def _coded(record: ColumnRecord, pipeline: LivePipeline, part: CodedPart) -> FittedColumn:
+    base, live, j = pipeline.base, pipeline.answer.live, part.feature
+    own, counts = part.entries, pipeline.answer.sums.counts[part.entries]
+    values = base.centre[j] + base.scale[j] * (base.value[own] + live.shift[own])
+    vanished: tuple[int, ...] = ()
+    otherwise = None
+    if record.step == "target-encode":
+        otherwise = live.target_mean
+        values = np.where(counts > 0, values, otherwise)
+    elif record.ordered:
+        values = np.arange(len(counts), dtype=np.float64)
+    else:
+        vanished = _without_rows(counts)
+    mean, deviation = _standardisation(pipeline, j)
+    return FittedColumn(
+        name=record.name,
+        step=record.step,
+        categories=record.categories,
+        values=tuple(values.tolist()),
+        vanished=vanished,
+        otherwise=otherwise,
+        mean=mean,
+        deviation=deviation,
+    )
+
+
+def _standardisation(pipeline: LivePipeline, j: int) -> tuple[float, float]:
+    """Return what is subtracted from a feature as it is given, and what it is divided by."""
+    base, live = pipeline.base, pipeline.answer.live
+    mean = base.centre[j] + base.scale[j] * live.mean[j]
+    return float(mean), float(base.scale[j] * live.deviation[j])
+
+
+def _without_rows(counts: NDArray[np.int64]) -> tuple[int, ...]:
+    return tuple(np.flatnonzero(counts == 0).tolist())
+
+
+def empty_columns(records: Sequence[ColumnRecord]) -> tuple[FittedColumn, ...]:
+    """Return the columns of a model without rows: every row has the features 0 or is refused."""
+    return tuple(
+        FittedColumn(
+            name=record.name,
+            step=record.step,
+            impute=0.0 if record.impute else None,
+            categories=record.categories,
+            values=(0.0,) * len(record.categories) if record.step in _CODED else (),
+            otherwise=0.0 if record.step in _CODED else None,
+            ignores_unknown=record.step == "one-hot",
+        )
+        for record in records
+    )

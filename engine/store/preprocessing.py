@@ -1,0 +1,291 @@
+"""Preprocessing inside a model, as the store keeps it: columns, base, sums, and rows as given.
+
+A row record holds the row as it was given: its numbers (NaN where missing), and the codes of its
+categories. A generation's transformation turns them into features when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from lethe.engine.errors import CorruptState, InvalidData
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.base import BaseTransformation
+from lethe.engine.preprocess.columns import (
+    Category as Given,
+    Column,
+    Columns,
+    Date,
+    Name,
+    Numeric,
+    OneHot,
+    Ordinal,
+    TargetEncode,
+    standardised,
+)
+from lethe.engine.preprocess.layout import (
+    CodedPart,
+    Layout,
+    OneHotPart,
+    lay_out,
+    lay_out_known,
+)
+from lethe.engine.preprocess.settings import Settings
+from lethe.engine.preprocess.sums import Sums, Total
+from lethe.engine.preprocess.table import Table, Vocabulary
+from lethe.engine.store import codec
+from lethe.engine.store.columns import Category, ColumnRecord, FittedColumn, Step
+from lethe.engine.store.state import ModelConfig
+
+_LARGEST_WHOLE = 2**53  # beyond it, JSON has no canonical form of whole numbers
+
+MAX_SUMMED = 4_000_000
+"""Numbers of the sums by entry, which a state holds twice: 64 MB."""
+
+
+# -- columns ------------------------------------------------------------------------------------
+
+
+def column_of(record: ColumnRecord | FittedColumn) -> Column:
+    """Return what is done to a column. Of a fitted one, how it is read: with gaps, as known."""
+    if isinstance(record, FittedColumn):
+        kinds: dict[Step, Column] = {"numeric": Numeric(), "date": Date()}
+        return kinds.get(record.step, OneHot())
+    impute = "mean" if record.impute else None
+    match record.step:
+        case "numeric":
+            return Numeric("mean" if impute else None, record.standardise)
+        case "date":
+            return Date("mean" if impute else None, record.standardise)
+        case "one-hot":
+            return OneHot(record.unknown)
+        case "ordinal":
+            named = record.categories if record.ordered else None
+            return Ordinal(named, record.standardise)
+        case "target-encode":
+            return TargetEncode(record.smooth, record.standardise)
+
+
+def columns_of(records: Sequence[ColumnRecord]) -> dict[Name, Column]:
+    """Return what is done to each column, by name."""
+    return {record.name: column_of(record) for record in records}
+
+
+def vocabularies_of(records: Sequence[ColumnRecord | FittedColumn]) -> tuple[Vocabulary, ...]:
+    """Return the categories of each column that has them."""
+    return tuple(Vocabulary(r.categories) for r in records if r.step not in ("numeric", "date"))
+
+
+def layout_of(records: Sequence[ColumnRecord]) -> Layout:
+    """Return the places of columns that were registered."""
+    gaps = np.array([r.gaps for r in records if r.step in ("numeric", "date")], dtype=np.bool_)
+    return lay_out_known(columns_of(records), gaps, vocabularies_of(records))
+
+
+def settings_of(config: ModelConfig) -> Settings:
+    """Return what a model was asked for.
+
+    Raises
+    ------
+    InvalidData
+        The algebra has no place for it.
+    """
+    return Settings(
+        columns_of(config.preprocess),
+        config.kind,
+        config.ridge,
+        config.fit_intercept,
+        penalise_intercept=False,
+    )
+
+
+def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], Table]:
+    """Return the columns of a new model with their categories, and the table coded by these.
+
+    Raises
+    ------
+    InvalidData
+        As `lay_out`; or the sums would be too large.
+    """
+    layout = lay_out(columns, table)
+    if layout.entries * (layout.entries + layout.features + 1) > MAX_SUMMED:
+        raise InvalidData(
+            f"{layout.entries} categories that are encoded as numbers, or imputed means, beside "
+            f"{layout.features} features are more than a model can keep sums of; put rare "
+            "categories together, or fill in missing values"
+        )
+    gaps = {part.name for part in layout.numeric if part.entry >= 0}
+    parts: list[CodedPart | OneHotPart] = [*layout.coded, *layout.one_hot]
+    codes = table.codes.copy()
+    categories: dict[Name, tuple[Category, ...]] = {}
+    for part in parts:
+        met, column = table.vocabularies[part.source], part.column
+        known: Sequence[Given] = [met.categories[code] for code in part.codes]
+        if isinstance(column, Ordinal) and column.categories is not None:
+            known = column.categories
+        categories[part.name] = tuple(_category(part.name, category) for category in known)
+        back = Vocabulary(tuple(known)).code_of(met.categories)
+        codes[:, part.source] = back[table.codes[:, part.source]]
+    records = tuple(
+        _record(name, column, categories.get(name, ()), gaps=name in gaps)
+        for name, column in columns.items()
+    )
+    return records, Table(table.numbers, codes, vocabularies_of(records))
+
+
+def _record(
+    name: Name, column: Column, categories: tuple[Category, ...], *, gaps: bool
+) -> ColumnRecord:
+    return ColumnRecord(
+        name=str(name),
+        step=_step(column),
+        impute=isinstance(column, Numeric) and column.impute is not None,
+        standardise=standardised(column),
+        unknown=column.unknown if isinstance(column, OneHot) else "error",
+        smooth=column.smooth if isinstance(column, TargetEncode) else "auto",
+        ordered=isinstance(column, Ordinal) and column.categories is not None,
+        categories=categories,
+        gaps=gaps,
+    )
+
+
+def _step(column: Column) -> Step:
+    match column:
+        case Date():
+            return "date"
+        case Numeric():
+            return "numeric"
+        case OneHot():
+            return "one-hot"
+        case Ordinal():
+            return "ordinal"
+        case TargetEncode():
+            return "target-encode"
+
+
+def _category(name: Name, category: Given) -> Category:
+    if isinstance(category, float) or (
+        isinstance(category, int) and abs(category) > _LARGEST_WHOLE
+    ):
+        raise InvalidData(
+            f"column {name!r}: categories are text, true and false, or whole numbers up to 2^53; "
+            "write others as text"
+        )
+    return category
+
+
+# -- rows ---------------------------------------------------------------------------------------
+
+
+def given_values(table: Table) -> Array:
+    """Return rows as records keep them: numbers, then codes, n x r."""
+    return np.hstack([table.numbers, table.codes.astype(np.float64)])
+
+
+def given_table(records: Sequence[ColumnRecord], values: Array, what: str) -> Table:
+    """Return the table of rows as records keep them.
+
+    Raises
+    ------
+    CorruptState
+        A number is infinite or missing where no column has gaps, or a code is none of its column's.
+    """
+    numeric = [record for record in records if record.step in ("numeric", "date")]
+    numbers, codes = values[:, : len(numeric)], values[:, len(numeric) :]
+    vocabularies = vocabularies_of(records)
+    sizes = np.array([len(known.categories) for known in vocabularies], dtype=np.float64)
+    gaps = np.array([record.gaps for record in numeric], dtype=np.bool_)
+    valid = (codes >= 0) & (codes < sizes) & (codes == np.floor(codes))
+    if np.isinf(numbers).any() or (np.isnan(numbers) & ~gaps).any() or not valid.all():
+        raise CorruptState(f"{what}: a row is none of the model's; run `lethe check`")
+    return Table(numbers, codes.astype(np.int32), vocabularies)
+
+
+# -- the base -----------------------------------------------------------------------------------
+
+
+def pack_base(base: BaseTransformation) -> bytes:
+    """Return a base transformation, without its layout, as raw float64."""
+    parts = [base.centre, base.scale, base.constant, base.value, [base.target_mean]]
+    return codec.pack(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
+
+
+def unpack_base(stored: bytes | None, layout: Layout, what: str) -> BaseTransformation:
+    """Return the stored base transformation.
+
+    Raises
+    ------
+    CorruptState
+        It is not one of this layout.
+    """
+    p, q = layout.features, layout.entries
+    numbers = codec.unpack(stored, (3 * p + q + 1,), f"{what}, its base transformation")
+    centre, scale, constant, value, [mean] = np.split(numbers, np.cumsum([p, p, p, q]))
+    if not (scale > 0).all():
+        raise CorruptState(f"{what}: its base transformation divides by 0; run `lethe check`")
+    return BaseTransformation(layout, centre, scale, constant != 0, value, float(mean))
+
+
+# -- the sums -----------------------------------------------------------------------------------
+
+_TOTALS = ("first", "second", "target", "all_target", "responses", "weighted")
+_ALL = "all"
+"""Field of the sums that are not by entry; the others are named by their entry's number."""
+
+
+def packed_sums(sums: Sums, before: Sums | None = None) -> dict[str, bytes]:
+    """Return sums as the fields of a hash; only those that differ from the sums ``before``."""
+    head = np.array([sums.rows, sums.square_size, sums.response_size])
+    parts = [head, sums.counts.astype(np.float64), sums.present.astype(np.float64)]
+    for name in _TOTALS:
+        parts += [total.ravel() for total in getattr(sums, name)]
+    fields = {_ALL: codec.pack(np.concatenate(parts))}
+    for entry in range(len(sums.counts)):
+        row = _of_entry(sums, entry)
+        if before is None or not np.array_equal(row, _of_entry(before, entry)):
+            fields[str(entry)] = codec.pack(row)
+    return fields
+
+
+def _of_entry(sums: Sums, entry: int) -> Array:
+    totals = (*sums.crossed, *sums.paired)
+    return np.concatenate([total[entry] for total in totals])
+
+
+def unpack_sums(stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, what: str) -> Sums:
+    """Return stored sums of a model with d coefficients and m targets.
+
+    Raises
+    ------
+    CorruptState
+        They are not those of this layout.
+    """
+    p, q = layout.features, layout.entries
+    shapes = {"first": (p,), "second": (p,), "target": (2, q), "all_target": (2,)}
+    shapes |= {"responses": (q, m), "weighted": (d,)}
+    sizes = [3, q, p, *(int(np.prod(shapes[name])) for name in _TOTALS for _ in range(2))]
+    what = f"{what}, its sums"
+    numbers = codec.unpack(stored.get(_ALL.encode()), (sum(sizes),), what)
+    head, counts, present, *flat = np.split(numbers, np.cumsum(sizes)[:-1])
+    totals = {
+        name: Total(flat[2 * i].reshape(shapes[name]), flat[2 * i + 1].reshape(shapes[name]))
+        for i, name in enumerate(_TOTALS)
+    }
+    rows = [stored.get(b"%d" % entry) for entry in range(q)]
+    by_entry = [codec.unpack(row, (2 * (d + q),), what) for row in rows]
+    entries = np.array(by_entry).reshape(q, 2 * (d + q))
+    high, low, paired_high, paired_low = np.split(entries, np.cumsum([d, d, q]), axis=1)
+    if not head[0] >= 1 or min(counts.min(initial=0), present.min(initial=0)) < 0:
+        raise CorruptState(f"{what}: are those of no rows; run `lethe check`")
+    return Sums(
+        rows=int(head[0]),
+        counts=counts.astype(np.int64),
+        present=present.astype(np.int64),
+        crossed=Total(high.copy(), low.copy()),
+        paired=Total(paired_high.copy(), paired_low.copy()),
+        square_size=float(head[1]),
+        response_size=float(head[2]),
+        **totals,
+    )

@@ -1,0 +1,147 @@
+"""A model with preprocessing in the service equals scikit-learn's pipeline, refitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lethe.consumers.audit.verify import verify
+from lethe.consumers.subscriber.subscriber import ModelSubscriber
+from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.columns import Columns, Numeric, OneHot, Ordinal, TargetEncode
+from tests.support.pipelines import Rows
+from tests.support.platform import Platform
+from tests.support.prepared import PreparedTable
+
+
+@pytest.mark.parametrize("method", ["exact", "pru"])
+def test_after_every_deletion_it_is_the_refitted_pipeline(platform: Platform, method: str) -> None:
+    table = PreparedTable(platform)
+    table.register(method=method)
+    table.check()
+    order = np.random.default_rng(1).permutation(150)
+    for first in range(0, 24, 6):
+        request = table.delete(*order[first : first + 6])
+        platform.drain()
+        assert platform.final(request).status == "APPLIED"
+        table.check()
+    verification = verify(platform.store, "m")
+    assert verification.holds
+    assert verification.rows_live == 126
+
+
+def test_a_subscriber_predicts_on_rows_as_they_are_given(platform: Platform) -> None:
+    table = PreparedTable(platform)
+    table.register()
+    table.delete(*range(10))
+    platform.drain()
+    with ModelSubscriber(platform.log, platform.raw()) as models:
+        version = models.latest("m")
+    assert version.event.preprocess == "live"
+    places = list(table.live)
+    given = {name: table.rows[name][places] for name in table.columns}
+    matrix = np.column_stack([np.asarray(given[name], dtype=object) for name in table.columns])
+    expected = table.fitted().predict(matrix)
+    np.testing.assert_allclose(version.predict(given), expected, rtol=1e-9)
+    np.testing.assert_allclose(version.predict(matrix), expected, rtol=1e-9)
+    one = {name: values[3] for name, values in given.items()}
+    assert version.predict(one) == pytest.approx(expected[3])
+    with pytest.raises(InvalidData, match="'town' holds 'Atlantis', which no live row"):
+        version.predict({**one, "town": "Atlantis"})
+    with pytest.raises(InvalidData, match=r"'age'.*not a number"):
+        version.predict({**one, "age": "old"})
+    with pytest.raises(InvalidData, match=r"'town'.*is missing"):
+        version.predict({name: value for name, value in one.items() if name != "town"})
+
+
+# -- what leaves with rows ------------------------------------------------------------------------
+
+
+def small(platform: Platform, columns: Columns, rows: dict[str, list[Any]]) -> PreparedTable:
+    """Return a model of a small table, registered."""
+    n = len(next(iter(rows.values())))
+    given: Rows = {name: np.array(values, dtype=object) for name, values in rows.items()}
+    y = np.arange(n) % 5 + 0.1 * np.arange(n)
+    table = PreparedTable(platform, columns, rows=given, y=y)
+    table.register()
+    return table
+
+
+NUMBERS = [1.0, 2.0, 4.0, 8.0, 16.0, 3.0, 5.0, 7.0]
+
+
+def test_a_category_that_vanishes_is_unknown_and_its_weight_0(memory: Platform) -> None:
+    columns: Columns = {"x": Numeric(), "a": OneHot(), "b": TargetEncode(), "c": Ordinal()}
+    letters = ["p", "q", "r", "p", "q", "p", "q", "p"]
+    table = small(memory, columns, {"x": NUMBERS, "a": letters, "b": letters, "c": letters})
+    table.delete(2)
+    memory.drain()
+    table.check()
+    hot, target, ordinal = memory.load().published_pipeline.columns[1:]  # type: ignore[union-attr]
+    assert hot.vanished == ordinal.vanished == (2,)
+    assert target.values[2] == target.otherwise
+
+
+def test_a_column_that_becomes_constant_waits_for_a_rebuild(memory: Platform) -> None:
+    columns: Columns = {"x": Numeric(), "z": Numeric()}
+    table = small(memory, columns, {"x": NUMBERS, "z": [0.0] * 7 + [1.0]})
+    alone, other = table.delete(7), table.delete(0)
+    memory.turn(memory.pair[0])
+    assert memory.statuses(alone) == ["DEFERRED"]
+    assert memory.receipts()[0].code == "STATISTICS_MOVED"
+    assert memory.statuses(other)[-1] == "APPLIED"  # only the request that cannot be a step waits
+    memory.drain()
+    assert memory.final(alone).rows_deleted == 1
+    table.check()
+    table.delete(1)
+    memory.drain()
+    table.check()
+
+
+def test_a_column_whose_last_value_is_deleted_has_weight_0(memory: Platform) -> None:
+    columns: Columns = {"x": Numeric(), "z": Numeric()}
+    values: list[Any] = [3.0, *[None] * 7]
+    table = small(memory, columns, {"x": NUMBERS, "z": values})
+    request = table.delete(0)
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    state = memory.load()
+    assert state.published[1, 0] == 0.0
+    assert verify(memory.store, "m").holds
+
+
+def test_when_all_rows_are_deleted_it_predicts_0(memory: Platform) -> None:
+    table = PreparedTable(memory, n=30)
+    table.register()
+    request = table.delete(*range(30))
+    memory.drain()
+    assert memory.final(request).rows_deleted == 30
+    state = memory.load()
+    assert state.meta.status == "EMPTY"
+    assert not any(memory.raw().exists(key) for key in state.generation_keys.everything())
+    assert not memory.raw().hget(state.keys.head, "gradient")
+    with ModelSubscriber(memory.log, memory.raw()) as models:
+        version = models.latest("m")
+    given = {name: values[:4] for name, values in table.rows.items()}
+    assert not version.predict(given).any()
+    assert verify(memory.store, "m").holds
+
+
+def test_to_replace_it_does_not_change_its_columns_unasked(memory: Platform) -> None:
+    table = PreparedTable(memory)
+    table.register()
+    table.columns = {**table.columns, "age": Numeric(standardise=False)}
+    table.register(replace_model=True)  # another setting of the same step is the owner's business
+    table.columns = {**table.columns, "job": OneHot()}
+    with pytest.raises(InvalidData, match="job"):
+        table.register(replace_model=True)
+    table.register(replace_model=True, allow_change=True)
+    table.delete(1, 2)
+    memory.drain()
+    table.check()
+    keys = memory.load().keys
+    memory.registrar().unregister("m")
+    fields = memory.raw().hmget(keys.head, ["gradient", "parameters", "columns"])
+    assert not any(fields)

@@ -1,0 +1,160 @@
+"""A model with preprocessing after crashes, lost writes and concurrent refreshes.
+
+Its statistics are sums over the live rows, which no commit holds: a fold subtracts the rows that a
+commit names from the sums that the store has, as it recomputes V and Q.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lethe.consumers.service.steps import Step
+from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.state import ModelState
+from tests.integration.commits.test_fold import (
+    STEPS,
+    check_same,
+    ends_at,
+    published,
+    run_to_death,
+    settle,
+)
+from tests.support.platform import Platform
+from tests.support.prepared import PreparedTable
+from tests.support.stores import Backup, backup, restore
+
+
+def check_same_pipeline(found: ModelState, twin: ModelState) -> None:
+    """Check that a state is its undisturbed twin's: what was committed to the bit, sums nearly."""
+    check_same(found, twin)
+    assert found.stream.gradient is not None
+    assert twin.stream.gradient is not None
+    assert np.array_equal(found.stream.gradient, twin.stream.gradient)
+    assert np.array_equal(found.published, twin.published)
+    assert found.published_pipeline is not None
+    assert twin.published_pipeline is not None
+    assert found.published_pipeline.columns == twin.published_pipeline.columns
+    assert found.pipeline is not None
+    assert twin.pipeline is not None
+    ours, theirs = found.pipeline.answer.sums, twin.pipeline.answer.sums
+    assert ours.rows == theirs.rows
+    assert np.array_equal(ours.counts, theirs.counts)
+    assert np.array_equal(ours.present, theirs.present)
+    for name in ("first", "second", "crossed", "paired", "responses", "weighted"):
+        mine, other = getattr(ours, name).high, getattr(theirs, name).high
+        np.testing.assert_allclose(mine, other, rtol=1e-14, atol=1e-14 * (1 + np.abs(other).max()))
+
+
+@pytest.mark.parametrize("method", ["pru", "exact"])
+def test_a_store_that_goes_back_gets_its_sums_back(memory: Platform, method: str) -> None:
+    table = PreparedTable(memory)
+    table.register(method=method, budget=10.0)
+    kept: list[Backup] = []
+    for i in range(4):
+        kept.append(backup(memory, "m"))
+        table.delete(3 * i, 3 * i + 1)
+        memory.drain()
+    before, twin = published(memory), memory.load()
+    for earlier in [*kept, *reversed(kept)]:
+        restore(memory, earlier, "m")
+        settle(memory)
+        check_same_pipeline(memory.load(), twin)
+        assert published(memory) == before
+    table.delete(50, 51)
+    memory.drain()
+    table.check()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_worker_that_dies_leaves_what_the_next_one_ends(memory: Platform, step: Step) -> None:
+    table = PreparedTable(memory)
+    table.register()
+    worker = memory.deletion_worker(at_step=ends_at(step, 2))
+    requests = [table.delete(1, 2)]
+    memory.turn(worker)
+    requests.append(table.delete(3, 4))
+    run_to_death(memory, worker)
+    settle(memory)
+    assert {memory.final(request).rows_deleted for request in requests} == {2}
+    table.check()
+    requests.append(table.delete(5))
+    memory.drain()
+    table.check()
+
+
+def test_a_rebuild_catches_up_with_what_was_deleted_meanwhile(memory: Platform) -> None:
+    table = PreparedTable(memory)
+    table.register()
+    table.delete(0, 1)
+    memory.drain()
+    early = backup(memory, "m")
+    order = memory.ordered("m", RefreshKind.REBUILD)
+    memory.compute_refresh(order)
+    table.delete(2, 3, 4)
+    memory.drain()
+    memory.tell_refreshed(order)
+    memory.drain()
+    twin = memory.load()
+    assert twin.meta.generation == 1
+    assert len(twin.stream.V) == 3
+    table.check()
+    restore(memory, early, "m")  # the result is lost with it
+    settle(memory)
+    assert memory.load().awaiting_rebuild
+    request = table.delete(5)
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    table.check()
+
+
+def test_a_swap_is_folded_with_the_rows_that_it_left_out(memory: Platform) -> None:
+    table = PreparedTable(memory)
+    table.register()
+    order = memory.ordered("m", RefreshKind.REBUILD)
+    memory.compute_refresh(order)
+    early = backup(memory, "m")
+    table.delete(2, 3, 4)
+    memory.drain()
+    memory.tell_refreshed(order)
+    memory.drain()
+    twin = memory.load()
+    restore(memory, early, "m")
+    settle(memory)
+    check_same_pipeline(memory.load(), twin)
+    table.delete(7, 8)
+    memory.drain()
+    table.check()
+
+
+def test_a_registration_leaves_out_what_is_deleted_while_it_stages(memory: Platform) -> None:
+    table = PreparedTable(memory)
+    table.register()
+    sent = False
+
+    def at_step(step: str) -> None:
+        nonlocal sent
+        if step == Step.REGISTER_APPEND and not sent:
+            sent = True
+            table.delete(4, 5)
+            memory.drain()
+
+    table.register(replace_model=True, at_step=at_step)
+    assert sent
+    table.check()
+
+
+@pytest.mark.parametrize("size", list(RefreshKind))
+def test_every_refresh_leaves_the_refitted_pipeline(memory: Platform, size: RefreshKind) -> None:
+    table = PreparedTable(memory)
+    table.register(method="pru")
+    for _ in range(2):
+        table.delete(*list(table.live)[:8])
+        memory.drain()
+        memory.order("m", size)
+        memory.drain()
+        state = memory.load()
+        assert len(state.stream.Q) == 0
+        distance, length = table.distance()
+        assert distance <= 1e-9 * length
+        table.check()

@@ -1,0 +1,182 @@
+"""A model with preprocessing on a platform, beside scikit-learn's pipeline on its live rows."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lethe.consumers.registration.register import Registered, TrainingData
+from lethe.consumers.service.steps import no_hook
+from lethe.consumers.subscriber.features import features_of
+from lethe.engine.error.budget import OverBudget
+from lethe.engine.fit.objective import Kind
+from lethe.engine.preprocess.columns import Columns
+from lethe.engine.preprocess.table import read_table
+from lethe.engine.store.preprocessing import layout_of, recorded
+from lethe.engine.store.state import LimitsRecord, ModelConfig
+from tests.support import pipelines
+from tests.support.pipelines import Rows
+from tests.support.platform import Platform
+
+Array = NDArray[np.float64]
+
+
+class PreparedTable:
+    """A table, the model that is registered from it, and which of its rows are live."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        columns: Columns = pipelines.EVERY_KIND,
+        n: int = 150,
+        *,
+        seed: int = 0,
+        ridge: float = 1.0,
+        model_id: str = "m",
+        rows: Rows | None = None,
+        y: Array | None = None,
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        self.platform, self.columns, self.model_id, self.ridge = platform, columns, model_id, ridge
+        self.rows = pipelines.draw_rows(columns, n, rng) if rows is None else rows
+        self.y = pipelines.draw_target(columns, self.rows, rng) if y is None else y
+        self.live = dict.fromkeys(range(len(self.y)))
+
+    @staticmethod
+    def name(place: int) -> str:
+        """Return the id of a row."""
+        return f"row-{place}"
+
+    def training_data(self) -> TrainingData:
+        """Return the table as a file would give it."""
+        table = read_table(self.columns, self.rows)
+        records, table = recorded(self.columns, table)
+        n = len(self.y)
+        return TrainingData(
+            tuple(self.name(i) for i in range(n)),
+            np.empty((n, 0)),
+            self.y[:, None],
+            layout_of(records).names,
+            ("y",),
+            {},
+            preprocess=records,
+            table=table,
+        )
+
+    def register(
+        self, *, method: str = "exact", budget: float = 0.01, **options: Any
+    ) -> Registered:
+        """Register the model."""
+        data = self.training_data()
+        config = ModelConfig(
+            model_id=self.model_id,
+            kind=Kind.LINEAR,
+            method=method,
+            ridge=self.ridge,
+            fit_intercept=True,
+            feature_names=data.feature_names,
+            target_names=data.target_names,
+            error_budget=budget,
+            limits=options.pop("limits", LimitsRecord()),
+            over_budget=options.pop("over_budget", OverBudget.COMPLETE),
+            preprocess=data.preprocess,
+        )
+        at_step = options.pop("at_step", no_hook)
+        return self.platform.registrar(at_step=at_step).register(config, data, **options)
+
+    def delete(self, *places: int) -> str:
+        """Send a request to delete rows; they are no longer live."""
+        for place in places:
+            self.live.pop(place, None)
+        return self.platform.send(self.model_id, *(self.name(place) for place in places))
+
+    def change(self, op: str, *places: int, rng: np.random.Generator, missing: float = 0.1) -> str:
+        """Send a request to insert or correct rows, with new values of known categories.
+
+        A place past the table's end is a new row.
+        """
+        more = max(places) + 1 - len(self.y)
+        if more > 0:
+            drawn = self._drawn(more, rng, missing)
+            self.rows = pipelines.joined(self.rows, drawn)
+            self.y = np.append(self.y, pipelines.draw_target(self.columns, drawn, rng))
+        if op == "correct":
+            drawn = self._drawn(len(places), rng, missing)
+            for name, values in drawn.items():
+                self.rows[name] = self.rows[name].copy()
+                self.rows[name][list(places)] = values
+            self.y[list(places)] = pipelines.draw_target(self.columns, drawn, rng)
+        self.live |= dict.fromkeys(places)
+        return self.send(op, *places)
+
+    def send(self, op: str, *places: int) -> str:
+        """Send a request with rows as the table has them."""
+        rows = [
+            {
+                "id": self.name(place),
+                "values": {str(name): _json(self.rows[name][place]) for name in self.columns},
+                "target": float(self.y[place]),
+            }
+            for place in places
+        ]
+        return self.platform.send_change(self.model_id, op, *rows)
+
+    def _drawn(self, n: int, rng: np.random.Generator, missing: float) -> Rows:
+        """Return random rows whose categories and gaps the registered model has places for."""
+        drawn = pipelines.draw_rows(self.columns, n, rng, missing=missing)
+        for record in self.platform.load(self.model_id).meta.config.preprocess:
+            values = drawn[record.name]
+            if record.categories:
+                known = set(record.categories)
+                values[:] = [v if v in known else record.categories[0] for v in values]
+        return drawn
+
+    def fitted(self) -> Any:
+        """Return scikit-learn's pipeline, fitted to the live rows."""
+        X = pipelines.matrix(self.columns, self.rows, list(self.live))
+        return pipelines.pipeline(self.columns, ridge=self.ridge).fit(X, self.y[list(self.live)])
+
+    def distance(self) -> tuple[float, float]:
+        """Return how far published parameters are from the pipeline's, and the pipeline's length.
+
+        A category that no live row has keeps its place in the model, with weight 0.
+        """
+        expected = pipelines.parameters(self.fitted())
+        state = self.platform.load(self.model_id)
+        assert state.published_pipeline is not None
+        theta, keep = state.published[:, 0], []
+        for column in state.published_pipeline.columns:
+            width = len(column.categories) if column.step == "one-hot" else 1
+            gone = column.vanished if column.step == "one-hot" else ()
+            keep += [place not in gone for place in range(width)]
+        kept = np.array([*keep, True])
+        assert not theta[~kept].any()
+        length = float(np.linalg.norm(expected))
+        return float(np.linalg.norm(theta[kept] - expected)), length
+
+    def check(self, tolerance: float = 1e-9) -> None:
+        """Check what is published: parameters, stated error, and predictions of live rows."""
+        distance, length = self.distance()
+        state = self.platform.load(self.model_id)
+        error = state.meta.error
+        assert state.meta.rows_live == len(self.live)
+        assert error.bound is not None
+        assert distance <= error.bound, (distance, error)
+        if state.meta.config.method == "exact":
+            assert distance <= tolerance * length, (distance, length)
+            assert state.published_pipeline is not None
+            places = list(self.live)
+            given = {name: self.rows[name][places] for name in self.columns}
+            features = features_of(state.published_pipeline.columns, given)
+            theta = state.published[:, 0]
+            predicted = features @ theta[:-1] + theta[-1]
+            X = pipelines.matrix(self.columns, self.rows, places)
+            np.testing.assert_allclose(predicted, self.fitted().predict(X), rtol=1e-8, atol=1e-8)
+
+
+def _json(value: Any) -> Any:
+    """Return a value as a request has it."""
+    return value.isoformat() if isinstance(value, date) else value

@@ -1,0 +1,146 @@
+"""The file of --preprocess, and columns read as it says; what cannot be used is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lethe.consumers.registration.table.preprocess_file import proposal, read_preprocess_file
+from lethe.consumers.registration.table.reader import (
+    Columns,
+    TableRead,
+    proposed_steps,
+    read_prepared_table,
+)
+from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.columns import Column, Date, Numeric, OneHot, TargetEncode
+
+COLUMNS = Columns(id="id", targets=("y",))
+
+
+def parsed(tmp_path: Path, text: str) -> dict[str, Column]:
+    path = tmp_path / "columns.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_preprocess_file(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names no column"),
+        ("[column.age]\nstep = 'numeric'", r"has \[column\]"),
+        ("columns = 3", "names no column"),
+        ("[columns]\nage = 'numeric'", "'age': write a table with step"),
+        ("[columns.age]\n", "'age': step is one of numeric"),
+        ("[columns.age]\nstep = 'onehot'", "did you mean 'one-hot'"),
+        ("[columns.age]\nstep = 'numeric'\nsmooth = 3", "numeric has no setting 'smooth'"),
+        ("[columns.age]\nstep = 'numeric'\nstandardise = 1", "standardise is true or false, not 1"),
+        ("[columns.age]\nstep = 'numeric'\nimpute = 'median'", "not sums over rows"),
+        ("[columns.age]\nstep = 'target-encode'\nsmooth = true", 'a number or "auto"'),
+        ("[columns.age]\nstep = 'target-encode'\nsmooth = -1", "smooth must be"),
+        ("[columns.age]\nstep = 'one-hot'\nunknown = 'drop'", "unknown must be"),
+        ("[columns.age]\nstep = 'ordinal'\ncategories = ['a', 'a']", "distinct"),
+        ("[columns.age]\nstep = 'ordinal'\ncategories = [1.5]", "categories are text"),
+        ("[columns.age\n", "is not TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_a_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(InvalidData, match=message) as caught:
+        parsed(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="cannot be read"):
+        read_preprocess_file(tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidData, match="is not TOML in UTF-8"):
+        read_preprocess_file(tmp_path / "bytes.toml")
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+STEPS = "".join(
+    f"[columns.{name}]\nstep = '{step}'\n"
+    for name, step in {"age": "numeric", "town": "one-hot", "day": "date"}.items()
+)
+
+
+def read(tmp_path: Path, text: str, steps: str = STEPS) -> TableRead:
+    path = tmp_path / "rows.csv"
+    path.write_text(text, encoding="utf-8")
+    return read_prepared_table(path, COLUMNS, parsed(tmp_path, steps))
+
+
+def test_gaps_dates_and_categories_are_read_from_csv(tmp_path: Path) -> None:
+    text = "id,age,town,day,note,y\n1, +34 ,07,2021-03-01,x,1\n2,,8,,x,2\n3,nan,,1970-01-03,x,3\n"
+    made = read(tmp_path, text)
+    table = made.data.table
+    assert table is not None
+    np.testing.assert_array_equal(table.numbers[:, 0], [34.0, np.nan, np.nan])
+    np.testing.assert_array_equal(table.numbers[:, 1], [18687.0, np.nan, 2.0])
+    assert table.vocabularies[0].categories == ("07", "8", None)  # text, whatever it looks like
+    assert table.codes[:, 0].tolist() == [0, 1, 2]
+    assert made.left_out == {"note": "text"}
+    assert made.data.feature_names == ("age", "town_07", "town_8", "town_None", "day")
+
+
+def test_parquet_gives_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    day = pa.array([18687, None, 2], type=pa.date32())
+    columns = {"id": [1, 2, 3], "age": [34.0, None, np.nan], "town": ["07", "8", None]}
+    pq.write_table(pa.table({**columns, "day": day, "y": [1.0, 2.0, 3.0]}), path)
+    table = read_prepared_table(path, COLUMNS, parsed(tmp_path, STEPS)).data.table
+    assert table is not None
+    np.testing.assert_array_equal(table.numbers, [[34.0, 18687.0], [np.nan, np.nan], [np.nan, 2.0]])
+    assert table.codes[:, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,age,town,day,y\n1,3,a,,1\n2,old,a,2021-03-01,2\n", "line 3, column 'age'.*number"),
+        ("id,age,town,day,y\n1,inf,a,2021-03-01,1\n", "line 2, column 'age': the value is inf"),
+        ("id,age,town,day,y\n1,3,a,2021-13-01,1\n", "line 2, column 'day'.*not a date"),
+        ("id,age,town,day,y\n1,,a,2021-03-01,1\n2,,a,,2\n", "'age': no row has a value"),
+        ("id,age,town,y\n1,3,a,1\n", "has no column 'day'"),
+        (f"id,age,town,day,y\n1,3,{'a' * 129},2021-03-01,1\n", "longer than 128 characters"),
+        ("id,age,town,day,y\n", "has no rows"),
+    ],
+)
+def test_a_value_of_another_kind_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InvalidData, match=message) as caught:
+        read(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_value_is_refused_where_nothing_is_imputed(tmp_path: Path) -> None:
+    steps = "[columns.age]\nstep = 'numeric'\nimpute = 'none'\n"
+    with pytest.raises(InvalidData, match="line 3, column 'age': the value is missing"):
+        read(tmp_path, "id,age,y\n1,3,1\n2,,2\n", steps)
+
+
+def test_two_features_cannot_have_one_name(tmp_path: Path) -> None:
+    steps = "[columns.a]\nstep = 'one-hot'\n[columns.a_b]\nstep = 'numeric'\n"
+    with pytest.raises(InvalidData, match="two features would be called 'a_b'"):
+        read(tmp_path, "id,a,a_b,y\n1,b,3,1\n2,c,4,2\n", steps)
+
+
+def test_what_is_proposed_can_be_read_and_fits_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    many = "".join(f"{i},{i},t{i % 3},p{i},2021-03-01,{i}\n" for i in range(60))
+    path.write_text(f'id,age,town,"a ""b"".\\c",day,y\n{many}', encoding="utf-8")
+    columns = parsed(tmp_path, proposal(proposed_steps(path, COLUMNS)))
+    assert columns == {
+        "age": Numeric(),
+        "town": OneHot(),
+        'a "b".\\c': TargetEncode(),
+        "day": Date(),
+    }
+    assert read_prepared_table(path, COLUMNS, columns).left_out == {}
