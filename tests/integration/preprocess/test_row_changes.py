@@ -119,6 +119,32 @@ def test_a_store_that_goes_back_gets_changed_rows_back(memory: Platform) -> None
     table.check()
 
 
+def test_a_rebuild_catches_up_with_rows_that_changed_meanwhile(memory: Platform) -> None:
+    rng = np.random.default_rng(5)
+    table = PreparedTable(memory)
+    table.register()
+    order = memory.ordered("m", RefreshKind.REBUILD)
+    memory.compute_refresh(order)
+    early = backup(memory, "m")
+    table.change("insert", 150, 151, rng=rng)
+    memory.drain()
+    table.change("correct", 7, 150, rng=rng)
+    memory.drain()
+    table.delete(8, 151)
+    memory.drain()
+    memory.tell_refreshed(order)
+    memory.drain()
+    twin = memory.load()
+    assert twin.meta.generation == 1
+    table.check()
+    restore(memory, early, "m")
+    settle(memory)
+    check_same_pipeline(memory.load(), twin)
+    table.delete(9, 150)
+    memory.drain()
+    table.check()
+
+
 @pytest.mark.parametrize("step", ["decide", "append", "apply", "publish", "advance"])
 def test_a_worker_that_dies_neither_loses_nor_doubles_a_change(memory: Platform, step: str) -> None:
     rng = np.random.default_rng(3)
