@@ -8,8 +8,9 @@ of
     "lethe.parameters.v1" LF  JCS({feature_names, fit_intercept, shape, target_names})  LF
     theta (p x m, row major) and then the intercept (m, if there is one), little-endian float64
 
-where the object also has ``classes`` if the model has named classes, and ``columns`` as the
-parameters have them if preprocessing is part of the model.
+where the object also has ``classes`` if the model has named classes. If preprocessing is part of
+the model, it has ``columns``, of each what does not change with rows, and the numbers of the fitted
+columns follow theta (`_numbers_of`).
 Version 0 links to the empty string. docs/chain.md has a worked example.
 """
 
@@ -28,7 +29,7 @@ from lethe.consumers.contract.events import Parameters, Version
 from lethe.engine.errors import BrokenChain
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.codec import pack
-from lethe.engine.store.columns import FittedColumn
+from lethe.engine.store.columns import FittedColumn, packed_fixed_parts
 
 GENESIS = ""
 _PARAMETERS_LABEL = b"lethe.parameters.v1\n"
@@ -69,12 +70,22 @@ def parameters_digest(
 ) -> str:
     """Return the digest of parameters; theta is d x m with the intercept as its last row."""
     names = tuple(feature_names), tuple(target_names), tuple(classes)
-    if columns:
-        object_ = _names(*names, theta.shape[1], fit_intercept)
-        layout = canonical({**object_, "columns": [c.model_dump(mode="json") for c in columns]})
-    else:
-        layout = _layout(*names, theta.shape[1], fit_intercept)
-    return hashlib.sha256(_PARAMETERS_LABEL + layout + b"\n" + pack(theta)).hexdigest()
+    layout = _layout(*names, theta.shape[1], fit_intercept, packed_fixed_parts(columns))
+    numbers = pack(theta) + _numbers_of(columns)
+    return hashlib.sha256(_PARAMETERS_LABEL + layout + b"\n" + numbers).hexdigest()
+
+
+def _numbers_of(columns: Sequence[FittedColumn]) -> bytes:
+    """Return what of columns changes with rows, as float64; each list after its length.
+
+    These are hashed as numbers, because canonical JSON of them takes longer than a deletion.
+    """
+    numbers: list[float] = []
+    for column in columns:
+        numbers += (column.impute is not None, column.impute or 0.0, column.mean, column.deviation)
+        numbers += (len(column.values), *column.values, len(column.vanished), *column.vanished)
+        numbers += (column.otherwise is not None, column.otherwise or 0.0)
+    return pack(np.array(numbers, dtype=np.float64))
 
 
 def digest_of(parameters: Parameters, theta: Array) -> str:
@@ -96,18 +107,12 @@ def _layout(
     classes: tuple[str, ...],
     m: int,
     fit_intercept: bool,
+    columns: bytes,
 ) -> bytes:
-    """Return the layout's bytes: constant for a model, and 0.6 ms to compute at d = 1000."""
-    return canonical(_names(feature_names, target_names, classes, m, fit_intercept))
+    """Return the layout's bytes: constant for a model, and 0.6 ms to compute at d = 1000.
 
-
-def _names(
-    feature_names: tuple[str, ...],
-    target_names: tuple[str, ...],
-    classes: tuple[str, ...],
-    m: int,
-    fit_intercept: bool,
-) -> dict[str, Any]:
+    ``columns``: JSON of what is fixed of fitted columns, a list.
+    """
     layout: dict[str, Any] = {
         "feature_names": list(feature_names),
         "fit_intercept": fit_intercept,
@@ -116,7 +121,10 @@ def _names(
     }
     if classes:
         layout["classes"] = list(classes)
-    return layout
+    fixed = json.loads(columns)
+    if fixed:
+        layout["columns"] = fixed
+    return canonical(layout)
 
 
 def theta_of(parameters: Parameters) -> Array:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr
+from pydantic import Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
 
+from lethe.engine.errors import CorruptState
 from lethe.engine.store.records import Finite, Stored
 
 Step = Literal["numeric", "date", "one-hot", "ordinal", "target-encode"]
@@ -68,6 +68,29 @@ class FittedColumn(Stored):
     ignores_unknown: bool = Field(default=False, exclude_if=operator.not_)
 
 
+_FIXED = {"name", "step", "categories", "ignores_unknown"}
+_COLUMNS = TypeAdapter(tuple[FittedColumn, ...])
+
+
 def packed_columns(columns: Sequence[FittedColumn]) -> bytes:
     """Return fitted columns as JSON."""
-    return json.dumps([c.model_dump(mode="json") for c in columns], ensure_ascii=False).encode()
+    return _COLUMNS.dump_json(tuple(columns))
+
+
+def packed_fixed_parts(columns: Sequence[FittedColumn]) -> bytes:
+    """Return as JSON what of fitted columns does not change with rows."""
+    return _COLUMNS.dump_json(tuple(columns), include={"__all__": _FIXED})
+
+
+def parse_columns(stored: bytes | None, what: str) -> tuple[FittedColumn, ...]:
+    """Return fitted columns from JSON, all at once: one by one takes four times as long.
+
+    Raises
+    ------
+    CorruptState
+        They are missing, or do not parse.
+    """
+    try:
+        return _COLUMNS.validate_json(stored or b"")
+    except ValidationError:
+        raise CorruptState(f"{what}: does not parse; run `lethe check`") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +19,13 @@ def fitted_columns(
     records: Sequence[ColumnRecord], pipeline: LivePipeline
 ) -> tuple[FittedColumn, ...]:
     """Return the columns as the live rows have fitted them. Cost O(p + q)."""
-    layout = pipeline.base.layout
+    layout, statistics = pipeline.base.layout, _Given.of(pipeline)
     numeric, coded = iter(layout.numeric), iter(layout.coded)
     one_hot = iter(layout.one_hot)
     fitted: list[FittedColumn] = []
     for record in records:
         if record.step in ("numeric", "date"):
-            fitted.append(_numeric(record, pipeline, next(numeric).feature))
+            fitted.append(_numeric(record, statistics, next(numeric).feature))
         elif record.step == "one-hot":
             there = pipeline.answer.sums.present[next(one_hot).features]
             fitted.append(
@@ -37,24 +38,40 @@ def fitted_columns(
                 )
             )
         else:
-            fitted.append(_coded(record, pipeline, next(coded)))
+            fitted.append(_coded(record, pipeline, statistics, next(coded)))
     return tuple(fitted)
 
 
-def _numeric(record: ColumnRecord, pipeline: LivePipeline, j: int) -> FittedColumn:
-    base, live = pipeline.base, pipeline.answer.live
-    imputed = float(base.centre[j] + base.scale[j] * live.imputed[j])
-    mean, deviation = _standardisation(pipeline, j)
+class _Given(NamedTuple):
+    """Statistics of each feature as it is given, p numbers each."""
+
+    mean: list[float]
+    deviation: list[float]
+    imputed: list[float]
+
+    @classmethod
+    def of(cls, pipeline: LivePipeline) -> _Given:
+        base, live = pipeline.base, pipeline.answer.live
+        return cls(
+            (base.centre + base.scale * live.mean).tolist(),
+            (base.scale * live.deviation).tolist(),
+            (base.centre + base.scale * live.imputed).tolist(),
+        )
+
+
+def _numeric(record: ColumnRecord, given: _Given, j: int) -> FittedColumn:
     return FittedColumn(
         name=record.name,
         step=record.step,
-        impute=imputed if record.impute else None,
-        mean=mean,
-        deviation=deviation,
+        impute=given.imputed[j] if record.impute else None,
+        mean=given.mean[j],
+        deviation=given.deviation[j],
     )
 
 
-def _coded(record: ColumnRecord, pipeline: LivePipeline, part: CodedPart) -> FittedColumn:
+def _coded(
+    record: ColumnRecord, pipeline: LivePipeline, given: _Given, part: CodedPart
+) -> FittedColumn:
     base, live, j = pipeline.base, pipeline.answer.live, part.feature
     own, counts = part.entries, pipeline.answer.sums.counts[part.entries]
     values = base.centre[j] + base.scale[j] * (base.value[own] + live.shift[own])
@@ -67,7 +84,6 @@ def _coded(record: ColumnRecord, pipeline: LivePipeline, part: CodedPart) -> Fit
         values = np.arange(len(counts), dtype=np.float64)
     else:
         vanished = _without_rows(counts)
-    mean, deviation = _standardisation(pipeline, j)
     return FittedColumn(
         name=record.name,
         step=record.step,
@@ -75,16 +91,9 @@ def _coded(record: ColumnRecord, pipeline: LivePipeline, part: CodedPart) -> Fit
         values=tuple(values.tolist()),
         vanished=vanished,
         otherwise=otherwise,
-        mean=mean,
-        deviation=deviation,
+        mean=given.mean[j],
+        deviation=given.deviation[j],
     )
-
-
-def _standardisation(pipeline: LivePipeline, j: int) -> tuple[float, float]:
-    """Return what is subtracted from a feature as it is given, and what it is divided by."""
-    base, live = pipeline.base, pipeline.answer.live
-    mean = base.centre[j] + base.scale[j] * live.mean[j]
-    return float(mean), float(base.scale[j] * live.deviation[j])
 
 
 def _without_rows(counts: NDArray[np.int64]) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from lethe.engine.fit.objective import Array, Objective
 from lethe.engine.fit.precompute import SAFE
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store import codec
-from lethe.engine.store.columns import FittedColumn
+from lethe.engine.store.columns import parse_columns
 from lethe.engine.store.connection import reachable
 from lethe.engine.store.keys import GenerationKeys
 from lethe.engine.store.preprocessing import (
@@ -31,7 +31,7 @@ from lethe.engine.store.preprocessing import (
     unpack_sums,
     vocabularies_of,
 )
-from lethe.engine.store.reading import checked, parse_json_value
+from lethe.engine.store.reading import parse_json_value
 from lethe.engine.store.state import Meta, ModelConfig, PublishedPipeline
 
 
@@ -262,13 +262,8 @@ def read_published(
     if not config.preprocess or columns == b"":  # unregistered
         return None
     what = f"model {config.model_id!r}, its published pipeline"
-    listed = parse_json_value(columns, what)
-    if not isinstance(listed, list):
-        raise CorruptState(f"{what}: is no list of columns; run `lethe check`")
-    return PublishedPipeline(
-        codec.unpack(parameters, (config.d, config.m), what),
-        tuple(checked(FittedColumn, column, what) for column in listed),
-    )
+    theta = codec.unpack(parameters, (config.d, config.m), what)
+    return PublishedPipeline(theta, parse_columns(columns, what))
 
 
 def stored_correction(rows: list[bytes], width: int, what: str) -> Correction:
