@@ -10,6 +10,7 @@ import numpy as np
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.conversion import PublishedFit, plain_estimator
+from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 
 
@@ -35,7 +36,17 @@ def estimator_of_version(version: ModelVersion) -> Any:
     """Return the estimator of a version that a subscriber yielded.
 
     Versions do not name the ridge strength, so it is NaN, with which scikit-learn refuses to refit.
+
+    Raises
+    ------
+    InvalidData
+        Preprocessing is part of the model, and the estimator would take its features.
     """
+    if version.columns:
+        raise InvalidData(
+            f"model {version.model_id!r}: preprocessing is part of it, which an estimator of "
+            "scikit-learn does not hold yet; serve it with a ModelSubscriber"
+        )
     flat = version.theta.ndim == 1
     theta = version.theta[:, None] if flat else version.theta
     return plain_estimator(

@@ -7,6 +7,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.engine.errors import BrokenChain, InvalidData, RegistryUnavailable
+from lethe.engine.store.columns import FittedColumn
 from tests.support.extras import need
 from tests.support.published import Release, publish_all, releases
 from tests.support.waiting import until
@@ -210,6 +212,16 @@ def test_a_history_without_the_registrys_version_is_refused_and_deletes_nothing(
         with pytest.raises(BrokenChain, match="version 1 is known"):
             mirror.run_once()
     assert state_of(where) == before
+
+
+def test_a_model_with_preprocessing_is_refused_and_the_version_before_it_stays(where: Path) -> None:
+    first, second = versions_of(releases(2))
+    registry = registry_at(where)
+    mirror_version(registry, first)
+    prepared = replace(second, columns=(FittedColumn(name="age", step="numeric"),))
+    with pytest.raises(InvalidData, match="preprocessing is part of it"):
+        mirror_version(registry, prepared)
+    assert [entry.digest for entry in registry.entries("churn")] == [first.digest]
 
 
 def test_a_store_of_artifacts_that_does_not_delete_is_said_so(
