@@ -13,7 +13,7 @@ from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.log.base import Message, Producer
 from lethe.engine.store.store import ModelStore
 
-_MESSAGES = 2_000
+_MESSAGES = 500
 """In one flush: what is not acknowledged in time is sent again as a whole."""
 
 
@@ -21,15 +21,21 @@ class Asking:
     """Sends erasures' requests to models; one thread uses it.
 
     ``signer`` returns what requests are signed with where deletion workers demand signatures, or
-    None.
+    None. ``keepalive`` is called between two flushes, so that the log does not take the worker for
+    dead.
     """
 
     def __init__(
-        self, store: ModelStore, producer: Producer, signer: Callable[[], Signer | None]
+        self,
+        store: ModelStore,
+        producer: Producer,
+        signer: Callable[[], Signer | None],
+        keepalive: Callable[[], None],
     ) -> None:
         self._store = store
         self._producer = producer
         self._signer = signer
+        self._keepalive = keepalive
 
     def ask(self, erasures: Sequence[PendingErasure], models: Models) -> int:
         """Ask the models that know a subject, unless they were asked before; return how many were.
@@ -57,6 +63,7 @@ class Asking:
                 erasure.awaited[asked.request_id] = Awaited(
                     asked, str(place.partition), place.offset
                 )
+            self._keepalive()
 
     def send_unawaited(self, requests: Sequence[Asked], time: datetime) -> None:
         """Send requests whose answers no erasure waits for."""

@@ -30,6 +30,7 @@ from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.sweep import Sweep, unchecked
 from lethe.consumers.log.base import Log, Partition, Position, Record
 from lethe.consumers.service.health import Health
+from lethe.consumers.service.keepalive import Keepalive
 from lethe.consumers.service.logs import logger
 from lethe.consumers.service.loop import keep_turning
 from lethe.consumers.service.metrics import Metrics
@@ -42,7 +43,7 @@ GROUP = "lethe-erasures"
 MAX_PENDING = 5_000
 """Erasures on their way at once, each with a request for every model: memory. More wait unread."""
 
-_POLL_RECORDS = 256
+_POLL_RECORDS = 100
 _POLL_SECONDS = 0.5
 _FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
 """Seconds between two looks for answers: they double while nothing comes."""
@@ -103,7 +104,8 @@ class ErasureWorker:
             metrics=self._metrics,
             logger=self._logger,
         )
-        self._asking = Asking(store, self._producer, signer)
+        self._keepalive = Keepalive(self._consumer, self._health)
+        self._asking = Asking(store, self._producer, signer, self._keepalive)
         self._sweep = Sweep(store, self._suppressions)
         self._pending: dict[str, PendingErasure] = {}
         self._positions: dict[Partition, Position] = {}
@@ -190,6 +192,7 @@ class ErasureWorker:
         self._rewind = False
 
     def _poll(self, timeout: float | None) -> Sequence[Record]:
+        self._keepalive.check()
         wait = self._look_seconds if self._pending else _POLL_SECONDS
         room = min(_POLL_RECORDS, MAX_PENDING - len(self._pending))
         records = self._consumer.poll(wait if timeout is None else timeout, max(room, 0))
@@ -354,6 +357,7 @@ class ErasureWorker:
             return
         self._suppressions.catch_up()
         for model in models:
+            self._keepalive()
             awaited = {name for one in self._pending.values() for name in one.awaited}
             found = [one for one in self._sweep.search(model) if one.request_id not in awaited]
             self._asking.send_unawaited(found, _SWEPT_AT)

@@ -95,7 +95,7 @@ def test_every_combined_receipt_is_right_and_later_models_hold_none_of_the_rows(
     tables = {f"m{k}": register(platform, f"m{k}", members[k], k) for k in range(MODELS)}
     # When 2,000 of them are erased while workers are killed and models are registered
     roles, sent = "deletions refresh erasures", 0
-    dying = WorkerProcess(platform, names, DEATHS, roles, session_seconds=0.5)
+    dying = WorkerProcess(platform, names, DEATHS, roles, session_seconds=3.0)
     working = None
     try:
         while sent < ERASED:
@@ -107,7 +107,7 @@ def test_every_combined_receipt_is_right_and_later_models_hold_none_of_the_rows(
             sent += 1
             time.sleep(0.05 if dying.running() else 0.0)
         dying.check()
-        working = WorkerProcess(platform, names, roles=roles)
+        working = WorkerProcess(platform, names, roles=roles, session_seconds=3.0)
         working.wait_until(partial(all_final, platform), SECONDS)
     finally:
         dying.stop()
