@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
+import numpy as np
 
 from lethe.consumers.cli.options import Flags, WaitSeconds, global_options
 from lethe.consumers.cli.output import Output, counted, prepare
@@ -31,7 +32,7 @@ from lethe.consumers.registration.table.reader import Columns, GivenRows, read_g
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.progress import Progress
 from lethe.engine.errors import InvalidRequest
-from lethe.engine.fit.objective import Kind
+from lethe.engine.fit.objective import Array
 from lethe.engine.store.state import ModelConfig
 
 _DEFAULT_WAIT = "300"
@@ -148,10 +149,9 @@ def _read(path: Path, config: ModelConfig, options: dict[str, Any], report: Prog
     InvalidData, InvalidRequest
         The file cannot be used, or the model does not take rows.
     """
-    if config.kind is not Kind.LINEAR or config.certify is not None:
+    if config.certify is not None:
         raise InvalidRequest(
-            f"model {config.model_id!r} is {'certified' if config.certify else config.kind.value}: "
-            "rows can be inserted and corrected in linear models without a certificate only. "
+            f"model {config.model_id!r} is certified: its rows cannot be inserted or corrected. "
             "Nothing was sent"
         )
     columns = Columns(
@@ -159,6 +159,7 @@ def _read(path: Path, config: ModelConfig, options: dict[str, Any], report: Prog
         targets=config.target_names,
         features=None if config.preprocess else config.feature_names,
         subject=options.get("subject"),
+        classes=config.class_names,
     )
     return read_given_rows(path, columns, config, report)
 
@@ -184,7 +185,7 @@ def _parts(data: GivenRows, config: ModelConfig, op: Op) -> Iterator[_Part]:
         row = ChangedRow(
             id=row_id,
             values=data.values[i],
-            target=tuple(map(float, data.y[i])),
+            target=_target(data.y[i], config),
             subject=owner.get(row_id),
         )
         length = len(row.model_dump_json(exclude_none=True)) + 1
@@ -196,6 +197,13 @@ def _parts(data: GivenRows, config: ModelConfig, op: Op) -> Iterator[_Part]:
         rows.append(row)
         size += length
     yield _Part(number, tuple(rows))
+
+
+def _target(y: Array, config: ModelConfig) -> str | tuple[float, ...]:
+    """Return a row's target as a request has it: a class by its name if it has one."""
+    if not config.class_names:
+        return tuple(map(float, y))
+    return config.class_names[int(y[0]) if len(y) == 1 else int(np.argmax(y))]
 
 
 class _Sender:

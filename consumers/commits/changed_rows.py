@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.contract import cloudevents, topics
@@ -22,9 +22,10 @@ from lethe.engine.changes import new_rows
 from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete
+from lethe.engine.error.estimate import Sentinels
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.preprocess.live import RowsMoved, TransformedRows
 from lethe.engine.preprocess.table import Table, read_table
 from lethe.engine.store import codec
@@ -37,7 +38,7 @@ from lethe.engine.store.preprocessing import (
     vocabularies_of,
 )
 from lethe.engine.store.state import ModelConfig, ModelState
-from lethe.engine.store.stored_rows import read_rows
+from lethe.engine.store.stored_rows import StoredRows, read_rows
 
 _KIND_OF: Mapping[Step, str] = {
     "numeric": "a number",
@@ -136,13 +137,12 @@ def rows_of(request: RowsChanged, config: ModelConfig, old_weights: Mapping[str,
     X = np.array(
         [_numbers(values_in_order(row.values, names)) for row in request.rows], dtype=np.float64
     )
-    y, weights = _targets(request, config), _weights(request, old_weights)
     _, rows = new_rows(
         config.kind,
         X,
-        y,
+        _targets(request, config),
         request.row_ids,
-        weights,
+        _weights(request, old_weights),
         intercept=config.fit_intercept,
         shape=(len(names), config.m),
         classes=config.class_names,
@@ -150,12 +150,18 @@ def rows_of(request: RowsChanged, config: ModelConfig, old_weights: Mapping[str,
     return rows
 
 
-def _targets(request: RowsChanged, config: ModelConfig) -> Array:
+def _targets(request: RowsChanged, config: ModelConfig) -> ArrayLike:
+    """Return the targets as the model's kind has them: numbers, or a class for each row."""
     targets = [
         row.target if isinstance(row.target, tuple) else (row.target,) for row in request.rows
     ]
-    if any(len(target) != config.m for target in targets):
-        raise InvalidData(f"a row has not the model's {config.m} targets")
+    outputs = len(config.target_names)
+    if any(len(target) != outputs for target in targets):
+        raise InvalidData(f"a row has not the model's {outputs} targets")
+    if config.kind is Kind.LOGISTIC:
+        return [label for (label,) in targets]
+    if any(isinstance(number, str) for target in targets for number in target):
+        raise InvalidData("a row's target is text, and the model's targets are numbers")
     return np.array(targets, dtype=np.float64)
 
 
@@ -328,6 +334,23 @@ def _next_incarnation(record: bytes | None) -> int:
     return 0 if record is None else codec.incarnation_of(record) + 1
 
 
+def rows_before(
+    state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]
+) -> StoredRows:
+    """Return the rows that are corrected as they were."""
+    config = state.meta.config
+    what = f"model {config.model_id!r}, rows that are corrected"
+    packed = [records[row] for row in changed.corrected]
+    return read_rows(config, state.pipeline, packed, what)
+
+
+def changed_sentinels(state: ModelState, changed: ChangedRows) -> Sentinels:
+    """Return the live sentinels afterwards: all rows that were changed are among them."""
+    names = tuple(changed.written.changed)
+    kept = state.sentinels.without(frozenset(changed.corrected))
+    return kept.with_rows(names, changed.rows, changed.W)
+
+
 def changed_stream(
     state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]
 ) -> tuple[Stream, RowsMoved]:
@@ -352,8 +375,6 @@ def changed_stream(
     )
     if not changed.corrected:
         return step.stream, RowsMoved(changed.transformed)
-    what = f"model {config.model_id!r}, rows that are corrected"
-    packed = [records[row] for row in changed.corrected]
-    old = read_rows(config, state.pipeline, packed, what)
+    old = rows_before(state, changed, records)
     stream = delete(state.generation, step.stream, old.rows, old.W, method).stream
     return stream, RowsMoved(changed.transformed, old.transformed)

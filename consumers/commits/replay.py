@@ -22,7 +22,7 @@ from lethe.consumers.commits.catch_up import (
     swapped,
     unchanged,
 )
-from lethe.consumers.commits.changed_rows import changed_rows, read_changes
+from lethe.consumers.commits.changed_rows import changed_rows, changed_sentinels, read_changes
 from lethe.consumers.commits.commit import CommitKind, Sealed
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
@@ -191,7 +191,8 @@ class Replay:
         arrays = arrays_of(state, found_again.stream, found_again.sums)
         change = change_of(sealed, state, arrays=arrays, meta=after.meta, written=written)
         arrays_id = "" if change.arrays is None else change.arrays.renewed
-        self._states.put(replace(after, arrays_id=arrays_id))
+        sentinels = changed_sentinels(state, changed)
+        self._states.put(replace(after, arrays_id=arrays_id, sentinels=sentinels))
         return change
 
     def _swap(self, sealed: Sealed, state: ModelState | None) -> Change:

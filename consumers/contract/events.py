@@ -186,13 +186,14 @@ class ChangedRow(Event):
 
     ``values``: a number for each feature, in the model's order or by the features' names. With
     preprocessing, a value for each column: a number, a date as text, a category, or null.
-    ``target``: a number, or one for each target. A row without ``weight`` has the weight 1 if it
+    ``target``: a number, or one for each target; of a logistic model a class, by its name if it has
+    one. A row without ``weight`` has the weight 1 if it
     is inserted, and keeps its own if it is corrected; the same holds of its ``subject``.
     """
 
     id: RowId
     values: Annotated[tuple[Given, ...], Field(fail_fast=True)] | dict[str, Given]
-    target: Number | Annotated[tuple[Number, ...], Field(fail_fast=True, min_length=1)]
+    target: Number | Id | Annotated[tuple[Number, ...], Field(fail_fast=True, min_length=1)]
     weight: Annotated[Number, Field(gt=0)] | None = None
     subject: RowId | None = None
 

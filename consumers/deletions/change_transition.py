@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from lethe.consumers.commits.apply import arrays_of
+from lethe.consumers.commits.changed_rows import ChangedRows, changed_sentinels
 from lethe.consumers.commits.commit import CommitKind
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.deletions.row_changes import Change, ChangeDecision, ChangeStep
@@ -34,7 +35,7 @@ def change_transition(
     """
     after, clears_Q = before, False
     if step.changed is not None:
-        after = _after(before, step, now)
+        after = _after(before, step, step.changed, now)
         completions = after.stream.completions
         after, job = next_version(after, now)
         clears_Q = after.stream.completions > completions
@@ -76,7 +77,7 @@ def change_transition(
     )
 
 
-def _after(before: ModelState, step: ChangeStep, now: datetime) -> ModelState:
+def _after(before: ModelState, step: ChangeStep, rows: ChangedRows, now: datetime) -> ModelState:
     """Return the state after the step, before its version is created."""
     meta = before.meta
     inserted = sum(len(c.kept.row_ids) for c in step.applied if c.kept.inserts)
@@ -87,10 +88,17 @@ def _after(before: ModelState, step: ChangeStep, now: datetime) -> ModelState:
         rows_live=meta.rows_live + inserted,
         rows_inserted=meta.rows_inserted + inserted,
         rows_corrected=meta.rows_corrected + corrected,
+        class_counts=step.class_counts,
         first_deletion_at=meta.first_deletion_at or now,
         certified_bound=None,
     )
-    return replace(before, meta=changed, stream=step.stream, pipeline=step.pipeline)
+    return replace(
+        before,
+        meta=changed,
+        stream=step.stream,
+        sentinels=changed_sentinels(before, rows),
+        pipeline=step.pipeline,
+    )
 
 
 def _receipts(

@@ -16,10 +16,12 @@ import numpy as np
 from lethe.consumers.commits.changed_rows import (
     ChangedRows,
     changed_rows,
+    changed_sentinels,
     changed_stream,
     check_values,
     digest_of,
     old_weights,
+    rows_before,
 )
 from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.contract.commitment import rows_commitment, tombstone_of
@@ -31,6 +33,7 @@ from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.estimate import published_error
 from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.live import LivePipeline
@@ -59,13 +62,15 @@ ChangeDecision = Decision | Change
 class ChangeStep:
     """The outcome of a batch: decisions in the order of the records, and the stream after them.
 
-    ``changed`` is None if no request is applied: then there is no new version.
+    ``changed`` is None if no request is applied: then there is no new version. ``class_counts`` are
+    those after the step.
     """
 
     decisions: tuple[ChangeDecision, ...]
     stream: Stream
     changed: ChangedRows | None = None
     pipeline: LivePipeline | None = None
+    class_counts: tuple[int, ...] | None = None
 
     @property
     def applied(self) -> list[Change]:
@@ -147,9 +152,10 @@ def _of_model(state: ModelState, *, lost: bool, encrypted: bool) -> tuple[str, s
     """Return code and detail of why no row of the model can change now, or None."""
     config = state.meta.config
     reasons = {
-        ("UNSUPPORTED", "rows can be inserted and corrected in linear models only, so far"): (
-            config.kind is not Kind.LINEAR
-        ),
+        (
+            "UNSUPPORTED",
+            "rows of a logistic model with preprocessing cannot be inserted or corrected",
+        ): bool(config.preprocess) and config.kind is not Kind.LINEAR,
         ("UNSUPPORTED", "rows of a certified model cannot be inserted or corrected"): (
             config.certify is not None
         ),
@@ -239,7 +245,7 @@ def compute_changes(
     are rejected. Cost O(k d^2 + K k d).
     """
     accepted = [decision for decision in decisions if isinstance(decision, Change)]
-    nothing = ChangeStep(tuple(decisions), state.stream)
+    nothing = ChangeStep(tuple(decisions), state.stream, class_counts=state.meta.class_counts)
     if not accepted:
         return nothing
     if factor is None:
@@ -310,6 +316,7 @@ def _stepped(
         changed = changed_rows(
             state, [change.request for change in accepted], lookup.records, factor
         )
+        counts = _class_counts(state, changed, lookup)
         stream, moved = changed_stream(state, changed, lookup.records)
         pipeline = state.pipeline
         if pipeline is not None:
@@ -325,16 +332,33 @@ def _stepped(
     if not (np.isfinite(stream.theta_exact).all() and np.isfinite(stream.published).all()):
         raise _Refusal(IllConditioned.code, "the step is not a finite number")
     if config.over_budget is OverBudget.HOLD:
-        _check_budget(replace(state, pipeline=pipeline), stream, len(changed.written.inserted))
-    return replace(nothing, stream=stream, changed=changed, pipeline=pipeline)
+        _check_budget(replace(state, pipeline=pipeline), stream, changed)
+    return replace(nothing, stream=stream, changed=changed, pipeline=pipeline, class_counts=counts)
 
 
-def _check_budget(state: ModelState, after: Stream, inserted: int) -> None:
+def _class_counts(
+    state: ModelState, changed: ChangedRows, lookup: Lookup
+) -> tuple[int, ...] | None:
+    """Return how many rows each class has afterwards; a free intercept needs one of each."""
+    before = state.meta.class_counts
+    if before is None:
+        return None
+    came = class_counts(changed.rows.y)
+    went = class_counts(rows_before(state, changed, lookup.records).rows.y)
+    counts = tuple(b + c - w for b, c, w in zip(before, came, went, strict=True))
+    if min(counts) > 0 or state.generation.objective.penalty.min() > 0:
+        return counts
+    detail = "a class would be left without a row: the intercept would need a ridge"
+    raise _Refusal("ONE_CLASS_LEFT" if len(counts) == 2 else "CLASS_EMPTIED", detail)
+
+
+def _check_budget(state: ModelState, after: Stream, changed: ChangedRows) -> None:
     """Refuse a step whose exact answer is over the error budget: the last version is held."""
     if state.pipeline is not None:
         error = state.pipeline.error(state.generation, complete(after))
     else:
-        live = state.meta.rows_live + inserted
-        error = published_error(state.generation, complete(after), state.sentinels, live)
+        live = state.meta.rows_live + len(changed.written.inserted)
+        sentinels = changed_sentinels(state, changed)
+        error = published_error(state.generation, complete(after), sentinels, live)
     if error.over(state.meta.config.error_budget):
         raise _Refusal("OVER_BUDGET", "the next version would be over the error budget")

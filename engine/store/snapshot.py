@@ -146,6 +146,8 @@ def load_factor(store: ModelStore, state: ModelState) -> Factor:
 def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
     """Return the state with a new sample of live rows if it has lost half of the old one.
 
+    Or if the sample has become twice as large, by rows that were inserted or corrected.
+
     Two phases: a pool of live rows is drawn uniformly, and the sentinels from the pool, by what
     each can add; the chance of a row is the product. Rows that were sentinels for certain stay so,
     as long as they are live: they are few, can add most, and the pool may miss them.
@@ -153,8 +155,8 @@ def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
     The sample is the worker's own and is not stored: it only serves the estimate. Cost O(m' d)
     for m' sentinels, once in a while.
     """
-    wanted = min(SENTINELS, state.meta.rows_live)
-    if state.generation.objective.kind is Kind.LINEAR or 2 * len(state.sentinels.ids) >= wanted:
+    wanted, there = min(SENTINELS, state.meta.rows_live), len(state.sentinels.ids)
+    if state.generation.objective.kind is Kind.LINEAR or wanted <= 2 * there <= 4 * SENTINELS:
         return state
     certain = _certain(state.sentinels)
     certain_ids = frozenset(certain.ids)
@@ -171,9 +173,9 @@ def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
 
 
 def _certain(sentinels: Sentinels) -> Sentinels:
-    """Return the sentinels that were taken for certain, or none if all were."""
+    """Return the sentinels that were taken for certain, or none if all were, or too many."""
     pi = sentinels.pi
-    if pi is None or (pi >= 1.0).all():
+    if pi is None or (pi >= 1.0).all() or np.count_nonzero(pi >= 1.0) > SENTINELS // 2:
         return Sentinels((), sentinels.rows.take(slice(0, 0)), sentinels.W[:0])
     return sentinels.without(frozenset(np.array(sentinels.ids)[pi < 1.0]))
 

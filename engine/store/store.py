@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import redis
 
-from lethe.engine.error.estimate import Sentinels
+from lethe.engine.error.estimate import SENTINELS, Sentinels
 from lethe.engine.errors import CorruptState, StoreUnavailable, UnknownModel
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import APPLY, Answer, Change
@@ -57,6 +57,7 @@ class _Stored:
     Q: list[bytes]
     sums: Mapping[bytes, bytes]
     cursors: list[bytes | None]
+    changed: list[bytes]
 
 
 class ModelStore:
@@ -146,6 +147,7 @@ class ModelStore:
         pipeline.hgetall(where.deferred)
         queue_generation(pipeline, where.generation(generation))
         queue_applied(pipeline, where)
+        pipeline.lrange(where.generation(generation).changed, 0, -1)
         return _Stored(*pipeline.execute())
 
     def _decode(self, where: ModelKeys, stored: _Stored) -> ModelState:
@@ -178,7 +180,7 @@ class ModelStore:
             meta=meta,
             generation=generation,
             stream=stream,
-            sentinels=self.sentinels(where.generation(rows), meta, sampled),
+            sentinels=self._sentinels_now(where.generation(rows), meta, sampled, stored.changed),
             offsets=parse_offsets(stored.offsets, what),
             deferred={
                 text(request): parse_deferred(value, text(request), model_id)
@@ -196,6 +198,23 @@ class ModelStore:
                 head.get(b"parameters"), head.get(b"columns"), meta.config
             ),
         )
+
+    def _sentinels_now(
+        self, live: GenerationKeys, meta: Meta, sampled: Sampled, changed: Sequence[bytes]
+    ) -> Sentinels:
+        """Return the sentinels of a generation in which rows were inserted or corrected.
+
+        These are sentinels for certain (`Sentinels.with_rows`). If there are many, there is no
+        sample, and another one must be drawn (`engine.store.snapshot.with_enough_sentinels`).
+        """
+        rows = dict.fromkeys(text(row) for row in changed)
+        if len(rows) > SENTINELS:
+            return self.sentinels(live, meta, Sampled())
+        if not rows or sampled.pi is None:
+            return self.sentinels(live, meta, sampled)
+        kept = {row: pi for row, pi in zip(sampled.ids, sampled.pi, strict=True) if row not in rows}
+        together = kept | dict.fromkeys(rows, 1.0)
+        return self.sentinels(live, meta, Sampled(tuple(together), tuple(together.values())))
 
     def sentinels(self, live: GenerationKeys, meta: Meta, sampled: Sampled) -> Sentinels:
         """Return those of the chosen sentinels whose rows are still live.

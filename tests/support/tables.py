@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from lethe.consumers.contract.version_chain import theta_of
 from tests.support.families import Data
 from tests.support.invariants import live_rows
-from tests.support.oracles import distance, retrain_wide
-from tests.support.platform import Platform, row_ids
+from tests.support.oracles import Wide, distance, retrain_wide
+from tests.support.platform import Platform, class_names, row_ids
 
 Row = tuple[NDArray[np.float64], NDArray[np.float64], float]
 
@@ -24,6 +24,7 @@ class Table:
         self.platform, self.model_id = platform, model_id
         self.data: Data = platform.data[model_id]
         self.draw = np.random.default_rng(seed)
+        self.classes = class_names(self.data)
         self.rows: dict[str, Row] = {
             name: (self.data.X[i], self.data.y[i], float(self.data.weight[i]))
             for i, name in enumerate(row_ids(self.data))
@@ -32,10 +33,18 @@ class Table:
     def row(self, row_id: str, weight: float | None = None) -> dict[str, Any]:
         """Return a row of new values, as a request has it."""
         x = self.draw.normal(size=self.data.X.shape[1]) * np.std(self.data.X, axis=0)
-        y = np.asarray(self.draw.normal(size=self.data.y.shape[1]))
-        values, target = [float(value) for value in x], [float(value) for value in y]
+        values, target = [float(value) for value in x], self._target()
         fields: dict[str, Any] = {"id": row_id, "values": values, "target": target}
         return fields if weight is None else {**fields, "weight": weight}
+
+    def _target(self) -> Any:
+        """Return numbers; for a logistic model a class, by name if it has one."""
+        y = self.data.y[int(self.draw.integers(len(self.data.y)))]
+        if self.classes:
+            return self.classes[int(np.argmax(y))]
+        if self.data.kind == "logistic":
+            return float(y[0])
+        return [float(value) for value in self.draw.normal(size=len(y))]
 
     def change(self, op: str, *rows: dict[str, Any], request_id: str = "") -> str:
         """Send a request that should be applied."""
@@ -46,7 +55,11 @@ class Table:
         for row in rows:
             kept = self.rows[row["id"]][2] if op == "correct" else 1.0
             weight = row.get("weight", kept)
-            self.rows[row["id"]] = (np.array(row["values"]), np.array(row["target"]), weight)
+            target = row["target"]
+            y = np.array(target) if isinstance(target, list) else np.array([target])
+            if self.classes:
+                y = np.array([float(name == target) for name in self.classes])
+            self.rows[row["id"]] = (np.array(row["values"]), y, weight)
 
     def delete(self, *names: str) -> str:
         """Send a request to delete live rows."""
@@ -81,12 +94,7 @@ class Table:
         state = self.platform.load(self.model_id)
         assert state.meta.rows_live == len(self.rows)
         assert live_rows(self.platform, self.model_id) == set(self.rows)
-        values = list(self.rows.values())
-        X = np.array([x for x, _, _ in values])
-        if self.data.intercept:
-            X = np.hstack([X, np.ones((len(X), 1))])
-        y, weight = np.array([y for _, y, _ in values]), np.array([w for _, _, w in values])
-        truth = retrain_wide(self.data.kind, X, y, weight, self.data.penalty)
+        truth = self.retrained()
         assert distance(state.stream.theta_exact, truth) < within * np.linalg.norm(
             truth.astype(np.float64)
         )
@@ -94,3 +102,12 @@ class Table:
         bound = state.meta.error.bound
         assert bound is not None
         assert distance(published, truth) <= bound
+
+    def retrained(self) -> Wide:
+        """Return the minimiser on the rows, in extended precision."""
+        values = list(self.rows.values())
+        X = np.array([x for x, _, _ in values])
+        if self.data.intercept:
+            X = np.hstack([X, np.ones((len(X), 1))])
+        y, weight = np.array([y for _, y, _ in values]), np.array([w for _, _, w in values])
+        return retrain_wide(self.data.kind, X, y, weight, self.data.penalty)

@@ -16,21 +16,26 @@ from lethe.consumers.registration.table.values import (
     numeric_type,
 )
 from lethe.engine.errors import InvalidData
-from lethe.engine.fit.classes import encoded
+from lethe.engine.fit.classes import encoded, encoded_as
 from lethe.engine.fit.objective import Array
 
 
-def class_column(file: TableFile, name: str) -> tuple[tuple[str, ...], Array]:
+def class_column(
+    file: TableFile, name: str, known: tuple[str, ...] | None = None
+) -> tuple[tuple[str, ...], Array]:
     """Return the names of the classes and the targets, as `engine.fit.classes.encoded` does.
+
+    ``known``: the names of a model's classes, of which these must be; empty for 0 and 1.
 
     Raises
     ------
     InvalidData
-        A value is missing, is neither a whole number nor text, or the column has both.
+        A value is missing, is neither a whole number nor text, or the column has both; or it is
+        none of the known classes.
     """
     labels = _numbers_of(file, name) if _holds_numbers(file, name) else _names_of(file, name)
     try:
-        return encoded(labels)
+        return encoded(labels) if known is None else (known, encoded_as(labels, known))
     except InvalidData as error:
         raise InvalidData(f"{file.path}, column {name!r}: {error}") from None
 

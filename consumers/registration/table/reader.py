@@ -64,12 +64,16 @@ class Columns:
         None: every numeric column that has no other role.
     subject
         Whose row it is; a row may have no subject.
+    classes
+        Names of the classes of the model that the rows are for, empty for 0 and 1; None if the rows
+        are to make a model.
     """
 
     id: str
     targets: tuple[str, ...]
     features: tuple[str, ...] | None = None
     subject: str | None = None
+    classes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def read_table(
     _check_size(path, rows, len(names))
     classes: tuple[str, ...] = ()
     if kind is Kind.LOGISTIC:
-        classes, y = class_column(file, columns.targets[0])
+        classes, y = class_column(file, columns.targets[0], columns.classes)
         _check_size(path, rows, len(names), y.shape[1])
     else:
         y = np.column_stack([numbers(file, name) for name in columns.targets])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,17 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.consumers.refresh.job import CATCH_UP_LIMIT, run_job
 from lethe.consumers.service.steps import Step
+from lethe.engine.error.estimate import published_error
 from lethe.engine.error.terms import ObjectiveNoise
+from lethe.engine.fit.classes import class_counts
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.connection import text
 from lethe.engine.store.keys import ModelKeys
 from lethe.engine.store.snapshot import take_snapshot
 from lethe.engine.store.state import LimitsRecord, ModelState
-from tests.support.families import Data
+from tests.support.families import Data, make
 from tests.support.invariants import ledger_of
+from tests.support.oracles import distance
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
 from tests.support.tables import Table
@@ -113,6 +117,77 @@ def test_thousands_of_mixed_operations_stay_at_refitting(memory: Platform) -> No
     assert memory.load().meta.generation > 0
 
 
+@pytest.mark.parametrize("family", ["benign", "classes", "badly_scaled"])
+def test_rows_of_a_logistic_model_are_inserted_and_corrected(memory: Platform, family: str) -> None:
+    """A refresh certifies the answer against the live rows; estimates between are a guide."""
+    memory.register("m", family, "logistic", budget=1e-3)
+    table, draw = Table(memory, seed=7), np.random.default_rng(8)
+    for turn in range(6):
+        names = list(table.rows)
+        chosen = [names[i] for i in draw.choice(len(names), 3, replace=False)]
+        table.change("insert", *(table.row(f"new-{turn}-{i}", weight=1.5) for i in range(2)))
+        table.change("correct", table.row(chosen[0]))
+        table.delete(*chosen[1:])
+        memory.drain()
+        state, truth = memory.load(), table.retrained()
+        away = distance(state.stream.published, truth)
+        error = state.meta.error
+        assert error.bound is None or away <= error.bound
+        assert error.value is None or away <= 10 * error.value
+        counts = class_counts(np.array([y for _, y, _ in table.rows.values()]))
+        assert state.meta.class_counts == counts
+    memory.order("m", [RefreshKind.POLISH, RefreshKind.REBUILD][family == "classes"])
+    memory.drain()
+    assert memory.load().meta.error.kind == "certificate"
+    table.check(1e-3)
+    assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
+
+
+def test_the_estimate_counts_rows_that_were_inserted_since_the_sample(memory: Platform) -> None:
+    """A model that is loaded again, and a fold, have the sample that the worker had."""
+    memory.register("m", "benign", "logistic", method="exact", budget=10.0)
+    table = Table(memory)
+    before = backup(memory)
+    outlier = {**table.row("new-1"), "values": [3.0] * table.data.X.shape[1]}
+    table.change("insert", outlier, table.row("new-2"))
+    table.change("correct", table.row("row-1"))
+    table.delete("row-5")
+    memory.drain()
+    said = memory.newest_version().error.value
+    for goes_back in (False, True):
+        if goes_back:
+            restore(memory, before)
+        settle(memory)
+        state = memory.load()
+        chances = dict(zip(state.sentinels.ids, state.sentinels.chances(0), strict=True))
+        assert all(chances[row] == 1.0 for row in ("new-1", "new-2", "row-1"))
+        error = published_error(
+            state.generation, state.stream, state.sentinels, state.meta.rows_live
+        )
+        assert error.value == pytest.approx(said, rel=1e-6)
+
+
+@pytest.mark.parametrize(("op", "row"), [("correct", "row-0"), ("insert", "new")])
+def test_the_last_row_of_a_class_stays_until_another_comes(
+    memory: Platform, op: str, row: str
+) -> None:
+    data = make("benign", "logistic")
+    y = np.ones_like(data.y)
+    y[0] = 0.0
+    memory.register("m", replace(data, y=y))
+    table = Table(memory)
+    ones = {**table.row(row), "target": 1.0}
+    if op == "correct":
+        request = memory.send_change("m", op, ones)
+        memory.drain()
+        assert memory.final(request).code == "ONE_CLASS_LEFT"
+        return
+    table.change(op, {**ones, "target": 0.0})
+    table.change("correct", {**table.row("row-0"), "target": 1.0})
+    memory.drain()
+    assert memory.load().meta.class_counts == (1, len(y))
+
+
 REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("ROW_EXISTS", "insert", {"id": "row-1"}),
     ("ROW_DELETED", "insert", {"id": "row-0"}),
@@ -122,6 +197,7 @@ REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("SCHEMA", "insert", {"id": "new", "values": {"x0": 1.0, "nothing": 2.0}}),
     ("SCHEMA", "insert", {"id": "new", "target": [1.0, 2.0]}),
     ("SCHEMA", "correct", {"id": "row-1", "subject": "somebody"}),
+    ("SCHEMA", "insert", {"id": "new", "target": "a class"}),
     ("INVALID_REQUEST", "insert", {"id": "new", "weight": 0.0}),
     ("INVALID_REQUEST", "insert", {"id": "new", "weight": "1"}),
     ("INVALID_REQUEST", "insert", {"id": "new", "target": True}),
@@ -164,15 +240,13 @@ def test_what_cannot_be_read_leaves_its_digest_in_dead_letters_and_no_value(
     assert all(b"777.25" not in content for _, content in letter.headers)
 
 
-def test_kinds_of_models_that_cannot_be_changed_yet_say_so(memory: Platform) -> None:
-    memory.register("l", "benign", "logistic")
+def test_a_certified_model_that_cannot_be_changed_says_so(memory: Platform) -> None:
     noise = ObjectiveNoise(epsilon=1.0, delta=1e-4, sigma=1.0)
     memory.register("c", "benign", "linear", method="exact", certify=noise)
-    for model in ("l", "c"):
-        table = Table(memory, model)
-        sent = memory.send_change(model, "insert", table.row("new"))
-        memory.drain()
-        assert memory.final(sent, model).code == "UNSUPPORTED"
+    table = Table(memory, "c")
+    sent = memory.send_change("c", "insert", table.row("new"))
+    memory.drain()
+    assert memory.final(sent, "c").code == "UNSUPPORTED"
 
 
 def test_the_same_request_again_has_the_first_receipt_and_another_body_conflicts(
