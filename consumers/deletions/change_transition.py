@@ -8,19 +8,15 @@ from datetime import datetime
 
 from lethe.consumers.commits.apply import arrays_of
 from lethe.consumers.commits.changed_rows import ChangedRows, changed_sentinels
-from lethe.consumers.commits.commit import CommitKind
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.deletions.row_changes import Change, ChangeDecision, ChangeStep
-from lethe.consumers.deletions.transition import answer_of, repeats_of
+from lethe.consumers.deletions.transition import answer_of, answered, repeats_of
 from lethe.consumers.versions.refresh_schedule import order_refresh
 from lethe.consumers.versions.transition import (
     Origin,
     Transition,
-    commit_of,
     next_version,
-    publish_version,
     scalars_of,
-    with_receipts,
 )
 from lethe.engine.store.state import ModelState, with_meta
 
@@ -41,29 +37,18 @@ def change_transition(
         clears_Q = after.stream.completions > completions
     else:
         after, job = order_refresh(before, before.version, now)
-    receipts = _receipts(after, step.decisions, now)
-    after, answers = with_receipts(after, receipts)
-    sent = {answer.receipt.request_id: answer.value for answer in answers}
-    version = None
-    if step.changed is not None:
-        ids = [change.request_id for change in step.applied]
-        after, version = publish_version(
-            after, request_ids=ids, refresh=None, origin=origin, completed=clears_Q, now=now
-        )
-    commit = commit_of(
+    ids = [change.request_id for change in step.applied]
+    commit, after = answered(
         before,
         after,
-        CommitKind.REQUESTS,
+        _receipts(after, step.decisions, now),
+        repeats_of(before.model_id, step.decisions, now),
         origin,
-        version=version,
-        answers=answers,
-        repeats=tuple(
-            sent[repeat] if isinstance(repeat, str) else repeat
-            for repeat in repeats_of(before.model_id, step.decisions, now)
-        ),
+        makes_version=None if step.changed is None else ids,
+        clears_Q=clears_Q,
+        now=now,
         changes=tuple(change.kept for change in step.applied),
         job=job,
-        clears_Q=clears_Q,
     )
     if step.changed is None:
         return Transition(commit, after)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
 from lethe.consumers.commits.apply import NOTHING, Arrays, Live, changed_sums
 from lethe.consumers.commits.changed_rows import digest_of
-from lethe.consumers.commits.commit import CommitKind, Tombstones
+from lethe.consumers.commits.commit import Commit, CommitKind, Tombstones
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Receipt, SourceRange
@@ -134,29 +135,21 @@ def deletion_transition(
         after, job = order_refresh(after, after.version, now)
     certificate = certificate_of(after)
     receipts = _receipts(after, batch.decisions, certificate, now)
-    repeats = repeats_of(before.model_id, batch.decisions, now)
-    after, answers = with_receipts(after, receipts)
-    sent = {answer.receipt.request_id: answer.value for answer in answers}
-    version = None
-    if batch.deleted:
-        ids = [d.request_id for d in batch.decisions if isinstance(d, Accepted) and d.rows]
-        after, version = publish_version(
-            after, request_ids=ids, refresh=None, origin=origin, completed=clears_Q, now=now
-        )
-    commit = commit_of(
+    ids = [d.request_id for d in batch.decisions if isinstance(d, Accepted) and d.rows]
+    commit, after = answered(
         before,
         after,
-        CommitKind.REQUESTS,
+        receipts,
+        repeats_of(before.model_id, batch.decisions, now),
         origin,
-        version=version,
-        answers=answers,
-        repeats=tuple(sent[repeat] if isinstance(repeat, str) else repeat for repeat in repeats),
+        makes_version=ids if batch.deleted else None,
+        clears_Q=clears_Q,
+        now=now,
         deleted=(*batch.deleted, *retired),
         tombstones=_tombstones(before, batch.decisions, now),
         erased=batch.deleted,
         deferred=waiting,
         job=job,
-        clears_Q=clears_Q,
         empties=batch.empty,
     )
     if batch.empty:
@@ -168,6 +161,57 @@ def deletion_transition(
         changed = changed_sums(before.pipeline, sums)
         arrays = Arrays(batch.V_rows, batch.Q_rows, v, q, before.arrays_id, sums=changed)
     return Transition(commit, after, arrays.cleared() if arrays and clears_Q else arrays)
+
+
+def answered(
+    before: ModelState,
+    after: ModelState,
+    receipts: Sequence[tuple[Receipt, bytes]],
+    repeats: Sequence[str | bytes],
+    origin: Origin,
+    *,
+    makes_version: Sequence[str] | None,
+    clears_Q: bool,
+    now: datetime,
+    **more: Any,
+) -> tuple[Commit, ModelState]:
+    """Return the commit that gives a batch its receipts, and the state with its version.
+
+    Parameters
+    ----------
+    before, after
+        The state before, and that after the batch but for receipts and version.
+    receipts, repeats
+        Receipts to keep, with the digests of their requests' content; as `repeats_of`.
+    makes_version
+        Ids of the requests that make a version; None if there is none.
+    more
+        Other fields of the commit.
+    """
+    after, answers = with_receipts(after, receipts)
+    sent = {answer.receipt.request_id: answer.value for answer in answers}
+    version = None
+    if makes_version is not None:
+        after, version = publish_version(
+            after,
+            request_ids=makes_version,
+            refresh=None,
+            origin=origin,
+            completed=clears_Q,
+            now=now,
+        )
+    commit = commit_of(
+        before,
+        after,
+        CommitKind.REQUESTS,
+        origin,
+        version=version,
+        answers=answers,
+        repeats=tuple(sent[repeat] if isinstance(repeat, str) else repeat for repeat in repeats),
+        clears_Q=clears_Q,
+        **more,
+    )
+    return commit, after
 
 
 def _tombstones(
