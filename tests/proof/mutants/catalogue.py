@@ -349,7 +349,10 @@ MUTANTS = (
                 "if not staging.is_complete(store.client, live, commit.staged.mark):",
                 "if not live:",
             ),
-            Edit("consumers/commits/catch_up.py", " or len(stream.V) != commit.meta.K", ""),
+            Edit(
+                "consumers/commits/catch_up.py",
+                " or len(caught_up.staged.stream.V) != commit.meta.K",
+            ),
         ),
         "tests/integration/commits/test_fold.py::test_a_refresh_that_the_store_has_only_part_of_is_lost",
     ),
@@ -363,8 +366,8 @@ MUTANTS = (
         (
             Edit(
                 "consumers/registration/register.py",
-                "        later = sorted(self._gone(before, candidate.data))\n",
-                "        later: list[str] = []\n",
+                "later = sorted(self._gone(before, candidate.data) | self._erased_rows(candidate))",
+                "later = sorted(self._erased_rows(candidate))",
             ),
         ),
         f"{_GUARDS}::test_a_row_that_is_deleted_while_its_model_is_replaced_does_not_come_back",
@@ -408,8 +411,8 @@ MUTANTS = (
         (
             Edit(
                 "consumers/commits/catch_up.py",
-                "if stream is None or not commit.clears_Q:",
-                "if True:",
+                "stream = replace(stream, Q=GrowingRows.empty(config.d))",
+                "pass",
             ),
         ),
         f"{_OVER_BUDGET}::test_a_store_that_is_folded_has_the_completed_version",
