@@ -486,6 +486,7 @@ def test_a_swap_that_caught_up_with_changes_is_folded_again(memory: Platform) ->
     settle(memory)
     table.check()
     assert memory.newest_version() == published
+    assert not memory.load().awaiting_rebuild, "the swap was lost"
     assert take_snapshot(memory.store, "m").state.meta.rows_live == len(table.rows)
     restore(memory, {name: kept for name, kept in before.items() if b":gen:1-" not in name})
     settle(memory)
