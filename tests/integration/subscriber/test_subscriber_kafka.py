@@ -208,7 +208,7 @@ def test_a_stranger_sends_requests_and_reads_what_retraining_gives(
     assert receipts["by-header"]["rows_deleted"] == 5
     # The page's own program, which knows nothing but the page.
     program = documented("third-party")
-    assert len(program.splitlines()) <= 40
+    assert len(program.splitlines()) <= 50  # columns that are preprocessed take nine
     read = json.loads(stranger(tmp_path, program, kafka_bootstrap, model).splitlines()[-1])
     assert read["version"] >= max(receipts[r]["version"] for r in ("rows", "by-header"))
     assert read == {
