@@ -158,7 +158,7 @@ class Guard:
         except ClientDisconnect:
             return  # uvicorn closes a connection whose answer is not complete
         except Exception as error:
-            self._log.error("defect", action="defect", reason=f"{type(error).__name__}: {error}")
+            self._log.error("defect", action="defect", reason=type(error).__name__)
             self._log.debug("traceback of the defect", action="defect", exc_info=error)
             if not started:
                 await _defect().response()(scope, receive, send)

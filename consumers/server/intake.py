@@ -158,7 +158,8 @@ class Intake:
         except LetheError as error:
             outcome = error
         except Exception as error:  # callers must hear of it, and the thread must go on
-            self._log.error("defect", action="append", reason=type(error).__name__, exc_info=error)
+            self._log.error("defect", action="append", reason=type(error).__name__)
+            self._log.debug("traceback of the defect", action="append", exc_info=error)
             outcome = LogUnavailable("the request was not acknowledged; send it again")
         if isinstance(outcome, LetheError):
             self._log.warning("not acknowledged", action="append", reason=str(outcome))

@@ -25,12 +25,16 @@ def configure_logging(level: str = "INFO", style: Literal["console", "json"] = "
     formats: dict[str, list[structlog.typing.Processor]] = {
         "json": [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
             structlog.processors.EventRenamer("message"),
             structlog.processors.JSONRenderer(),
         ],
         "console": [
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            # The default shows every frame's variables, which can hold row ids.
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
         ],
     }
     structlog.configure(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 
@@ -22,8 +24,15 @@ from lethe.consumers.server.guard import (
     check_may_use,
 )
 from lethe.consumers.server.keys import Keys, issue_key
+from lethe.consumers.service.logs import configure_logging
 
 SECURE = ("content-security-policy", "x-content-type-options", "referrer-policy", "cache-control")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
 
 
 def guarded(access: Access) -> TestClient:
@@ -100,6 +109,7 @@ def test_a_model_of_somebody_else_is_not_found_as_one_that_is_not_there(
 
 
 def test_every_answer_carries_the_security_headers(keys: dict[str, str]) -> None:
+    configure_logging()
     client = guarded(Access(Keys(Path(keys["path"]))))
 
     for path in ("/open", "/all", "/nowhere", "/defect"):
@@ -107,11 +117,12 @@ def test_every_answer_carries_the_security_headers(keys: dict[str, str]) -> None
 
 
 def test_a_defect_is_answered_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("DEBUG")
     answer = guarded(Access()).get("/defect")
 
     assert (answer.status_code, answer.json()["code"]) == (500, "BUG")
     assert "secret" not in answer.text
-    assert "RuntimeError: secret" in capsys.readouterr().out
+    assert "RuntimeError: secret" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
