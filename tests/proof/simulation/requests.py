@@ -86,10 +86,14 @@ class Producers:
         return self._of_body.get(value)
 
     def answered_by(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the request that a receipt answers: the record that it names."""
+        """Return the request that a receipt answers: the record that it names.
+
+        A topic that was made again has another record at the same place: the newest counts, since
+        everything before was decided.
+        """
         bodies = self._bodies[receipt["model_id"], receipt["request_id"]]
         source = receipt["source"]
-        for record in self._log.everything(source["topic"]):
+        for record in reversed(self._log.everything(source["topic"])):
             place = (record.partition.index, record.offset)
             if place == (source["partition"], source["offset"]) and record.value in bodies:
                 body: dict[str, Any] = json.loads(record.value or b"")
