@@ -23,10 +23,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.servers import ROOT
+from tests.support.servers import ROOT, free_port
 
 _INDENT = "    "
 _END = "-- end of command"
+_SERVER_PORT = "8321"
 _HERE_END = "END"
 _SECONDS = 300
 _PROGRESS = "action=progress"  # said of what takes over a second: on a slow machine
@@ -86,7 +87,11 @@ def type_all(commands: Sequence[Typed], directory: Path) -> None:
 
 @contextmanager
 def shell(directory: Path) -> Iterator[Callable[[Typed], None]]:
-    """Yield what types a command in a shell and notes what it prints; jobs end with the block."""
+    """Yield what types a command in a shell and notes what it prints; jobs end with the block.
+
+    Pages name the usual port of `lethe serve`; a free one is typed in its place.
+    """
+    port = str(free_port())
     (directory / "scripts").symlink_to(ROOT / "scripts")
     environment = {
         **os.environ,
@@ -94,7 +99,7 @@ def shell(directory: Path) -> Iterator[Callable[[Typed], None]]:
         "LETHE_DATA_DIR": str(directory / "data"),
         "LETHE_EMBEDDED_LINGER": "0",
         "LETHE_HTTP_PORT": "0",
-        "LETHE_SERVER_PORT": "0",
+        "LETHE_SERVER_PORT": port,
         "COLUMNS": "100",
     }
     with subprocess.Popen(
@@ -108,7 +113,8 @@ def shell(directory: Path) -> Iterator[Callable[[Typed], None]]:
         keyboard, screen = process.stdin, process.stdout
 
         def type_in(one: Typed) -> None:
-            command = f"{one.command}\nstatus=$?; echo; echo '{_END}'; (exit $status)\n"
+            typed = one.command.replace(_SERVER_PORT, port)
+            command = f"{typed}\nstatus=$?; echo; echo '{_END}'; (exit $status)\n"
             keyboard.write(command)
             keyboard.flush()
             lines = []
