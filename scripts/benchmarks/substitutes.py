@@ -33,6 +33,7 @@ from lethe.consumers.commits.commit import Answer
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.deletions.decide import Accepted, Decision, StepResult
 from lethe.engine.error.estimate import ErrorKind, PublishedError
+from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.lookup import Lookup
 from lethe.engine.store.state import ModelState
@@ -46,7 +47,9 @@ def _canned(rows: int, columns: int) -> Array:
     return np.random.default_rng((rows, columns)).standard_normal((rows, columns))
 
 
-def canned_batch(state: ModelState, decisions: Sequence[Decision], _lookup: Lookup) -> StepResult:
+def canned_batch(
+    state: ModelState, decisions: Sequence[Decision], _lookup: Lookup, _factor: Factor | None
+) -> StepResult:
     """Return a batch of the size that `deletions.decide.compute` would return, uncomputed."""
     config, stream = state.meta.config, state.stream
     ids = tuple(row for d in decisions if isinstance(d, Accepted) for row in d.rows)
