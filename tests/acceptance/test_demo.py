@@ -162,7 +162,7 @@ def test_plain_lines_without_a_terminal_a_private_server_and_kept_data_left_alon
     for size in SIZES:
         assert f"{size} in " in first.stdout
         assert first.stdout.count(f" {size}: ") == 1, "explained once"
-    *lines, _plot, _kept = first.stdout.splitlines()
+    *lines, _plot, _kept, _in_a_browser = first.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     second = subprocess.run(kept, capture_output=True, text=True, check=False)
     assert second.returncode == 2

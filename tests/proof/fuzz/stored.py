@@ -282,9 +282,9 @@ def job_seeds() -> list[bytes]:
 
 def _stored_parameters(data: bytes) -> None:
     """The newest version, configuration and theta of a head, as subscribers read them."""
-    newest, stored_config, exact, published = parts(data, 4)
+    newest, stored_config, exact, published, parameters, columns = parts(data, 6)
     client: Any = SimpleNamespace(
-        hmget=lambda *_: [newest, stored_config, exact, published],
+        hmget=lambda *_: [newest, stored_config, columns, exact, published, parameters],
         connection_pool=SimpleNamespace(connection_kwargs={}),
     )
     found = StoredParameters(client).newest("m")
@@ -303,10 +303,10 @@ def stored_parameters_seeds() -> list[bytes]:
 
 
 def _theta_in_store(data: bytes) -> None:
-    number, digest, exact, published = parts(data, 4)
+    number, digest, exact, published, parameters = parts(data, 5)
     client: Any = SimpleNamespace(
         hget=lambda *_: number,
-        hmget=lambda *_: [number, digest, exact, published],
+        hmget=lambda *_: [number, digest, exact, published, parameters],
         connection_pool=SimpleNamespace(connection_kwargs={}),
     )
     theta = StoredParameters(client).theta(releases(3)[-1].version, (3, 1))
