@@ -6,7 +6,6 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,17 +15,17 @@ import numpy as np
 from lethe.consumers.cli.options import Flags, WaitSeconds, global_options
 from lethe.consumers.cli.output import Output, counted, prepare
 from lethe.consumers.cli.request import NoReceipt, receipts_partition, sentence
-from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import (
     MAX_REQUEST_BYTES,
     MAX_ROWS,
-    ROWS_CHANGED,
     ChangedRow,
     Receipt,
     RowsChanged,
 )
+from lethe.consumers.contract.requests import change_message
 from lethe.consumers.contract.signatures import Signer, read_signer
-from lethe.consumers.log.base import Message, Partition, Reader
+from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, GivenRows, read_given_rows
 from lethe.consumers.service.connect import Runtime, open_runtime
@@ -232,14 +231,7 @@ class _Sender:
             op=self.op,
             rows=part.rows,
         )
-        value = request.model_dump_json(exclude_none=True).encode()
-        headers = cloudevents.headers(
-            ROWS_CHANGED, request.request_id, datetime.now(UTC), self.model_id
-        )
-        if self._signer is not None:
-            headers = self._signer.signed(ROWS_CHANGED, value, headers)
-        key = self.model_id.encode()
-        self._producer.publish([Message(topics.ROW_CHANGES, key, value, headers)])
+        self._producer.publish([change_message(request, self._signer)])
         return request.request_id
 
 

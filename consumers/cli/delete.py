@@ -63,10 +63,7 @@ def delete(ctx: click.Context, /, **options: Any) -> int:
     if options["more_rows"] and not options["rows"]:
         raise click.UsageError("name rows with --row; only the model is given without an option")
     options["rows"] += options.pop("more_rows")
-    if (
-        sum((bool(options["rows"]), bool(options["rows_file"]), options["subject"] is not None))
-        != 1
-    ):
+    if sum(options[name] not in (None, ()) for name in ("rows", "rows_file", "subject")) != 1:
         raise click.UsageError("give one of --row, --rows-file and --subject")
     from lethe.consumers.cli.request import send  # noqa: PLC0415 - what --help need not wait for
 

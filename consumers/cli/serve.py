@@ -1,4 +1,4 @@
-"""``lethe serve``: the HTTP API, until SIGTERM."""
+"""``lethe serve``: the HTTP API and the console, until SIGTERM."""
 
 from __future__ import annotations
 

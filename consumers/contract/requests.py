@@ -24,9 +24,14 @@ def request_value(request: DeletionRequest | RowsChanged) -> bytes:
     return request.model_dump_json(exclude_none=True).encode()
 
 
-def deletion_message(request: DeletionRequest, signer: Signer | None) -> Message:
-    """Return the record to send to ``lethe.deletions``, signed where there is a signer."""
-    return _message(topics.DELETIONS, DELETION_REQUESTED, request, signer)
+def deletion_message(
+    request: DeletionRequest, signer: Signer | None, time: datetime | None = None
+) -> Message:
+    """Return the record to send to ``lethe.deletions``, signed where there is a signer.
+
+    ``time`` is that of the event, now by default: with it, the same request has the same bytes.
+    """
+    return _message(topics.DELETIONS, DELETION_REQUESTED, request, signer, time)
 
 
 def change_message(request: RowsChanged, signer: Signer | None) -> Message:
@@ -35,10 +40,14 @@ def change_message(request: RowsChanged, signer: Signer | None) -> Message:
 
 
 def _message(
-    topic: str, event_type: str, request: DeletionRequest | RowsChanged, signer: Signer | None
+    topic: str,
+    event_type: str,
+    request: DeletionRequest | RowsChanged,
+    signer: Signer | None,
+    time: datetime | None = None,
 ) -> Message:
     headers = cloudevents.headers(
-        event_type, request.request_id, datetime.now(UTC), request.model_id
+        event_type, request.request_id, time or datetime.now(UTC), request.model_id
     )
     value = request_value(request)
     if signer is not None:

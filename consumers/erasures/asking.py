@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
+from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.transition import log_time
-from lethe.consumers.erasures.fan_out import Asked, message_of, requests_to
+from lethe.consumers.erasures.fan_out import Asked, requests_to
 from lethe.consumers.erasures.models import Models, rows_of_subjects
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.log.base import Message, Producer
@@ -73,7 +74,7 @@ class Asking:
 
     def _messages(self, requests: Iterable[tuple[Asked, datetime]]) -> list[Message]:
         signer = self._signer()
-        return [message_of(asked, time, signer) for asked, time in requests]
+        return [deletion_message(asked.request, signer, time) for asked, time in requests]
 
     def _wanted(
         self, erasures: Sequence[PendingErasure], models: Models

@@ -5,14 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from lethe.consumers.contract import cloudevents, topics
-from lethe.consumers.contract.events import DELETION_REQUESTED, MAX_ROWS, DeletionRequest
-from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.contract.events import MAX_ROWS, DeletionRequest
 from lethe.consumers.deletions.validate import content_digest
 from lethe.consumers.erasures.models import Registered
-from lethe.consumers.log.base import Message
 
 PART_BYTES = 900_000
 """Of the row ids in one request, as JSON: a request has at most 1 MiB."""
@@ -44,16 +40,6 @@ def requests_to(
     if len(row_ids) <= MAX_ROWS:
         return [_asked(model, erasure_id, subject_id=subject_id)]
     return [_asked(model, erasure_id, row_ids=part) for part in _parts(row_ids)]
-
-
-def message_of(asked: Asked, time: datetime, signer: Signer | None) -> Message:
-    """Return the message of a request; ``time`` is that of the erasure."""
-    request = asked.request
-    value = request.model_dump_json(exclude_none=True).encode()
-    headers = cloudevents.headers(DELETION_REQUESTED, request.request_id, time, request.model_id)
-    if signer is not None:
-        headers = signer.signed(DELETION_REQUESTED, value, headers)
-    return Message(topics.DELETIONS, request.model_id.encode(), value, headers)
 
 
 def request_id_of(erasure_id: str, model: Registered, row_ids: Sequence[str] | None = None) -> str:

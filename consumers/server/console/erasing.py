@@ -12,13 +12,14 @@ from pydantic import ValidationError
 
 from lethe.consumers.contract.erasure_events import SubjectErasureRequested
 from lethe.consumers.contract.requests import erasure_message
+from lethe.consumers.erasures.models import read_models
 from lethe.consumers.server.console import lookup
 from lethe.consumers.server.console.forms import Form, append, form_of
 from lethe.consumers.server.console.install import PREFIX, Console, ConsoleOf, Refused, VisitorOf
 from lethe.consumers.server.console.rendering import query_of
 from lethe.consumers.server.console.visitors import Visitor
 from lethe.consumers.server.index.erasures import erasure_of, erasures_page
-from lethe.engine.store.membership import every_model
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 
 router = APIRouter(prefix=PREFIX)
 
@@ -108,11 +109,12 @@ async def erase(request: Request, console: ConsoleOf, visitor: VisitorOf) -> Res
         asked = _request_of(form)
     except ValueError as error:
         return _erase_page(console, visitor, form, str(error))
-    client = console.services.store.client
+    store, namespace = console.services.store, asked.namespace or DEFAULT_NAMESPACE
 
     def look() -> tuple[list[lookup.Found], int]:
-        models = every_model(client)
-        return lookup.find_subject(client, models, asked.subject_id), len(models)
+        every = read_models(store).registered
+        models = [one.model_id for one in every if one.knows(namespace)]
+        return lookup.find_subject(store.client, models, asked.subject_id), len(models)
 
     found, searched = await run_in_threadpool(look)
     return console.page(

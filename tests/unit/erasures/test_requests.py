@@ -9,13 +9,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.contract.erasure_events import SUBJECT_ERASURE_REQUESTED
+from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.erasures import fan_out
-from lethe.consumers.erasures.fan_out import message_of, request_id_of, requests_to
+from lethe.consumers.erasures.fan_out import request_id_of, requests_to
 from lethe.consumers.erasures.models import Registered
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Headers, Partition, Record
@@ -108,7 +109,7 @@ def test_a_model_is_asked_by_subject_and_the_request_is_a_valid_one() -> None:
     assert isinstance(read, ErasureRequest)
     [asked] = requests_to(MODEL, "e-1", "h7", ["u1", "u2"])
     time = log_time(read.record)
-    first, again = (message_of(asked, time, None) for _ in range(2))
+    first, again = (deletion_message(asked.request, None, time) for _ in range(2))
     assert first == again
     sent = validate(
         Record(Partition(first.topic, "id", 0), 0, first.key, first.value, first.headers)
