@@ -24,6 +24,7 @@ from lethe.consumers.contract.signatures import Signer, read_signer
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest
+from lethe.engine.store.reading import first_error
 
 _READ_SECONDS = 0.5
 _READ_RECORDS = 500
@@ -62,9 +63,7 @@ def _request(options: dict[str, Any]) -> SubjectErasureRequested:
             reason=options["reason"],
         )
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "erasure"
-        raise InvalidRequest(f"{place}: {first['msg']}; nothing was sent") from None
+        raise InvalidRequest(f"{first_error(error, 'erasure')}; nothing was sent") from None
     if len(request.value()) > MAX_REQUEST_BYTES:
         raise InvalidRequest("the erasure has more than 1 MiB: shorten its reason")
     return request

@@ -27,6 +27,7 @@ from lethe.consumers.contract.signatures import Signer, read_signer
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest, Unavailable
+from lethe.engine.store.reading import first_error
 
 _READ_SECONDS = 0.5
 _SHOWN = 10  # unknown rows that are named
@@ -94,9 +95,7 @@ def _request(options: dict[str, Any]) -> DeletionRequest:
             reason=options["reason"],
         )
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "request"
-        raise InvalidRequest(f"{place}: {first['msg']}; nothing was sent") from None
+        raise InvalidRequest(f"{first_error(error, 'request')}; nothing was sent") from None
     size = len(request_value(request))
     if size > MAX_REQUEST_BYTES:
         raise InvalidRequest(f"the request has {size} bytes, more than 1 MiB: send several")

@@ -26,6 +26,7 @@ from lethe.consumers.contract.events import (
     RowsChanged,
 )
 from lethe.consumers.log.base import Record
+from lethe.engine.store.reading import first_error
 
 _DETAIL_LIMIT = 300
 
@@ -95,7 +96,7 @@ def _request(record: Record, data: dict[str, Any]) -> Validated:
     try:
         request = DeletionRequest.model_validate(data)
     except ValidationError as error:
-        return _refused(record, data, _explain(error))
+        return _refused(record, data, first_error(error))
     contradiction = _key_contradicts(record, request.model_id)
     if contradiction is not None:
         return _refused(record, data, contradiction)
@@ -113,7 +114,7 @@ def _change(record: Record, data: dict[str, Any]) -> Validated:
     try:
         request = RowsChanged.model_validate(data)
     except ValidationError as error:
-        return _refused(record, data, _explain(error))
+        return _refused(record, data, first_error(error))
     contradiction = _key_contradicts(record, request.model_id)
     if contradiction is not None:
         return _refused(record, data, contradiction)
@@ -145,7 +146,7 @@ def _refresh(record: Record, data: dict[str, Any]) -> Validated:
     try:
         return Refreshed(record, RefreshCompleted.model_validate(data))
     except ValidationError as error:
-        return _unreadable(record, _explain(error))
+        return _unreadable(record, first_error(error))
 
 
 def _unreadable(record: Record, detail: str) -> Refused:
@@ -188,9 +189,3 @@ def _readable_id(value: Any) -> str | None:
     except UnicodeError:
         pass
     return None
-
-
-def _explain(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    location = ".".join(str(part) for part in first["loc"])
-    return f"{location}: {first['msg']}" if location else str(first["msg"])

@@ -19,6 +19,7 @@ from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Record
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.errors import Unauthenticated
+from lethe.engine.store.reading import first_error
 
 _DETAIL_LIMIT = 300
 
@@ -87,9 +88,7 @@ def _validate(record: Record) -> ErasureRequest | Refused:
     try:
         event = SubjectErasureRequested.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return _refused(record, f"{where}: {first['msg']}")
+        return _refused(record, first_error(error))
     return ErasureRequest(record, event)
 
 

@@ -27,6 +27,7 @@ from pydantic import (
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Id
 from lethe.engine.errors import InvalidData
+from lethe.engine.store.reading import first_error
 
 MAX_FILE_BYTES = 1 << 20
 """Of the file: a thousand tables take a tenth of it."""
@@ -217,7 +218,5 @@ def load_mapping(path: Path) -> Mapping:
     except RecursionError:
         raise InvalidData(f"{path}: is nested too deep") from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the mapping"
-        message = first["msg"].removeprefix("Value error, ")
-        raise InvalidData(f"{path}: {place}: {message}; docs/cdc.md has an example") from None
+        message = first_error(error, "the mapping").replace("Value error, ", "", 1)
+        raise InvalidData(f"{path}: {message}; docs/cdc.md has an example") from None

@@ -177,6 +177,14 @@ def _first(error: Exception) -> str:
     """Return the first error, without the value: it may be personal data."""
     if not isinstance(error, ValidationError):
         return type(error).__name__
+    return first_error(error)[:300]
+
+
+def first_error(error: ValidationError, whole: str = "") -> str:
+    """Return where the first error is and what, without the value: it may be personal data.
+
+    ``whole`` names the place of an error that is of no member.
+    """
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place[:200]}: {first['msg']}"[:300]
+    place = ".".join(str(part) for part in first["loc"])[:200] or whole
+    return f"{place}: {first['msg']}" if place else str(first["msg"])

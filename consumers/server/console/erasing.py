@@ -20,6 +20,7 @@ from lethe.consumers.server.console.rendering import query_of
 from lethe.consumers.server.console.visitors import Visitor
 from lethe.consumers.server.index.erasures import erasure_of, erasures_page
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
+from lethe.engine.store.reading import first_error
 
 router = APIRouter(prefix=PREFIX)
 
@@ -155,6 +156,4 @@ def _request_of(form: Form) -> SubjectErasureRequested:
     try:
         return SubjectErasureRequested.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{place}: {first['msg']}") from None
+        raise ValueError(first_error(error)) from None

@@ -31,6 +31,7 @@ from lethe.consumers.server.index import models
 from lethe.consumers.server.index.requests import story_of
 from lethe.engine.errors import LetheError
 from lethe.engine.store.membership import every_model
+from lethe.engine.store.reading import first_error
 
 router = APIRouter(prefix=PREFIX)
 
@@ -224,9 +225,7 @@ def _request_of(form: Form, visitor: Visitor) -> DeletionRequest:
     try:
         return DeletionRequest.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"{place}: {first['msg']}") from None
+        raise ValueError(first_error(error)) from None
 
 
 async def append(console: Console, message: Message) -> None:

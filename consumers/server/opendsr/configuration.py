@@ -21,6 +21,7 @@ from pydantic import (
 from lethe.consumers.contract.events import Id
 from lethe.consumers.service.durations import seconds_of
 from lethe.engine.errors import InvalidData, InvalidRequest
+from lethe.engine.store.reading import first_error
 
 MAX_FILE_BYTES = 1 << 20
 MAX_IDENTITIES = 100
@@ -141,8 +142,6 @@ def read_configuration(path: Path) -> Configuration:
     except OSError as error:
         raise InvalidData(f"{path}: cannot be read ({error.strerror})") from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InvalidData(f"{path}: {place}: {first['msg']} (docs/http.md, OpenDSR)") from None
+        raise InvalidData(f"{path}: {first_error(error)} (docs/http.md, OpenDSR)") from None
     except ValueError as error:  # not UTF-8, or not TOML
         raise InvalidData(f"{path}: is not TOML: {str(error).splitlines()[0]}") from None

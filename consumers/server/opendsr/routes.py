@@ -30,6 +30,7 @@ from lethe.consumers.server.paths import PathId
 from lethe.consumers.server.problems import Problem, responses
 from lethe.consumers.server.services import ServicesOf
 from lethe.engine.errors import InvalidRequest
+from lethe.engine.store.reading import first_error
 
 router = APIRouter(prefix="/opendsr/v1", tags=["OpenDSR"])
 
@@ -148,9 +149,7 @@ async def ask(
         asked = ErasureAsked.model_validate(data)
         fresh = _record(asked, body, opendsr.configuration, caller)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise _refused(InvalidRequest.code, f"{place}: {first['msg']}") from None
+        raise _refused(InvalidRequest.code, first_error(error)) from None
     except InvalidRequest as error:
         raise _refused(error.code, str(error)) from None
 
