@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
+import httpx2
 import numpy as np
 import pytest
 from rich.console import Console
@@ -145,7 +145,7 @@ def test_served_afterwards_on_loopback_until_it_is_stopped(tmp_path: Path) -> No
 
 
 def _page(url: str) -> str:
-    return httpx.get(url, follow_redirects=True).text
+    return httpx2.get(url, follow_redirects=True).text
 
 
 def test_plain_lines_without_a_terminal_a_private_server_and_kept_data_left_alone(
