@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lethe.engine.store.columns import FittedColumn
 from tests.support import long_history
 from tests.support.audited import Made, real_run
 from tests.support.browser import WIDTHS, Watched, browser, violations, watched
@@ -162,6 +164,31 @@ def test_keys_and_checkpoints_that_cannot_be_read_are_said(
 ) -> None:
     assert not Auditor(offline).check(Path(made.path("late")), trust=trust, seen=seen)
     assert said in offline.page.locator("#result").inner_text()
+
+
+def test_parameters_with_preprocessing_have_the_digest_that_the_page_computes(
+    offline: Watched, tmp_path: Path
+) -> None:
+    columns = (
+        FittedColumn(name="age", step="numeric", impute=0.0, mean=0.1, deviation=3.0),
+        FittedColumn(name="plain", step="numeric"),
+        FittedColumn(
+            name="straße", step="one-hot", categories=("x", None, True, 3), vanished=(1,),
+            ignores_unknown=True,
+        ),
+        FittedColumn(
+            name="town", step="target-encode", categories=("p", "q"), values=(0.25, 1e-7),
+            otherwise=0.5,
+        ),
+    )  # fmt: skip
+    long_history.write(tmp_path / "prepared", 50, columns=columns)
+    bundle = Bundle.read(tmp_path / "prepared")
+    assert Auditor(offline).check(tmp_path / "prepared")["parameters"] == "OK"
+
+    value = base64.b64decode(bundle.parameters["value"]).replace(b'"mean":0.1', b'"mean":0.2')
+    bundle.parameters["value"] = base64.b64encode(value).decode()
+    bundle.write(tmp_path / "altered")
+    assert Auditor(offline).check(tmp_path / "altered")["parameters"] == "FAILED"
 
 
 def test_10_000_receipts_are_verified(offline: Watched, tmp_path: Path) -> None:

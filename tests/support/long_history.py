@@ -15,6 +15,7 @@ from lethe.consumers.contract import topics, version_chain
 from lethe.consumers.contract.events import Parameters, Receipt, Source, Version
 from lethe.consumers.contract.signatures import HEADER, Signer
 from lethe.engine.merkle import Frontier, leaf_hash
+from lethe.engine.store.columns import FittedColumn
 from lethe.engine.store.records import ErrorRecord, LogHead
 from tests.support.bundles import TYPES
 
@@ -25,11 +26,15 @@ _ERROR = ErrorRecord(
 )
 
 
-def write(path: Path, receipts: int, together: int = 25) -> None:
+def write(
+    path: Path, receipts: int, together: int = 25, columns: tuple[FittedColumn, ...] = ()
+) -> None:
     """Write the export of a model with so many receipts, ``together`` of them in each version."""
     theta = np.linspace(-1.0, 1.0, 6)[:, None]
     names = tuple(f"x{i}" for i in range(5))
-    digest = version_chain.parameters_digest(theta, names, ("y",), fit_intercept=True)
+    digest = version_chain.parameters_digest(
+        theta, names, ("y",), fit_intercept=True, columns=columns
+    )
     identity: dict[str, Any] = {
         "model_id": "busy", "generation": 0, "method": "pru", "kind": "linear", "status": "ACTIVE",
         "parameters_digest": digest,
@@ -58,6 +63,7 @@ def write(path: Path, receipts: int, together: int = 25) -> None:
         **identity, version=newest.version, prev_digest=newest.prev_digest, digest=newest.digest,
         created_at=newest.created_at, feature_names=names, target_names=("y",),
         fit_intercept=True, theta=tuple(theta[:-1, 0]), intercept=float(theta[-1, 0]),
+        columns=columns,
     )  # fmt: skip
     with path.open("w") as file:
         head = {"lethe_bundle": 1, "model_id": "busy", "public_keys": [SIGNER.public_text]}

@@ -65,10 +65,15 @@ const RECEIPT = {
   version: optional(maybe(whole)), generation: optional(maybe(whole)), error: optional(maybe(ERROR)), source: SOURCE,
   completed_at: time, conflicts_with: optional(maybe(SOURCE)), rows_commitment: optional(maybe(hash)),
 };
+const COLUMN = object({
+  name: text, step: text, impute: optional(maybe(number)), mean: optional(number), deviation: optional(number),
+  categories: optional(list(either(none, text, number, flag))), values: optional(list(number)), vanished: optional(list(count)),
+  otherwise: optional(maybe(number)), ignores_unknown: optional(flag),
+});
 const PARAMETERS = {
   ...IDENTITY, feature_names: list(text), target_names: list(text), fit_intercept: flag,
   intercept: optional(either(none, number, list(number))), theta: optional(either(none, list(number), list(list(number)))),
-  uri: optional(maybe(text)), classes: optional(list(text)),
+  uri: optional(maybe(text)), classes: optional(list(text)), columns: optional(list(COLUMN)),
 };
 
 // -- reading --------------------------------------------------------------------------------------
@@ -125,22 +130,37 @@ export function receiptOf(record, modelId, place) {
 
 export function parametersOf(record, modelId, place) {
   const data = checked(dataOf(record, modelId, place), PARAMETERS, place, "holds no parameters");
-  return { theta: null, intercept: null, classes: [], ...data };
+  return { theta: null, intercept: null, classes: [], columns: [], ...data };
 }
 
 /** Return the digest of the parameters that an event holds; throws Broken if their shape is another. */
 export async function parametersDigest(event) {
-  const { feature_names: features, target_names: targets, classes, fit_intercept: intercept } = event;
+  const { feature_names: features, target_names: targets, classes, columns, fit_intercept: intercept } = event;
   const outputs = classes.length > 2 ? classes.length : targets.length;
   const theta = event.theta.flat();
   const last = intercept ? [event.intercept].flat() : [];
   if (theta.length !== features.length * outputs || last.length !== (intercept ? outputs : 0) || last.includes(null)) {
     throw new Broken(`the parameters of version ${event.version} are not of the shape that they declare`);
   }
-  const numbers = new DataView(new ArrayBuffer(8 * (theta.length + last.length)));
-  [...theta, ...last].forEach((value, i) => numbers.setFloat64(8 * i, value, true));
+  const hashed = [...theta, ...last, ...columns.flatMap(numbersOf)];
+  const numbers = new DataView(new ArrayBuffer(8 * hashed.length));
+  hashed.forEach((value, i) => numbers.setFloat64(8 * i, value, true));
   const layout = { feature_names: features, fit_intercept: intercept, shape: [features.length, outputs], target_names: targets };
   if (classes.length) layout.classes = classes;
+  if (columns.length) layout.columns = columns.map(fixedPart);
   const head = encode(`lethe.parameters.v1\n${canonical(layout)}\n`);
   return hex(await sha256(concat(head, new Uint8Array(numbers.buffer))));
+}
+
+/** Return what of a fitted column does not change with rows; members at their defaults are left out. */
+function fixedPart({ name, step, categories = [], ignores_unknown: ignores = false }) {
+  return { name, step, ...(categories.length && { categories }), ...(ignores && { ignores_unknown: true }) };
+}
+
+/** Return what of a fitted column changes with rows, each list after its length. */
+function numbersOf({ impute = null, mean = 0, deviation = 1, values = [], vanished = [], otherwise = null }) {
+  return [
+    Number(impute !== null), impute || 0, mean, deviation, values.length, ...values, vanished.length, ...vanished,
+    Number(otherwise !== null), otherwise || 0,
+  ];
 }
