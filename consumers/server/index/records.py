@@ -36,7 +36,7 @@ def add(connection: sqlite3.Connection, record: Record) -> bool:
         return False
     try:
         return adding(connection, record)
-    except (ValueError, RecursionError, BrokenChain):
+    except (ValueError, OverflowError, RecursionError, BrokenChain):
         return False  # `lethe audit` reports such records
 
 

@@ -349,6 +349,8 @@ def test_records_that_cannot_be_read_hold_nothing_back(written: Topics, file: In
     for topic in records.followed():
         for value in (b"", b"{", b"[]", b"{}", b'{"model_id": 7}', b"\xff\xfe", b"[" * 5000):
             written.producer.append([Message(topic, b"churn", value)])
+    huge = receipt("churn", "huge", rows_deleted=2**63)  # SQLite's whole numbers end before it
+    written.receipt(huge)
     a_history(written)
     altered = version("churn", 3).model_copy(update={"rows_live": 5})
     written.send(topics.VERSIONS, "churn", altered.value(), MODEL_VERSION)
