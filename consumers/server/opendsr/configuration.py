@@ -138,10 +138,14 @@ def read_configuration(path: Path) -> Configuration:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise InvalidData(f"{path}: more than {MAX_FILE_BYTES} bytes")
         return Configuration.model_validate(tomllib.loads(content.decode("utf-8")))
     except OSError as error:
         raise InvalidData(f"{path}: cannot be read ({error.strerror})") from None
     except ValidationError as error:
         raise InvalidData(f"{path}: {first_error(error)} (docs/http.md, OpenDSR)") from None
+    except RecursionError:
+        raise InvalidData(f"{path}: is nested too deep") from None
     except ValueError as error:  # not UTF-8, or not TOML
         raise InvalidData(f"{path}: is not TOML: {str(error).splitlines()[0]}") from None

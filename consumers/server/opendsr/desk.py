@@ -23,7 +23,7 @@ from lethe.consumers.server.opendsr.record import Notice, Records, RequestRecord
 from lethe.consumers.server.opendsr.signature import AnswerSigner
 from lethe.consumers.server.services import Services
 from lethe.consumers.service.logs import logger
-from lethe.engine.errors import InvalidRequest, LetheError
+from lethe.engine.errors import CorruptState, InvalidRequest, LetheError
 
 POLL_SECONDS = 1.0
 LOOK_SECONDS = 5.0
@@ -77,9 +77,16 @@ class Desk:
         while not self._services.stop.wait(POLL_SECONDS):
             try:
                 for name in self.records.due(time.time(), _BATCH):
-                    self.advance(name)
-            except LetheError as error:  # a server is down, or a record is damaged: try again
+                    self._try(name)
+            except LetheError as error:  # a server is down: try again
                 self._log.warning("waiting", action="opendsr", reason=str(error))
+
+    def _try(self, name: str) -> None:
+        """Carry a request on; one whose record is damaged holds up no other."""
+        try:
+            self.advance(name)
+        except CorruptState as error:
+            self._log.error("damaged", action="opendsr", request=name, reason=str(error))
 
     def advance(self, name: str) -> RequestRecord | None:
         """Carry a request on as far as it goes now; return its record.

@@ -189,6 +189,19 @@ def test_a_request_that_is_held_can_be_cancelled_and_is_then_never_sent(
     assert len(memory.records(topics.ERASURES)) == 1
 
 
+def test_a_damaged_record_holds_up_no_other_request(
+    memory: Platform, controller_of: Callable[..., Controller]
+) -> None:
+    erasures.register(memory, "churn")
+    client = memory.store.client
+    client.zadd("lethe:{opendsr}:open", {"damaged": 0.0})
+    client.set("lethe:{opendsr}:request:damaged", b"{")
+    controller = controller_of(hold=0.1)
+    name, _ = controller.ask("1")
+
+    controller.wait_for(name, "in_progress")
+
+
 def test_a_server_that_dies_between_sending_and_noting_sends_the_same_erasure_again(
     memory: Platform, controller_of: Callable[..., Controller], monkeypatch: pytest.MonkeyPatch
 ) -> None:

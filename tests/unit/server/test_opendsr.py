@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from lethe.consumers.server.opendsr.callbacks import CallbackFailed, check_allowed, send
 from lethe.consumers.server.opendsr.configuration import (
+    MAX_FILE_BYTES,
     CallbackRules,
     Configuration,
     read_configuration,
@@ -73,6 +74,7 @@ def test_an_identity_that_maps_to_nothing_refuses_the_whole_request(
         "", "domain = 1", FILE.replace("lower", "lowre"), FILE + "\n[other]\n", "\x00",
         FILE.replace("https://controller.example.com/callbacks/", "ftp://x/"),
         FILE.replace("controller_customer_id", "email"),
+        FILE + "#" * MAX_FILE_BYTES, FILE + "deep = " + "[" * 10_000,
     ],
 )  # fmt: skip
 def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str) -> None:
