@@ -6,8 +6,9 @@ import re
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from lethe.consumers.server.api.events import EVENT_STREAM, stream
 from lethe.consumers.server.console.install import PREFIX, ConsoleOf, Refused, VisitorOf
 from lethe.consumers.server.console.live import changes
 from lethe.consumers.server.index import models, requests
@@ -183,9 +184,9 @@ def audit_page(console: ConsoleOf, visitor: VisitorOf) -> HTMLResponse:
 @router.get("/live")
 async def live(request: Request, console: ConsoleOf, visitor: VisitorOf) -> Response:
     """Say when something has changed."""
-    if "text/event-stream" not in request.headers.get("accept", ""):
+    if EVENT_STREAM not in request.headers.get("accept", ""):
         raise Refused(406, "Only for scripts", "This address sends events; open a page instead.")
     del visitor  # may look
     stop = console.services.stop
     events = changes(lambda: console.follower.progress, stop.is_set, request.is_disconnected)
-    return StreamingResponse(events, media_type="text/event-stream")
+    return stream(console.services.bell, events)
