@@ -133,11 +133,7 @@ class Mirror:
             while not self.stop.is_set():
                 self._retry("all", self._follow_new)
                 for model_id in self._wait():
-                    try:
-                        self._retry(model_id, partial(self._mirror_newest, model_id))
-                    except LetheError as error:
-                        self._newest.pop(model_id)
-                        self._halt(model_id, error)
+                    self._retry(model_id, partial(self._mirror_newest, model_id))
         finally:
             self.stop.set()
             for thread in self._threads.values():
@@ -185,8 +181,14 @@ class Mirror:
     def _mirror_newest(self, model_id: str) -> None:
         """Mirror the newest version at this moment: an earlier try may have waited long."""
         version = self._newest[model_id]
-        self._mirror(version)
-        self._failures.pop(model_id, None)
+        try:
+            self._mirror(version)
+        except Unavailable:
+            raise
+        except LetheError as error:
+            self._halt(model_id, error)
+        else:
+            self._failures.pop(model_id, None)
         with self._changed:
             if self._newest[model_id] is version:
                 del self._newest[model_id]

@@ -58,14 +58,7 @@ class MlflowRegistry:
     """
 
     def __init__(self, uri: str | None = None, *, alias: str, client: Any = None) -> None:
-        # MLflow tries a call for minutes by itself. The mirror's own loop waits, and says so.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # or it reports to its makers
-        with extra("mlflow", "`lethe mirror mlflow`"):
-            import mlflow  # noqa: PLC0415 (an optional extra)
-            import mlflow.sklearn  # noqa: PLC0415
-            import skops  # noqa: F401, PLC0415
+        mlflow = load_mlflow()
         with _reachable():
             self._client = client or mlflow.MlflowClient(tracking_uri=uri)
         self._uri = uri or mlflow.get_tracking_uri()
