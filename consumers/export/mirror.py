@@ -112,12 +112,19 @@ class Mirror:
         Raises
         ------
         Unavailable, BrokenChain, InvalidData
-            As `ModelSubscriber.latest`, and from the registry; models after it are left out.
+            As `ModelSubscriber.latest`, and from the registry. If it is about one model, after the
+            others are mirrored.
         """
         models = self._checked(self._models())
         for model_id in models:
-            known = newest_known(self._registry, model_id)
-            self._mirror(self._subscriber.latest(model_id, known=known))
+            try:
+                known = newest_known(self._registry, model_id)
+                self._mirror(self._subscriber.latest(model_id, known=known))
+            except Unavailable:
+                raise
+            except LetheError as error:
+                self._halt(model_id, error)
+        self._raise_first_failure()
         return len(models)
 
     def run(self) -> None:
@@ -138,6 +145,9 @@ class Mirror:
             self.stop.set()
             for thread in self._threads.values():
                 thread.join()
+        self._raise_first_failure()
+
+    def _raise_first_failure(self) -> None:
         for failure in self._failures.values():
             raise failure
 
