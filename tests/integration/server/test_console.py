@@ -18,6 +18,7 @@ from httpx2 import Response
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureRequested
 from lethe.consumers.contract.events import DeletionRequest
+from lethe.consumers.server import feeds
 from lethe.consumers.server.app import create_app
 from lethe.consumers.server.console.install import CONTENT_SECURITY_POLICY, console_on, install
 from lethe.consumers.server.guard import Access
@@ -275,3 +276,13 @@ def test_a_session_ends_when_its_holder_says_so(
     visitor.post("sign-out")
     visitor.client.cookies.update(before)
     assert "Sign in" in visitor.get("requests").text
+
+
+def test_the_streams_of_pages_are_limited_as_those_of_the_api_are(
+    visitor_of: Callable[..., Visitor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "MAX_STREAMS", 0)
+    visitor = visitor_of()
+    answer = visitor.client.get("/console/live", headers={"Accept": "text/event-stream"})
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "BUSY")
