@@ -148,10 +148,10 @@ class Intake:
 
     def _send(self, batch: Sequence[_Waiting]) -> None:
         outcome: Sequence[Appended] | LetheError
-        batch = self._without_conflicts(batch)
-        if not batch:
-            return
         try:
+            batch = self._without_conflicts(batch)
+            if not batch:
+                return
             if self._open is None:
                 self._open = self._producer()
             outcome = self._open.append([one.message for one in batch], ACKNOWLEDGE_SECONDS)
@@ -173,10 +173,12 @@ class Intake:
         except LetheError as error:  # the log may still work; the worker looks, too
             self._log.warning("ids not looked up", action="append", reason=str(error))
             return batch
-        refused = [one for one in batch if one.identity and taken[one.identity]]
+        fresh, refused = [], []
+        for one in batch:
+            (refused if one.identity and taken[one.identity] else fresh).append(one)
         if refused:
             _call(refused, RequestConflict(_TAKEN))
-        return [one for one in batch if one not in refused]
+        return fresh
 
 
 _TAKEN = "a request with this id and another content was sent before; choose another id"
