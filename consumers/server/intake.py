@@ -173,7 +173,8 @@ class Intake:
         except LetheError as error:  # the log may still work; the worker looks, too
             self._log.warning("ids not looked up", action="append", reason=str(error))
             return batch
-        fresh, refused = [], []
+        fresh: list[_Waiting] = []
+        refused: list[_Waiting] = []
         for one in batch:
             (refused if one.identity and taken[one.identity] else fresh).append(one)
         if refused:
