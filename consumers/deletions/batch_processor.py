@@ -20,7 +20,8 @@ from lethe.consumers.contract.events import Receipt, RowsChanged
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.batching import Batching, Remainder
 from lethe.consumers.deletions.change_transition import change_transition
-from lethe.consumers.deletions.decide import compute, decide, rows_named
+from lethe.consumers.deletions.compute import compute
+from lethe.consumers.deletions.decide import decide, rows_named
 from lethe.consumers.deletions.grouping import Group
 from lethe.consumers.deletions.row_changes import (
     compute_changes,

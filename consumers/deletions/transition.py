@@ -15,6 +15,7 @@ from lethe.consumers.commits.commit import Commit, CommitKind, Tombstones
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Receipt, SourceRange
+from lethe.consumers.deletions.compute import StepResult
 from lethe.consumers.deletions.decide import (
     Accepted,
     Conflicting,
@@ -23,7 +24,6 @@ from lethe.consumers.deletions.decide import (
     Duplicate,
     DuplicateInBatch,
     Rejected,
-    StepResult,
     deferred_record,
     op_of,
     source_of,

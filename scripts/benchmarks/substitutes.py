@@ -31,7 +31,8 @@ import lethe.consumers.versions.refresh_schedule
 import lethe.consumers.versions.transition
 from lethe.consumers.commits.commit import Answer
 from lethe.consumers.contract.events import Receipt
-from lethe.consumers.deletions.decide import Accepted, Decision, StepResult
+from lethe.consumers.deletions.compute import StepResult
+from lethe.consumers.deletions.decide import Accepted, Decision
 from lethe.engine.error.estimate import ErrorKind, PublishedError
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array
@@ -50,7 +51,7 @@ def _canned(rows: int, columns: int) -> Array:
 def canned_batch(
     state: ModelState, decisions: Sequence[Decision], _lookup: Lookup, _factor: Factor | None
 ) -> StepResult:
-    """Return a batch of the size that `deletions.decide.compute` would return, uncomputed."""
+    """Return a batch of the size that `deletions.compute.compute` would return, uncomputed."""
     config, stream = state.meta.config, state.stream
     ids = tuple(row for d in decisions if isinstance(d, Accepted) for row in d.rows)
     rows = _canned(len(ids), config.d)

@@ -421,7 +421,7 @@ MUTANTS = (
         "the budget of a model that holds its last version",
         (
             Edit(
-                "consumers/deletions/decide.py",
+                "consumers/deletions/compute.py",
                 "if config.over_budget is OverBudget.HOLD:",
                 "if False:",
             ),

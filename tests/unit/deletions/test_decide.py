@@ -16,6 +16,7 @@ from lethe.consumers.commits.packed import pack
 from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt
+from lethe.consumers.deletions.compute import compute
 from lethe.consumers.deletions.decide import (
     Accepted,
     Conflicting,
@@ -24,7 +25,6 @@ from lethe.consumers.deletions.decide import (
     Duplicate,
     DuplicateInBatch,
     Rejected,
-    compute,
     decide,
     deferred_record,
     rows_named,
