@@ -46,10 +46,10 @@ from lethe.engine.fit.precompute import precompute
 from lethe.engine.refresh.compact import compacted_dual_rows, downdated_factor
 from lethe.engine.refresh.kinds import compact, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Limits
-from lethe.engine.store import codec
 from lethe.engine.store.generation import Sampled
-from lethe.engine.store.keys import SHARDS, ModelKeys
-from lethe.engine.store.staging import stage_generation
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.keys import SHARDS, ModelKeys
+from lethe.engine.store.offline.staging import stage_generation
 
 _REPEATS = 30
 _COUNTED = 60_000  # numbers of V: in a smaller one, calls cost more than numbers

@@ -23,8 +23,8 @@ from benchmarks.synthetic import LocalWorker, model_id, register_model, request
 from harness.timing import seconds
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.connection import Barrier, connect
-from lethe.engine.store.row_keys import RowKeys
+from lethe.engine.store.server.connection import Barrier, connect
+from lethe.engine.store.server.row_keys import RowKeys
 from lethe.engine.store.store import ModelStore
 
 N, D, REQUESTS = 2000, (100, 1000), 100

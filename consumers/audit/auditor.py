@@ -39,8 +39,8 @@ from lethe.consumers.log.scan import Extent, extent_of
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
 from lethe.engine.merkle import root_of
-from lethe.engine.store.records import ReceiptLog
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.records import ReceiptLog
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.store import ModelStore
 
 Remembered = Callable[[str], Checkpoint | None]

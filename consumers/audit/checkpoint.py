@@ -19,8 +19,8 @@ from lethe.consumers.audit.history import History
 from lethe.consumers.audit.receipts import leaves_of_log
 from lethe.engine.errors import InvalidData
 from lethe.engine.merkle import consistency_proof, verify_consistency
-from lethe.engine.store.reading import Count, parse_json
-from lethe.engine.store.records import Hash, LogHead
+from lethe.engine.store.layout.reading import Count, parse_json
+from lethe.engine.store.layout.records import Hash, LogHead
 
 _BYTES = 64 * 1024
 

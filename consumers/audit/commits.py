@@ -25,8 +25,8 @@ from lethe.consumers.log.scan import scan
 from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import LetheError, StoreUnavailable
-from lethe.engine.store.keys import commit_partition
-from lethe.engine.store.state import Head, ModelConfig, ModelState
+from lethe.engine.store.layout.keys import commit_partition
+from lethe.engine.store.layout.state import Head, ModelConfig, ModelState
 from lethe.engine.store.store import ModelStore
 
 

@@ -30,7 +30,7 @@ from lethe.consumers.log.base import Record
 from lethe.consumers.subscriber.history import read_object, read_version
 from lethe.engine.errors import BrokenChain, Unauthenticated
 from lethe.engine.merkle import HASH_BYTES, leaf_hash
-from lethe.engine.store.records import LogHead
+from lethe.engine.store.layout.records import LogHead
 
 CONFLICT = "REQUEST_ID_CONFLICT"
 UNKNOWN_MODEL = "UNKNOWN_MODEL"

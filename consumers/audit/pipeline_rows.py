@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.table import Table
-from lethe.engine.store.columns import ColumnRecord
+from lethe.engine.store.layout.columns import ColumnRecord
 
 Long: TypeAlias = NDArray[np.longdouble]
 Codes: TypeAlias = NDArray[np.int32]

@@ -15,9 +15,9 @@ from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import leaf_hash
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.reading import integer
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.reading import integer
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.store import ModelStore
 
 _SCAN = 1000  # rows of the ledger that one round trip asks for

@@ -28,7 +28,7 @@ from lethe.engine.fit.objective import (
     ridge_penalty,
     with_intercept,
 )
-from lethe.engine.store.records import CertificateRecord
+from lethe.engine.store.layout.records import CertificateRecord
 from lethe.engine.store.store import ModelStore
 
 _NAME = "bound"

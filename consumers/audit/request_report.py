@@ -34,10 +34,10 @@ from lethe.consumers.log.scan import extent_of, scan, scan_topic
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import CorruptState, LetheError
 from lethe.engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
-from lethe.engine.store.connection import reachable
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import every_model
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.server.connection import reachable
 from lethe.engine.store.store import ModelStore
 
 

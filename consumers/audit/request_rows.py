@@ -16,11 +16,11 @@ from lethe.consumers.commits.packed import unpack
 from lethe.consumers.contract.commitment import commitment_of, salt_of
 from lethe.consumers.deletions.validate import Valid
 from lethe.consumers.service.progress import Progress, no_progress
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import shard_of
+from lethe.engine.store.layout.keys import shard_of
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import never_members
-from lethe.engine.store.pipeline import CHUNK
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.pipeline import CHUNK
 from lethe.engine.store.store import ModelStore
 
 _SCAN = 1000

@@ -15,9 +15,9 @@ from lethe.consumers.commits.receipt_index import kept_receipts
 from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import leaf_hash, root_of
-from lethe.engine.store.connection import reachable, text
+from lethe.engine.store.layout.state import Head, ModelState
 from lethe.engine.store.lookup import read_heads
-from lethe.engine.store.state import Head, ModelState
+from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.store import ModelStore
 
 

@@ -24,7 +24,7 @@ from lethe.consumers.contract.signatures import Signer, read_signer
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest
-from lethe.engine.store.reading import first_error
+from lethe.engine.store.layout.reading import first_error
 
 _READ_SECONDS = 0.5
 _READ_RECORDS = 500

@@ -29,8 +29,8 @@ from lethe.consumers.service.credentials import store_access
 from lethe.consumers.service.logs import configure_logging, logger
 from lethe.consumers.service.progress import Progress
 from lethe.consumers.service.settings import Settings, load_settings, unknown_variables
-from lethe.engine.store.connection import connect
-from lethe.engine.store.records import Certificate, OutputCertificateRecord
+from lethe.engine.store.layout.records import Certificate, OutputCertificateRecord
+from lethe.engine.store.server.connection import connect
 
 _LOG_AFTER = 1.0  # seconds before a stage gets a log line where there is no terminal
 _LOG_EVERY = 5.0  # seconds between such lines

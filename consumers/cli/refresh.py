@@ -22,10 +22,10 @@ from lethe.consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refres
 from lethe.consumers.workers.drained import lags
 from lethe.engine.errors import InvalidData, RefreshFailed, Unavailable
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.jobs import JobResult, read_refusal, read_result
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import registered_models
-from lethe.engine.store.rewrite import rewrite_append_only_file
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.offline.jobs import JobResult, read_refusal, read_result
+from lethe.engine.store.server.rewrite import rewrite_append_only_file
 from lethe.engine.store.store import ModelStore
 
 _DEFAULT_WAIT = "600"

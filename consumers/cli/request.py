@@ -27,7 +27,7 @@ from lethe.consumers.contract.signatures import Signer, read_signer
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest, Unavailable
-from lethe.engine.store.reading import first_error
+from lethe.engine.store.layout.reading import first_error
 
 _READ_SECONDS = 0.5
 _SHOWN = 10  # unknown rows that are named

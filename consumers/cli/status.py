@@ -24,9 +24,9 @@ from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.consumers.workers.drained import PartitionLag, lags, stuck
+from lethe.engine.store.layout.records import Certificate
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import registered_models
-from lethe.engine.store.records import Certificate
-from lethe.engine.store.state import ModelState
 
 _COLUMNS = (
     "MODEL", "KIND", "METHOD", "VERSION>", "LIVE>", "DELETED>", "ERROR>", "KNOWN AS", "BUDGET>",

@@ -11,7 +11,7 @@ from lethe.consumers.cli.options import global_options
 from lethe.consumers.cli.output import error_number, number, prepare
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of
-from lethe.engine.store.records import Certificate, OutputCertificateRecord
+from lethe.engine.store.layout.records import Certificate, OutputCertificateRecord
 
 
 @click.command(short_help="Compare a model with an independent refit.")

@@ -17,7 +17,7 @@ from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.signing_keys import trusted_keys
 from lethe.consumers.subscriber.history import history
 from lethe.engine.errors import UnknownModel
-from lethe.engine.store.records import Certificate, OutputCertificateRecord
+from lethe.engine.store.layout.records import Certificate, OutputCertificateRecord
 
 _COLUMNS = (
     "VERSION>", "GEN>", "STATUS", "LIVE>", "DELETED>", "ERROR>", "KNOWN AS", "REQUESTS>",

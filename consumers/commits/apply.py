@@ -16,7 +16,6 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.sums import Sums
-from lethe.engine.store import codec, staging
 from lethe.engine.store.apply import ArraysChange, Change, RowsWritten, Swap
 from lethe.engine.store.generation import (
     GRADIENT,
@@ -26,9 +25,11 @@ from lethe.engine.store.generation import (
     read_published,
     theta_of,
 )
-from lethe.engine.store.keys import FORMAT, GenerationKeys, ModelKeys
-from lethe.engine.store.preprocessing import packed_sums
-from lethe.engine.store.state import Meta, ModelState, PublishedPipeline, meta_json
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.keys import FORMAT, GenerationKeys, ModelKeys
+from lethe.engine.store.layout.preprocessing import packed_sums
+from lethe.engine.store.layout.state import Meta, ModelState, PublishedPipeline, meta_json
+from lethe.engine.store.offline import staging
 from lethe.engine.store.store import ModelStore
 
 
@@ -39,7 +40,7 @@ class Arrays:
     ``V_before`` and ``Q_before`` count the rows before it; ``expected`` is the id of the arrays
     that the new rows were computed from, or None for a generation that becomes live. ``signs`` are
     those of the new rows of V; None: all are deletions. ``sums`` are the fields that change of a
-    model with preprocessing (`engine.store.preprocessing.packed_sums`).
+    model with preprocessing (`engine.store.layout.preprocessing.packed_sums`).
     """
 
     V_rows: Array

@@ -23,13 +23,13 @@ from lethe.engine.errors import IllConditioned
 from lethe.engine.preprocess.live import RowsMoved
 from lethe.engine.preprocess.sums import Sums
 from lethe.engine.store.apply import RowsWritten
-from lethe.engine.store.catch_up import CaughtUp, catch_up
-from lethe.engine.store.keys import GenerationKeys
-from lethe.engine.store.preprocessing import packed_sums
-from lethe.engine.store.staging import read_live
-from lethe.engine.store.state import Meta, ModelState, with_meta
+from lethe.engine.store.layout.keys import GenerationKeys
+from lethe.engine.store.layout.preprocessing import packed_sums
+from lethe.engine.store.layout.state import Meta, ModelState, with_meta
+from lethe.engine.store.layout.stored_rows import read_rows
+from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
+from lethe.engine.store.offline.staging import read_live
 from lethe.engine.store.store import ModelStore
-from lethe.engine.store.stored_rows import read_rows
 
 
 class Recomputed(NamedTuple):

@@ -28,17 +28,17 @@ from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.preprocess.live import RowsMoved, TransformedRows
 from lethe.engine.preprocess.table import Table, read_table
-from lethe.engine.store import codec
 from lethe.engine.store.apply import RowsWritten
-from lethe.engine.store.columns import Step
-from lethe.engine.store.preprocessing import (
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.columns import Step
+from lethe.engine.store.layout.preprocessing import (
     columns_of,
     given_table,
     given_values,
     vocabularies_of,
 )
-from lethe.engine.store.state import ModelConfig, ModelState
-from lethe.engine.store.stored_rows import StoredRows, read_rows
+from lethe.engine.store.layout.state import ModelConfig, ModelState
+from lethe.engine.store.layout.stored_rows import StoredRows, read_rows
 
 _KIND_OF: Mapping[Step, str] = {
     "numeric": "a number",

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
 from lethe.engine.store.apply import Place
-from lethe.engine.store.state import DeferredRequest, Head, Meta
+from lethe.engine.store.layout.state import DeferredRequest, Head, Meta
 
 
 class CommitKind(StrEnum):
@@ -68,7 +68,7 @@ class Staged:
     generation, dataset
         Names of what was staged; ``dataset`` is None if the registered rows stay.
     mark
-        Written once everything was staged (`engine.store.staging.mark_complete`).
+        Written once everything was staged (`engine.store.offline.staging.mark_complete`).
     caught_up
         Its rows that were deleted while it was made, and that the swap leaves out.
     changed

@@ -10,8 +10,8 @@ from lethe.consumers.commits.record import OpenPart
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.progress import Progress
-from lethe.engine.store.keys import commit_partition
-from lethe.engine.store.state import Head
+from lethe.engine.store.layout.keys import commit_partition
+from lethe.engine.store.layout.state import Head
 
 _PROGRESS_INTERVAL = 64  # records between two progress reports
 

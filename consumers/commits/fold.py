@@ -33,7 +33,7 @@ from lethe.consumers.service.progress import Progress, no_progress
 from lethe.consumers.service.steps import AtStep, no_hook
 from lethe.engine.errors import CommitConflict, LetheError, LogReset, Unavailable
 from lethe.engine.store.cursors import PartitionCursors
-from lethe.engine.store.keys import PartitionKeys, commit_partition
+from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
 from lethe.engine.store.store import ModelStore
 
 _TRIES = 5  # for a store that keeps going back

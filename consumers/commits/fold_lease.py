@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import redis
 
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import PartitionKeys
+from lethe.engine.store.layout.keys import PartitionKeys
+from lethe.engine.store.server.connection import reachable, text
 
 SECONDS = 3.0
 """Life of a lease. Its holder renews it after each part of a fold, which takes about a second."""

@@ -13,7 +13,7 @@ from lethe.consumers.log.base import Consumer, Reader
 from lethe.consumers.service.logs import Logger
 from lethe.consumers.service.metrics import Metrics
 from lethe.engine.errors import LetheError, LogReset
-from lethe.engine.store.keys import COMMIT_PARTITIONS, PartitionKeys, commit_partition
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, PartitionKeys, commit_partition
 from lethe.engine.store.membership import models_in
 from lethe.engine.store.store import ModelStore
 

@@ -34,8 +34,8 @@ from lethe.consumers.log.base import Appended, Message, Partition, Producer, Rea
 from lethe.consumers.log.scan import scan
 from lethe.engine.errors import CorruptState, FormatTooOld, LogReset, LogUnavailable
 from lethe.engine.store.apply import Place
-from lethe.engine.store.keys import COMMIT_PARTITIONS, commit_partition
-from lethe.engine.store.state import Head
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, commit_partition
+from lethe.engine.store.layout.state import Head
 
 ROOM_BYTES = 16 << 10
 """Part of a message that is left for its key and for what the log adds to it."""

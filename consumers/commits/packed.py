@@ -19,7 +19,11 @@ from lethe.consumers.commits.commit import BODY_BYTES, Answer
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt, ReceiptStatus, Source
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.records import CertificateRecord, ErrorRecord, OutputCertificateRecord
+from lethe.engine.store.layout.records import (
+    CertificateRecord,
+    ErrorRecord,
+    OutputCertificateRecord,
+)
 
 _JSON, _PACKED = 0, 1
 _STATUSES: tuple[ReceiptStatus, ...] = get_args(ReceiptStatus)

@@ -30,10 +30,10 @@ from lethe.consumers.service.steps import AtStep, Step
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.apply import Answer, Applied, Change, Place, corrupt
 from lethe.engine.store.cursors import Pair, PartitionCursors
-from lethe.engine.store.keys import PartitionKeys
+from lethe.engine.store.layout.keys import PartitionKeys
+from lethe.engine.store.layout.state import Head
 from lethe.engine.store.lookup import read_heads
 from lethe.engine.store.membership import models_in, models_that_lack_rows
-from lethe.engine.store.state import Head
 from lethe.engine.store.store import ModelStore
 
 _GONE_BACK = (Applied.BEHIND, Applied.ARRAYS, Applied.ROWS)

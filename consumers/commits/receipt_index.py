@@ -12,8 +12,8 @@ from typing import Any
 from lethe.consumers.commits.packed import Indexed, unpack
 from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import leaf_hash
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.store import ModelStore
 
 _SCAN_COUNT = 1000

@@ -39,9 +39,9 @@ from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
 from lethe.engine.errors import CorruptState, FormatTooNew, Unauthenticated
-from lethe.engine.store.keys import COMMIT_PARTITIONS
-from lethe.engine.store.reading import MAX_DIGITS, parse_json
-from lethe.engine.store.state import (
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
+from lethe.engine.store.layout.reading import MAX_DIGITS, parse_json
+from lethe.engine.store.layout.state import (
     DeferredRequest,
     Head,
     ModelConfig,

@@ -30,9 +30,9 @@ from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Partition, Reader
 from lethe.engine.errors import CorruptState, IllConditioned, LogReset
 from lethe.engine.store.apply import Change
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.snapshot import load_factor
-from lethe.engine.store.state import Head, ModelState
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.state import Head, ModelState
+from lethe.engine.store.offline.snapshot import load_factor
 from lethe.engine.store.store import ModelStore
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from lethe.consumers.commits.commit import Commit
 from lethe.consumers.service.steps import AtStep, Step
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.store import ModelStore
 
 

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from lethe.engine.fit.factor import Factor
-from lethe.engine.store.keys import commit_partition
-from lethe.engine.store.state import Head, ModelState
+from lethe.engine.store.layout.keys import commit_partition
+from lethe.engine.store.layout.state import Head, ModelState
 
 LIMIT_BYTES = 1 << 30
 """Bytes of V, Q and sentinels to keep: some 200 models of 1,000 features with 300 rows deleted.

@@ -17,8 +17,8 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Reader
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.predecessor import Predecessor
-from lethe.engine.store.state import Head, Meta
+from lethe.engine.store.layout.state import Head, Meta
+from lethe.engine.store.offline.predecessor import Predecessor
 
 
 def with_unapplied(

@@ -14,7 +14,7 @@ from typing import Any
 
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.log.base import Headers, Record
-from lethe.engine.store.reading import parse_json
+from lethe.engine.store.layout.reading import parse_json
 
 SOURCE = "/lethe"
 _STRUCTURED = "application/cloudevents+json"

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Collection
 
 from lethe.engine.merkle import leaf_hash, root_of
-from lethe.engine.store.records import SECRET_BYTES
+from lethe.engine.store.layout.records import SECRET_BYTES
 
 _LABEL = b"lethe.rows.v1\n"
 _TOMBSTONE = b"lethe.tombstone.v1\n"

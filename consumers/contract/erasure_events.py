@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, StrictBool
 
 from lethe.consumers.contract.events import Event, Id, ReceiptStatus, RowId, Source, Time
-from lethe.engine.store.reading import Texts
-from lethe.engine.store.records import Hash
+from lethe.engine.store.layout.reading import Texts
+from lethe.engine.store.layout.records import Hash
 
 SUBJECT_ERASURE_REQUESTED = "lethe.subject.erasure.requested.v1"
 SUBJECT_ERASURE_COMPLETED = "lethe.subject.erasure.completed.v1"

@@ -21,9 +21,9 @@ from pydantic import (
 )
 
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.columns import FittedColumn
-from lethe.engine.store.reading import Texts, parse_json
-from lethe.engine.store.records import (
+from lethe.engine.store.layout.columns import FittedColumn
+from lethe.engine.store.layout.reading import Texts, parse_json
+from lethe.engine.store.layout.records import (
     Certificate,
     ErrorRecord,
     Finite,

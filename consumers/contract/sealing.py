@@ -24,10 +24,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from lethe.consumers.contract.signatures import read_secret_text, write_new_secret
 from lethe.engine.errors import CorruptState, InvalidData
-from lethe.engine.store import keys
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.layout import keys
+from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.membership import every_model
+from lethe.engine.store.server.connection import reachable, text
 
 if TYPE_CHECKING:
     from lethe.engine.store.store import ModelStore

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lethe.consumers.log.base import TopicSpec
-from lethe.engine.store.keys import COMMIT_PARTITIONS
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 
 DELETIONS = "lethe.deletions"
 ROW_CHANGES = "lethe.row-changes"

@@ -28,8 +28,8 @@ import rfc8785
 from lethe.consumers.contract.events import Parameters, Version
 from lethe.engine.errors import BrokenChain
 from lethe.engine.fit.objective import Array
-from lethe.engine.store.codec import pack
-from lethe.engine.store.columns import FittedColumn, packed_fixed_parts
+from lethe.engine.store.layout.codec import pack
+from lethe.engine.store.layout.columns import FittedColumn, packed_fixed_parts
 
 GENESIS = ""
 _PARAMETERS_LABEL = b"lethe.parameters.v1\n"

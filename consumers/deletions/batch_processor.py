@@ -42,10 +42,10 @@ from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.versions.transition import Transition, opened
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.factor import Factor
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import Lookup, LookupRequest
-from lethe.engine.store.row_keys import no_key
-from lethe.engine.store.snapshot import load_factor, with_enough_sentinels
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.offline.snapshot import load_factor, with_enough_sentinels
+from lethe.engine.store.server.row_keys import no_key
 from lethe.engine.store.store import ModelStore
 
 BATCH_BYTES = 2 << 20

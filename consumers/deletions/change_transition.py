@@ -18,7 +18,7 @@ from lethe.consumers.versions.transition import (
     next_version,
     scalars_of,
 )
-from lethe.engine.store.state import ModelState, with_meta
+from lethe.engine.store.layout.state import ModelState, with_meta
 
 
 def change_transition(

@@ -24,9 +24,9 @@ from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.live import LivePipeline, RowsMoved
 from lethe.engine.refresh.kinds import complete
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup
-from lethe.engine.store.state import ModelState
-from lethe.engine.store.stored_rows import read_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.statistics import StatisticsMoved
 from lethe.engine.refresh.kinds import complete
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import Lookup
-from lethe.engine.store.state import ModelState
 
 
 @dataclass(frozen=True, slots=True)

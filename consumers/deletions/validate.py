@@ -26,7 +26,7 @@ from lethe.consumers.contract.events import (
     RowsChanged,
 )
 from lethe.consumers.log.base import Record
-from lethe.engine.store.reading import first_error
+from lethe.engine.store.layout.reading import first_error
 
 _DETAIL_LIMIT = 300
 

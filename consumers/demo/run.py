@@ -23,7 +23,7 @@ from lethe.consumers.service.steps import Step
 from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.supervisor import Supervisor
 from lethe.engine.errors import CorruptState, InvalidData, ModelExists
-from lethe.engine.store.connection import reachable
+from lethe.engine.store.server.connection import reachable
 
 _POLL_SECONDS = 0.01
 

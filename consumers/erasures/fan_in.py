@@ -10,8 +10,8 @@ from lethe.consumers.contract.events import Receipt
 from lethe.consumers.erasures.pending import CONFLICT, Awaited
 from lethe.consumers.log.base import Reader
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.pipeline import chunks, run_pipeline
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.server.pipeline import chunks, run_pipeline
 from lethe.engine.store.store import ModelStore
 
 

@@ -19,9 +19,9 @@ from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.request import ErasureRequest
 from lethe.consumers.log.base import Message, Reader, Record
 from lethe.consumers.suppression.topic_view import TopicView
-from lethe.engine.store.keys import ERASURE_RECEIPTS
+from lethe.engine.store.layout.keys import ERASURE_RECEIPTS
+from lethe.engine.store.layout.reading import integer
 from lethe.engine.store.log_view import Added, LogView
-from lethe.engine.store.reading import integer
 from lethe.engine.store.store import ModelStore
 
 _READ_SECONDS = 5.0

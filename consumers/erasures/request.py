@@ -19,7 +19,7 @@ from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Record
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.errors import Unauthenticated
-from lethe.engine.store.reading import first_error
+from lethe.engine.store.layout.reading import first_error
 
 _DETAIL_LIMIT = 300
 

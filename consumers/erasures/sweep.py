@@ -20,9 +20,9 @@ from lethe.consumers.erasures.models import (
 )
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.suppression.suppressions import Suppressions
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import ERASED_CHECKED
-from lethe.engine.store.pipeline import present
+from lethe.engine.store.layout.keys import ERASED_CHECKED
+from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.pipeline import present
 from lethe.engine.store.store import ModelStore
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from lethe.consumers.log.base import Record
-from lethe.engine.store.reading import parse_json
+from lethe.engine.store.layout.reading import parse_json
 
 MAX_RECORD_BYTES = 8 << 20
 """Of a record's key or value. Only the columns of a mapping need to be in the stream

@@ -27,7 +27,7 @@ from pydantic import (
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Id
 from lethe.engine.errors import InvalidData
-from lethe.engine.store.reading import first_error
+from lethe.engine.store.layout.reading import first_error
 
 MAX_FILE_BYTES = 1 << 20
 """Of the file: a thousand tables take a tenth of it."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lethe.engine.errors import LogReset, LogUnavailable
-from lethe.engine.store.keys import partition_index
+from lethe.engine.store.layout.keys import partition_index
 
 Headers = tuple[tuple[str, bytes], ...]
 

@@ -14,7 +14,7 @@ from lethe.consumers.versions.refresh_schedule import refresh_reason
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.lookup import read_summaries
 from lethe.engine.store.membership import registered_models
-from lethe.engine.store.staging import TIME_TO_LIVE
+from lethe.engine.store.offline.staging import TIME_TO_LIVE
 from lethe.engine.store.store import ModelStore
 
 

@@ -33,18 +33,18 @@ from lethe.engine.preprocess.table import Table
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Choice
-from lethe.engine.store import staging
-from lethe.engine.store.catch_up import CaughtUp, catch_up
 from lethe.engine.store.generation import Sampled
-from lethe.engine.store.jobs import JobResult, stream_fields, write_result
-from lethe.engine.store.keys import GenerationKeys
-from lethe.engine.store.preprocessing import layout_of, settings_of
-from lethe.engine.store.records import Status
-from lethe.engine.store.snapshot import Snapshot, load_factor, take_snapshot
-from lethe.engine.store.staging import Staged
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.keys import GenerationKeys
+from lethe.engine.store.layout.preprocessing import layout_of, settings_of
+from lethe.engine.store.layout.records import Status
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.offline import staging
+from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
+from lethe.engine.store.offline.jobs import JobResult, stream_fields, write_result
+from lethe.engine.store.offline.snapshot import Snapshot, load_factor, take_snapshot
+from lethe.engine.store.offline.staging import Staged
+from lethe.engine.store.offline.touched import rows_touched
 from lethe.engine.store.store import ModelStore
-from lethe.engine.store.touched import rows_touched
 
 CATCH_UP_LIMIT = 64
 """The most rows, deleted or changed, that a result leaves to the deletion worker."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lethe.consumers.contract.commitment import rows_commitment
-from lethe.engine.store.state import DeferredRequest, ModelState
+from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.store import ModelStore
 
 DATA_LOST = "DATA_LOST"

@@ -22,8 +22,8 @@ from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.versions.refresh_schedule import choose_kind
 from lethe.engine.errors import Unavailable, UnknownModel
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.jobs import read_pace, write_pace, write_refusal
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.offline.jobs import read_pace, write_pace, write_refusal
 from lethe.engine.store.store import ModelStore
 
 JOBS = 64

@@ -20,13 +20,13 @@ from lethe.engine.deletion.stream import distance_to_exact
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import IllConditioned, StoreUnavailable, Uncertified
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.catch_up import CaughtUp, catch_up
-from lethe.engine.store.jobs import JobResult, read_result, read_staged
-from lethe.engine.store.keys import GenerationKeys
-from lethe.engine.store.staging import Staged, to_persist
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.keys import GenerationKeys
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
+from lethe.engine.store.offline.jobs import JobResult, read_result, read_staged
+from lethe.engine.store.offline.staging import Staged, to_persist
+from lethe.engine.store.offline.touched import rows_touched
 from lethe.engine.store.store import ModelStore
-from lethe.engine.store.touched import rows_touched
 
 _EXPIRED = "its staged generation has expired"
 

@@ -31,11 +31,11 @@ from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import after_polish
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
-from lethe.engine.store import codec
-from lethe.engine.store.catch_up import CaughtUp
-from lethe.engine.store.jobs import JobResult
-from lethe.engine.store.records import Certificate
-from lethe.engine.store.state import STAGED, DeferredRequest, Meta, ModelState, with_meta
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.records import Certificate
+from lethe.engine.store.layout.state import STAGED, DeferredRequest, Meta, ModelState, with_meta
+from lethe.engine.store.offline.catch_up import CaughtUp
+from lethe.engine.store.offline.jobs import JobResult
 
 
 def stale_reason(state: ModelState, result: JobResult) -> str | None:

@@ -29,13 +29,13 @@ from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.table import Table
 from lethe.engine.refresh.blockwise import precompute_blocks
-from lethe.engine.store import staging
-from lethe.engine.store.columns import ColumnRecord
 from lethe.engine.store.generation import Sampled
-from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys
-from lethe.engine.store.preprocessing import layout_of, settings_of
-from lethe.engine.store.records import ErrorRecord, Status
-from lethe.engine.store.state import STAGED, Head, Meta, ModelConfig, ModelState, with_meta
+from lethe.engine.store.layout.columns import ColumnRecord
+from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys
+from lethe.engine.store.layout.preprocessing import layout_of, settings_of
+from lethe.engine.store.layout.records import ErrorRecord, Status
+from lethe.engine.store.layout.state import STAGED, Head, Meta, ModelConfig, ModelState, with_meta
+from lethe.engine.store.offline import staging
 from lethe.engine.store.store import ModelStore
 
 _NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024

@@ -18,8 +18,8 @@ from lethe.consumers.service.progress import Progress
 from lethe.consumers.service.steps import AtStep
 from lethe.consumers.versions.transition import Transition, opened
 from lethe.engine.errors import StoreUnavailable
-from lethe.engine.store.keys import ModelKeys, commit_partition
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.keys import ModelKeys, commit_partition
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.store import ModelStore
 
 

@@ -9,9 +9,9 @@ from lethe.consumers.commits.receipt_index import kept_receipts, leaves_of
 from lethe.consumers.contract.published_versions import newest_version
 from lethe.consumers.log.base import Reader
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.predecessor import Members, Predecessor
-from lethe.engine.store.records import ReceiptLog
-from lethe.engine.store.state import DeferredRequest, Head
+from lethe.engine.store.layout.records import ReceiptLog
+from lethe.engine.store.layout.state import DeferredRequest, Head
+from lethe.engine.store.offline.predecessor import Members, Predecessor
 from lethe.engine.store.store import ModelStore
 
 

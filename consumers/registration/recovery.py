@@ -36,13 +36,13 @@ from lethe.consumers.log.scan import scan_topic
 from lethe.consumers.service.progress import Progress, no_progress
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, LogReset, UnknownModel
 from lethe.engine.store.apply import corrupt
-from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.cursors import Pair
 from lethe.engine.store.generation import thetas_of
-from lethe.engine.store.keys import PartitionKeys, commit_partition
+from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import models_in
-from lethe.engine.store.pipeline import CHUNK
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.pipeline import CHUNK
 from lethe.engine.store.store import ModelStore
 
 

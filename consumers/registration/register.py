@@ -44,12 +44,17 @@ from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.versions.certificates import check_terms
 from lethe.consumers.versions.transition import Transition, scalars_of
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
-from lethe.engine.store import staging
-from lethe.engine.store.catch_up import catch_up
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.predecessor import Members, Predecessor, read_members, read_predecessor
-from lethe.engine.store.staging import Staged as StagedGeneration
-from lethe.engine.store.state import Head, ModelConfig, ModelState
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.state import Head, ModelConfig, ModelState
+from lethe.engine.store.offline import staging
+from lethe.engine.store.offline.catch_up import catch_up
+from lethe.engine.store.offline.predecessor import (
+    Members,
+    Predecessor,
+    read_members,
+    read_predecessor,
+)
+from lethe.engine.store.offline.staging import Staged as StagedGeneration
 from lethe.engine.store.store import ModelStore, unknown
 
 _COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile

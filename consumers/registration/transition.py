@@ -23,8 +23,8 @@ from lethe.consumers.versions.transition import (
 )
 from lethe.engine.deletion.stream import at_rest
 from lethe.engine.store.generation import thetas_of
-from lethe.engine.store.predecessor import Predecessor
-from lethe.engine.store.state import DeferredRequest, ModelState, with_meta
+from lethe.engine.store.layout.state import DeferredRequest, ModelState, with_meta
+from lethe.engine.store.offline.predecessor import Predecessor
 
 
 def registration(

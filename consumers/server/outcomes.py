@@ -19,8 +19,8 @@ from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.log.base import Appended, Reader
 from lethe.consumers.server.intake import Identity
 from lethe.consumers.server.published import Published
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.pipeline import run_pipeline
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.server.pipeline import run_pipeline
 from lethe.engine.store.store import ModelStore
 
 RECENT = 50_000

@@ -25,10 +25,10 @@ from lethe.consumers.service.kafka_client import kafka_log
 from lethe.consumers.service.settings import Settings
 from lethe.consumers.service.signing_keys import signer_for_publishing, trusted_keys
 from lethe.engine.errors import InvalidData
-from lethe.engine.store.connection import Barrier, NoBarrier, connect, reachable, text
-from lethe.engine.store.keys import BOUND_LOG
+from lethe.engine.store.layout.keys import BOUND_LOG
 from lethe.engine.store.membership import never_members, refuse_former_state, registered_models
-from lethe.engine.store.row_keys import RowKeys
+from lethe.engine.store.server.connection import Barrier, NoBarrier, connect, reachable, text
+from lethe.engine.store.server.row_keys import RowKeys
 
 if TYPE_CHECKING:
     from lethe.engine.store.store import ModelStore

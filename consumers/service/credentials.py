@@ -7,7 +7,7 @@ from typing import Any
 
 from lethe.consumers.service.settings import Settings
 from lethe.engine.errors import InvalidData
-from lethe.engine.store.tls import Access, TlsFiles, read_secret
+from lethe.engine.store.server.tls import Access, TlsFiles, read_secret
 
 
 def store_access(settings: Settings) -> Access:

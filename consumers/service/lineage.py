@@ -29,7 +29,7 @@ from openlineage.client.facet_v2 import dataset_version_dataset, error_message_r
 
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.service.logs import logger
-from lethe.engine.store.jobs import JobResult
+from lethe.engine.store.offline.jobs import JobResult
 
 NAMESPACE = "lethe"
 _RUNS = uuid.UUID("9d8ff4b2-0f3c-5d0e-9a55-3a2b7c1c6e10")

@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from lethe.consumers.service.durations import seconds_of
 from lethe.engine.errors import InvalidData
-from lethe.engine.store.keys import COMMIT_PARTITIONS
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 
 Seconds = Annotated[float, BeforeValidator(seconds_of)]
 """A number of seconds, or a span of time such as 30s or 15m."""

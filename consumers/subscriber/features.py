@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.table import Codes, read_table
-from lethe.engine.store.columns import FittedColumn
-from lethe.engine.store.preprocessing import column_of, vocabularies_of
+from lethe.engine.store.layout.columns import FittedColumn
+from lethe.engine.store.layout.preprocessing import column_of, vocabularies_of
 
 _SHOWN = 60  # characters of a category in a message
 

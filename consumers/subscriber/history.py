@@ -19,7 +19,7 @@ from lethe.consumers.contract.events import MODEL_VERSION, Version
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.engine.errors import BrokenChain, LogReset, Unauthenticated
-from lethe.engine.store.keys import partition_index
+from lethe.engine.store.layout.keys import partition_index
 
 Known = tuple[int, str]
 """A version number and its digest, remembered from an earlier run: the anchor of trust."""

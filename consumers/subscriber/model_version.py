@@ -14,8 +14,8 @@ from lethe.consumers.subscriber.features import features_of
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.classes import probabilities
 from lethe.engine.fit.objective import Array
-from lethe.engine.store.columns import FittedColumn
-from lethe.engine.store.records import ErrorRecord
+from lethe.engine.store.layout.columns import FittedColumn
+from lethe.engine.store.layout.records import ErrorRecord
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,12 +23,12 @@ from lethe.consumers.subscriber.history import is_signed, read_object
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import BrokenChain, CorruptState, InvalidData, LogReset, StoreUnavailable
 from lethe.engine.fit.objective import Array
-from lethe.engine.store.codec import unpack
-from lethe.engine.store.connection import reachable
 from lethe.engine.store.generation import PARAMETERS, read_published
-from lethe.engine.store.keys import ModelKeys, partition_index
-from lethe.engine.store.reading import integer
-from lethe.engine.store.state import parse_config
+from lethe.engine.store.layout.codec import unpack
+from lethe.engine.store.layout.keys import ModelKeys, partition_index
+from lethe.engine.store.layout.reading import integer
+from lethe.engine.store.layout.state import parse_config
+from lethe.engine.store.server.connection import reachable
 
 _BATCH = 16  # records of up to 900 KB
 _READ_SECONDS = 1.0

@@ -7,7 +7,7 @@ from lethe.consumers.contract import version_chain
 from lethe.consumers.contract.events import Parameters, Version
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.store import ModelStore
 
 

@@ -34,7 +34,7 @@ from lethe.consumers.subscriber.history import LIVE_SECONDS, HistoryReader, Know
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.consumers.subscriber.parameters import ParametersReader, StoredParameters
 from lethe.engine.errors import StoreUnavailable, Unavailable, UnknownModel
-from lethe.engine.store.connection import connect, reachable
+from lethe.engine.store.server.connection import connect, reachable
 
 RETRY_SECONDS = 0.5
 """Pause before looking again for parameters that are not where their version says."""

@@ -16,7 +16,7 @@ from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.log.base import Message, Reader, Record
 from lethe.consumers.suppression.marks import marks_of, secret_of
 from lethe.consumers.suppression.topic_view import TopicView
-from lethe.engine.store.keys import ERASED
+from lethe.engine.store.layout.keys import ERASED
 from lethe.engine.store.log_view import Added, LogView
 from lethe.engine.store.store import ModelStore
 

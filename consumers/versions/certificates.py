@@ -25,8 +25,12 @@ from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration
 from lethe.engine.refresh.policy import Choice
-from lethe.engine.store.records import Certificate, CertificateRecord, OutputCertificateRecord
-from lethe.engine.store.state import ModelConfig, ModelState, with_meta
+from lethe.engine.store.layout.records import (
+    Certificate,
+    CertificateRecord,
+    OutputCertificateRecord,
+)
+from lethe.engine.store.layout.state import ModelConfig, ModelState, with_meta
 
 
 def check_terms(config: ModelConfig) -> None:

@@ -27,13 +27,13 @@ from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, pu
 from lethe.engine.fit.objective import Array
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.refresh.kinds import complete
-from lethe.engine.store import codec
 from lethe.engine.store.apply import RowsWritten
-from lethe.engine.store.columns import packed_columns
-from lethe.engine.store.fitted_columns import empty_columns, fitted_columns
 from lethe.engine.store.generation import PARAMETERS, empty_generation, thetas_of
-from lethe.engine.store.records import Certificate, ErrorRecord, ReceiptLog
-from lethe.engine.store.state import STAGED, ModelState, PublishedPipeline, with_meta
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.columns import packed_columns
+from lethe.engine.store.layout.fitted_columns import empty_columns, fitted_columns
+from lethe.engine.store.layout.records import Certificate, ErrorRecord, ReceiptLog
+from lethe.engine.store.layout.state import STAGED, ModelState, PublishedPipeline, with_meta
 
 
 @dataclass(frozen=True, slots=True)

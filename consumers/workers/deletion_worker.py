@@ -54,8 +54,8 @@ from lethe.consumers.workers.lag import LagGauge
 from lethe.consumers.workers.model_gauges import ModelGauges
 from lethe.engine.errors import CommitConflict
 from lethe.engine.store.apply import Applied, Change
-from lethe.engine.store.keys import commit_partition
-from lethe.engine.store.snapshot import with_enough_sentinels
+from lethe.engine.store.layout.keys import commit_partition
+from lethe.engine.store.offline.snapshot import with_enough_sentinels
 from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-deletions"

@@ -16,8 +16,8 @@ from lethe.consumers.intake.mapping import Mapping
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.consumers.workers.intake_worker import intake_watermark
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import registered_models
-from lethe.engine.store.state import ModelState
 from lethe.engine.store.store import ModelStore
 
 

@@ -18,9 +18,10 @@ from lethe.consumers.log.base import Message, Producer
 from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.service.logs import Logger
 from lethe.engine.errors import LetheError, Unavailable
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.membership import every_model
-from lethe.engine.store.rewrite import (
+from lethe.engine.store.offline.staging import TIME_TO_LIVE, sweep_registrations
+from lethe.engine.store.server.rewrite import (
     PERIOD_SECONDS,
     Rewrite,
     ask_for_rewrite,
@@ -28,7 +29,6 @@ from lethe.engine.store.rewrite import (
     note_rewritten,
     read_erasures,
 )
-from lethe.engine.store.staging import TIME_TO_LIVE, sweep_registrations
 from lethe.engine.store.store import ModelStore
 
 _LOOK_SECONDS = 60.0  # between checks of the files: a few short commands

@@ -28,9 +28,9 @@ from lethe.consumers.service.steps import AtStep, IntakeStep, no_hook
 from lethe.consumers.workers.assignment import start_offset
 from lethe.consumers.workers.lag import LagGauge
 from lethe.engine.errors import InvalidData, LogReset
-from lethe.engine.store.connection import reachable
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import live_members, registered_models
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.server.connection import reachable
 from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-intake"

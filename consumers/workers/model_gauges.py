@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection
 
 from lethe.consumers.service.metrics import Metrics
-from lethe.engine.store.keys import PartitionKeys, commit_partition
+from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
+from lethe.engine.store.layout.state import Meta, ModelState
 from lethe.engine.store.lookup import read_summaries
 from lethe.engine.store.membership import models_in
-from lethe.engine.store.state import Meta, ModelState
 from lethe.engine.store.store import ModelStore
 
 

@@ -26,7 +26,7 @@ from lethe.consumers.service.progress import Progress
 from lethe.consumers.service.steps import AtStep, Step, no_hook
 from lethe.consumers.workers.assignment import start_offset
 from lethe.engine.errors import LetheError, LogReset, Unavailable
-from lethe.engine.store.jobs import (
+from lethe.engine.store.offline.jobs import (
     Attempts,
     JobResult,
     begin_attempt,

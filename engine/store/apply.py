@@ -15,9 +15,9 @@ from importlib.resources import files
 from typing import Any
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.connection import text
-from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, by_shard
-from lethe.engine.store.pipeline import Script
+from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys, by_shard
+from lethe.engine.store.server.connection import text
+from lethe.engine.store.server.pipeline import Script
 
 
 class Applied(StrEnum):

@@ -16,11 +16,11 @@ from typing import Any
 import redis
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.store import keys
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import ModelKeys, PartitionKeys
-from lethe.engine.store.pipeline import Script, run_pipeline
-from lethe.engine.store.reading import integer, parse_text
+from lethe.engine.store.layout import keys
+from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys
+from lethe.engine.store.layout.reading import integer, parse_text
+from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.pipeline import Script, run_pipeline
 
 _BEHIND = "behind:"
 

@@ -20,19 +20,19 @@ from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Objective
 from lethe.engine.fit.precompute import SAFE
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.store import codec
-from lethe.engine.store.columns import parse_columns
-from lethe.engine.store.connection import reachable
-from lethe.engine.store.keys import GenerationKeys
-from lethe.engine.store.preprocessing import (
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.columns import parse_columns
+from lethe.engine.store.layout.keys import GenerationKeys
+from lethe.engine.store.layout.preprocessing import (
     layout_of,
     pack_base,
     unpack_base,
     unpack_sums,
     vocabularies_of,
 )
-from lethe.engine.store.reading import parse_json_value
-from lethe.engine.store.state import Meta, ModelConfig, PublishedPipeline
+from lethe.engine.store.layout.reading import parse_json_value
+from lethe.engine.store.layout.state import Meta, ModelConfig, PublishedPipeline
+from lethe.engine.store.server.connection import reachable
 
 
 class Sampled(NamedTuple):

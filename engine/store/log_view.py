@@ -13,10 +13,10 @@ from typing import Any
 
 import redis
 
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import ERASED_CURSORS, ERASED_SECRETS
-from lethe.engine.store.pipeline import Script, chunks, present, run_pipeline
-from lethe.engine.store.reading import integer, parse_text
+from lethe.engine.store.layout.keys import ERASED_CURSORS, ERASED_SECRETS
+from lethe.engine.store.layout.reading import integer, parse_text
+from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.pipeline import Script, chunks, present, run_pipeline
 
 ADVANCE = Script(files("lethe.engine.store").joinpath("log_view.lua").read_text(encoding="utf-8"))
 """``log_view.lua``."""

@@ -15,15 +15,13 @@ import redis
 
 from lethe.engine.errors import CorruptState, LetheError
 from lethe.engine.fit.objective import Array
-from lethe.engine.store import codec
-from lethe.engine.store.columns import FittedColumn
-from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.cursors import Cursors, PartitionCursors
 from lethe.engine.store.generation import read_published, theta_of
-from lethe.engine.store.keys import ModelKeys, PartitionKeys, by_shard, shard_of
-from lethe.engine.store.pipeline import chunks, present, read_shards, run_pipeline
-from lethe.engine.store.reading import integer, parse_text
-from lethe.engine.store.state import (
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.columns import FittedColumn
+from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys, by_shard, shard_of
+from lethe.engine.store.layout.reading import integer, parse_text
+from lethe.engine.store.layout.state import (
     Head,
     Meta,
     ModelConfig,
@@ -32,6 +30,8 @@ from lethe.engine.store.state import (
     parse_config,
     parse_meta,
 )
+from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.pipeline import chunks, present, read_shards, run_pipeline
 
 _SUMMARY_FIELDS = ("format", "status", "version", "config", "meta")
 _SHOWN_FIELDS = (

@@ -12,8 +12,7 @@ from typing import Any
 import redis
 
 from lethe.engine.errors import CorruptState, FormatTooOld
-from lethe.engine.store.connection import address, reachable, text
-from lethe.engine.store.keys import (
+from lethe.engine.store.layout.keys import (
     FORMAT,
     FORMER_MODELS,
     SHARDS,
@@ -22,8 +21,9 @@ from lethe.engine.store.keys import (
     every_partition,
     shard_of,
 )
-from lethe.engine.store.pipeline import chunks, run_pipeline
-from lethe.engine.store.reading import integer, parse_json_value, parse_text
+from lethe.engine.store.layout.reading import integer, parse_json_value, parse_text
+from lethe.engine.store.server.connection import address, reachable, text
+from lethe.engine.store.server.pipeline import chunks, run_pipeline
 
 _TRIES = 5  # the first agrees with the look before it, unless others commit in between
 

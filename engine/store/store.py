@@ -13,7 +13,6 @@ from lethe.engine.error.estimate import SENTINELS, Sentinels
 from lethe.engine.errors import CorruptState, StoreUnavailable, UnknownModel
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import APPLY, Answer, Change
-from lethe.engine.store.connection import Barrier, reachable, surface_breaks, text
 from lethe.engine.store.cursors import MOVE, RAISE, Cursors, applied_of, queue_applied
 from lethe.engine.store.generation import (
     Sampled,
@@ -23,12 +22,9 @@ from lethe.engine.store.generation import (
     read_published,
     read_stream,
 )
-from lethe.engine.store.keys import GenerationKeys, ModelKeys
-from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
-from lethe.engine.store.pipeline import chunks, present, read_shards, run_pipeline
-from lethe.engine.store.reading import integer, parse_ids, parse_text
-from lethe.engine.store.row_keys import SEALED, Opened, RowKeys, no_key
-from lethe.engine.store.state import (
+from lethe.engine.store.layout.keys import GenerationKeys, ModelKeys
+from lethe.engine.store.layout.reading import integer, parse_ids, parse_text
+from lethe.engine.store.layout.state import (
     Head,
     Meta,
     ModelState,
@@ -40,7 +36,11 @@ from lethe.engine.store.state import (
     parse_opening,
     secret_of,
 )
-from lethe.engine.store.stored_rows import read_rows
+from lethe.engine.store.layout.stored_rows import read_rows
+from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
+from lethe.engine.store.server.connection import Barrier, reachable, surface_breaks, text
+from lethe.engine.store.server.pipeline import chunks, present, read_shards, run_pipeline
+from lethe.engine.store.server.row_keys import SEALED, Opened, RowKeys, no_key
 
 _LOAD_TRIES = 5  # the first finds the live generation; more are needed only while that changes
 
@@ -205,7 +205,7 @@ class ModelStore:
         """Return the sentinels of a generation in which rows were inserted or corrected.
 
         These are sentinels for certain (`Sentinels.with_rows`). If there are many, there is no
-        sample, and another one must be drawn (`engine.store.snapshot.with_enough_sentinels`).
+        sample, and another one must be drawn (`offline.snapshot.with_enough_sentinels`).
         """
         rows = dict.fromkeys(text(row) for row in changed)
         if len(rows) > SENTINELS:

@@ -22,7 +22,7 @@ from benchmarks.worker import Job
 from harness.records import Record, Setting, at_least, at_most, compared, measured
 from harness.study import Section, Setup
 from lethe.consumers.workers.deletion_worker import BatchLimits
-from lethe.engine.store.keys import COMMIT_PARTITIONS
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 
 METHODS = ("exact", "pru")
 MOST_ROWS = 200

@@ -20,8 +20,8 @@ from harness.study import Section, Setup
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.service.logs import configure_logging
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.connection import NoBarrier, connect
-from lethe.engine.store.keys import COMMIT_PARTITIONS
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
+from lethe.engine.store.server.connection import NoBarrier, connect
 from lethe.engine.store.store import ModelStore
 
 _POLL = 256

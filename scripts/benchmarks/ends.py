@@ -18,7 +18,7 @@ from lethe.consumers.contract.events import MODEL_VERSION, Version
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.version_chain import check_version
 from lethe.consumers.log.base import Log, Message, Partition, Record
-from lethe.engine.store.keys import partition_index
+from lethe.engine.store.layout.keys import partition_index
 
 ANSWER_SECONDS = 60.0
 SENT = (topics.COMMITS, topics.RECEIPTS, topics.VERSIONS, topics.MODELS)

@@ -20,8 +20,8 @@ from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.service.logs import configure_logging
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import Change
-from lethe.engine.store.codec import row_size
-from lethe.engine.store.connection import NoBarrier, connect
+from lethe.engine.store.layout.codec import row_size
+from lethe.engine.store.server.connection import NoBarrier, connect
 from lethe.engine.store.store import ModelStore
 
 TOPICS = {

@@ -33,7 +33,7 @@ from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.workers.deletion_worker import BatchLimits
 from lethe.engine.errors import LogUnavailable
-from lethe.engine.store.connection import connect
+from lethe.engine.store.server.connection import connect
 
 SETTLE_SECONDS = 0.02
 """What follows a version (trimming, erasing, advancing) ends before the other side begins."""

@@ -36,8 +36,8 @@ from lethe.consumers.deletions.decide import Accepted, Decision
 from lethe.engine.error.estimate import ErrorKind, PublishedError
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import Lookup
-from lethe.engine.store.state import ModelState
 
 _CANNED = PublishedError(0.012345678901234567, ErrorKind.ESTIMATE, None, 0.0012345678901234567)
 

@@ -29,7 +29,7 @@ from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.keys import COMMIT_PARTITIONS
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 
 
 class Job(BaseModel):

@@ -10,7 +10,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from lethe.engine.store.keys import commit_partition
+from lethe.engine.store.layout.keys import commit_partition
 from tests.support.audited import FIT
 from tests.support.bundles import Bundle
 from tests.support.command import Within

@@ -17,8 +17,8 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.subscriber.history import history
-from lethe.engine.store.connection import connect
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.server.connection import connect
 from tests.support.command import Lethe
 from tests.support.training import FEATURES, ROWS, table, write
 

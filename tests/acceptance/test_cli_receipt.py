@@ -13,7 +13,7 @@ import redis
 
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.engine.merkle import leaf_hash, root_of, verify_inclusion
-from lethe.engine.store.keys import ModelKeys, shard_of
+from lethe.engine.store.layout.keys import ModelKeys, shard_of
 from tests.support.command import Within
 from tests.support.training import write
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lethe.engine.store.columns import FittedColumn
+from lethe.engine.store.layout.columns import FittedColumn
 from tests.support import long_history
 from tests.support.audited import Made, real_run
 from tests.support.browser import WIDTHS, Watched, browser, violations, watched

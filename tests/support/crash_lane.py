@@ -18,8 +18,8 @@ import numpy as np
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.connection import connect, text
-from lethe.engine.store.keys import ERASED_CHECKED
+from lethe.engine.store.layout.keys import ERASED_CHECKED
+from lethe.engine.store.server.connection import connect, text
 from tests.support import erasures
 from tests.support.families import Data, make
 from tests.support.invariants import check_model, ledger_of, live_rows

@@ -6,8 +6,8 @@ from typing import Any
 
 from lethe.consumers.commits.packed import unpack
 from lethe.engine.merkle import Frontier, leaf_hash
-from lethe.engine.store.connection import text
-from lethe.engine.store.records import LogHead
+from lethe.engine.store.layout.records import LogHead
+from lethe.engine.store.server.connection import text
 from tests.support.platform import Platform
 
 

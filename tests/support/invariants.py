@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from lethe.consumers.commits.record import Framed, decode_frame
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.version_chain import check_parameters, check_version, theta_of
-from lethe.engine.store import staging
-from lethe.engine.store.connection import text
-from lethe.engine.store.keys import SHARDS, ModelKeys, commit_partition
+from lethe.engine.store.layout.keys import SHARDS, ModelKeys, commit_partition
+from lethe.engine.store.offline import staging
+from lethe.engine.store.server.connection import text
 from tests.support.evidence import check_receipt_log
 from tests.support.oracles import Wide, distance, relative, retrain_wide
 from tests.support.platform import Platform

@@ -15,8 +15,8 @@ from lethe.consumers.contract import topics, version_chain
 from lethe.consumers.contract.events import Parameters, Receipt, Source, Version
 from lethe.consumers.contract.signatures import HEADER, Signer
 from lethe.engine.merkle import Frontier, leaf_hash
-from lethe.engine.store.columns import FittedColumn
-from lethe.engine.store.records import ErrorRecord, LogHead
+from lethe.engine.store.layout.columns import FittedColumn
+from lethe.engine.store.layout.records import ErrorRecord, LogHead
 from tests.support.bundles import TYPES
 
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33))))

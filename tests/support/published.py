@@ -15,10 +15,10 @@ from lethe.consumers.contract import cloudevents, topics, version_chain
 from lethe.consumers.contract.events import MODEL_PARAMETERS, MODEL_VERSION, Parameters, Version
 from lethe.consumers.log.base import Log, Message
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.codec import pack
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.records import ErrorRecord
-from lethe.engine.store.state import ModelConfig
+from lethe.engine.store.layout.codec import pack
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.records import ErrorRecord
+from lethe.engine.store.layout.state import ModelConfig
 
 NAMES = ("age", "visits")
 ERROR = ErrorRecord(

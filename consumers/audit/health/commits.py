@@ -18,7 +18,7 @@ from lethe.consumers.log.base import Log, Partition, Reader
 from lethe.consumers.service.connect import Runtime
 from lethe.engine.errors import LetheError
 from lethe.engine.store.cursors import PartitionCursors
-from lethe.engine.store.keys import PartitionKeys
+from lethe.engine.store.layout.keys import PartitionKeys
 from lethe.engine.store.store import ModelStore
 
 _CATCH_UP_SECONDS = 3.0  # a worker applies and publishes what is there sooner

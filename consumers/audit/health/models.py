@@ -15,12 +15,12 @@ from lethe.engine.error.drift import PROBES, RESIDUAL, audit, dual_residual
 from lethe.engine.error.estimate import scale
 from lethe.engine.errors import LetheError
 from lethe.engine.fit import blocks
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import FORMAT
-from lethe.engine.store.snapshot import load_factor, take_snapshot
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.keys import FORMAT
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.layout.stored_rows import read_rows
+from lethe.engine.store.offline.snapshot import load_factor, take_snapshot
+from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.store import ModelStore
-from lethe.engine.store.stored_rows import read_rows
 
 AUDITED_NUMBERS = 25_000_000
 """Numbers of a model's rows and dual rows (200 MB) up to which a check reads all of them."""

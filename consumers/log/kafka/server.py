@@ -12,7 +12,7 @@ from typing import Any
 from lethe.consumers.log.base import Message
 from lethe.consumers.log.kafka.settings import MAX_REQUEST_BYTES
 from lethe.engine.errors import InvalidData, LogUnavailable
-from lethe.engine.store.tls import advice
+from lethe.engine.store.server.tls import advice
 
 _CLOSED = ("disconnected", "connection reset", "broken pipe")
 

@@ -32,8 +32,8 @@ from redis.sentinel import SentinelConnectionPool
 
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.engine.errors import CorruptState, InvalidData, LogUnavailable
-from lethe.engine.store.connection import address, is_wrong_type, refusal
-from lethe.engine.store.reading import integer, parse_text
+from lethe.engine.store.layout.reading import integer, parse_text
+from lethe.engine.store.server.connection import address, is_wrong_type, refusal
 
 # A server that takes longer than this to reply counts as unreachable. Blocking reads wait less.
 REPLY_TIMEOUT = 10.0

@@ -32,7 +32,7 @@ from lethe.consumers.log.streams.format import (
 from lethe.consumers.log.streams.producer import StreamsProducer
 from lethe.consumers.log.streams.read import LEASE_SECONDS, StreamsConsumer, StreamsReader
 from lethe.engine.errors import InvalidData
-from lethe.engine.store.connection import Barrier
+from lethe.engine.store.server.connection import Barrier
 
 
 class StreamsLog(Log):

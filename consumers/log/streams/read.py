@@ -25,7 +25,7 @@ from lethe.consumers.log.streams.format import (
     topic_key,
 )
 from lethe.engine.errors import LogUnavailable
-from lethe.engine.store.reading import integer, parse_text
+from lethe.engine.store.layout.reading import integer, parse_text
 
 # A dead worker's partitions wait for this long. A shorter lease would take partitions from a worker
 # that is merely slow: its longest step between two polls is a few hundred milliseconds.

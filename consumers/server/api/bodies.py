@@ -9,7 +9,7 @@ from fastapi import Request
 
 from lethe.consumers.server.problems import Problem
 from lethe.engine.errors import InvalidRequest
-from lethe.engine.store.reading import parse_json
+from lethe.engine.store.layout.reading import parse_json
 
 JSON = "application/json"
 

@@ -18,10 +18,10 @@ from lethe.consumers.server.paths import PathId
 from lethe.consumers.server.problems import responses, unknown_model
 from lethe.consumers.server.services import ServicesOf
 from lethe.consumers.subscriber.parameters import StoredParameters
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.pipeline import run_pipeline
-from lethe.engine.store.reading import checked, parse_json_value
-from lethe.engine.store.state import PendingJob
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.reading import checked, parse_json_value
+from lethe.engine.store.layout.state import PendingJob
+from lethe.engine.store.server.pipeline import run_pipeline
 from lethe.engine.store.store import ModelStore
 
 router = APIRouter(tags=["models"])

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from lethe.consumers.server.services import ServicesOf
-from lethe.engine.store.connection import reachable
+from lethe.engine.store.server.connection import reachable
 
 router = APIRouter(include_in_schema=False)
 

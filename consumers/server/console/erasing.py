@@ -20,7 +20,7 @@ from lethe.consumers.server.console.rendering import query_of
 from lethe.consumers.server.console.visitors import Visitor
 from lethe.consumers.server.index.erasures import erasure_of, erasures_page
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
-from lethe.engine.store.reading import first_error
+from lethe.engine.store.layout.reading import first_error
 
 router = APIRouter(prefix=PREFIX)
 

@@ -30,8 +30,8 @@ from lethe.consumers.server.console.visitors import COOKIE, SESSION_SECONDS, Vis
 from lethe.consumers.server.index import models
 from lethe.consumers.server.index.requests import story_of
 from lethe.engine.errors import LetheError
+from lethe.engine.store.layout.reading import first_error
 from lethe.engine.store.membership import every_model
-from lethe.engine.store.reading import first_error
 
 router = APIRouter(prefix=PREFIX)
 

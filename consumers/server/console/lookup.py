@@ -9,9 +9,9 @@ from typing import Any
 
 import redis
 
-from lethe.engine.store.keys import ModelKeys, shard_of
-from lethe.engine.store.pipeline import chunks, run_pipeline
-from lethe.engine.store.reading import integer, parse_ids, parse_json_value
+from lethe.engine.store.layout.keys import ModelKeys, shard_of
+from lethe.engine.store.layout.reading import integer, parse_ids, parse_json_value
+from lethe.engine.store.server.pipeline import chunks, run_pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ import redis
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.cursors import Cursors
-from lethe.engine.store.keys import ModelKeys, every_partition
+from lethe.engine.store.layout.keys import ModelKeys, every_partition
+from lethe.engine.store.layout.reading import parse_json_value
 from lethe.engine.store.membership import every_model, models_that_lack_rows
-from lethe.engine.store.pipeline import chunks, run_pipeline
-from lethe.engine.store.reading import parse_json_value
+from lethe.engine.store.server.pipeline import chunks, run_pipeline
 
 HALTED = "HALTED"
 DATA_LOST = "DATA_LOST"

@@ -21,7 +21,7 @@ from pydantic import (
 from lethe.consumers.contract.events import Id
 from lethe.consumers.service.durations import seconds_of
 from lethe.engine.errors import InvalidData, InvalidRequest
-from lethe.engine.store.reading import first_error
+from lethe.engine.store.layout.reading import first_error
 
 MAX_FILE_BYTES = 1 << 20
 MAX_IDENTITIES = 100

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict
 
 from lethe.consumers.contract.erasure_events import SubjectErasureRequested
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.connection import reachable
-from lethe.engine.store.keys import PREFIX
+from lethe.engine.store.layout.keys import PREFIX
+from lethe.engine.store.server.connection import reachable
 
 KEPT_SECONDS = 90 * 86_400
 """How long a request can be asked about after its end: as long as receipts are kept."""

@@ -30,7 +30,7 @@ from lethe.consumers.server.paths import PathId
 from lethe.consumers.server.problems import Problem, responses
 from lethe.consumers.server.services import ServicesOf
 from lethe.engine.errors import InvalidRequest
-from lethe.engine.store.reading import first_error
+from lethe.engine.store.layout.reading import first_error
 
 router = APIRouter(prefix="/opendsr/v1", tags=["OpenDSR"])
 

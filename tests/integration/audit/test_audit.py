@@ -22,7 +22,7 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.service.steps import Step
 from lethe.engine.errors import CorruptState
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.keys import commit_partition
+from lethe.engine.store.layout.keys import commit_partition
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.redis

@@ -21,8 +21,8 @@ from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.logs import logger
 from lethe.consumers.service.settings import Settings, load_settings
 from lethe.consumers.workers.housekeeping import Housekeeper
-from lethe.engine.store import staging
-from lethe.engine.store.staging import TIME_TO_LIVE
+from lethe.engine.store.offline import staging
+from lethe.engine.store.offline.staging import TIME_TO_LIVE
 from tests.support.platform import Platform, seal_file
 
 pytestmark = pytest.mark.redis

@@ -23,10 +23,10 @@ from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.steps import Step
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store import staging
-from lethe.engine.store.keys import shard_of
+from lethe.engine.store.layout.keys import shard_of
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import registered_models
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.offline import staging
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, row_ids
 from tests.support.stores import Backup, backup, neighbour_of, restore, wipe

@@ -23,7 +23,7 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.keys import ModelKeys, commit_partition
+from lethe.engine.store.layout.keys import ModelKeys, commit_partition
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.stores import backup, neighbour_of, restore

@@ -16,8 +16,8 @@ from lethe.consumers.contract.sealing import (
     stored_seal_keys,
 )
 from lethe.engine.errors import CorruptState, InvalidData
-from lethe.engine.store import keys
-from lethe.engine.store.connection import NoBarrier
+from lethe.engine.store.layout import keys
+from lethe.engine.store.server.connection import NoBarrier
 from lethe.engine.store.store import ModelStore
 
 OLD, NEW = bytes(32), bytes(range(32))

@@ -17,9 +17,10 @@ from lethe.engine.error.certified import REFRESH_AT
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import InvalidData
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store import codec, staging
-from lethe.engine.store.jobs import read_result, write_result
-from lethe.engine.store.records import CertificateRecord
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.records import CertificateRecord
+from lethe.engine.store.offline import staging
+from lethe.engine.store.offline.jobs import read_result, write_result
 from tests.support.families import Data
 from tests.support.invariants import check_receipts, check_rows, check_versions, live_mask
 from tests.support.platform import Platform

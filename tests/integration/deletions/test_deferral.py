@@ -11,8 +11,8 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.refresh import job as refresh_job
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.staging import TIME_TO_LIVE
-from lethe.engine.store.state import LimitsRecord
+from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.offline.staging import TIME_TO_LIVE
 from tests.support.families import Data, make
 from tests.support.invariants import (
     check_model,

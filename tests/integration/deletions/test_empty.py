@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from lethe.consumers.audit.health.models import check_model as check_stored
-from lethe.engine.store.connection import text
-from lethe.engine.store.state import LimitsRecord
+from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.server.connection import text
 from tests.support.families import make
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, row_ids

@@ -8,7 +8,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.service.health import Health
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.store.keys import COMMIT_PARTITIONS, commit_partition
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, commit_partition
 from tests.integration.deletions.test_deferral import leveraged
 from tests.support.platform import Platform
 

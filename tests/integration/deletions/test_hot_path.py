@@ -20,7 +20,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import HookCall, MemoryLog
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.estimate import SENTINELS
-from lethe.engine.store.connection import Barrier, connect
+from lethe.engine.store.server.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
 from tests.support.families import Data
 from tests.support.platform import Platform, store_at

@@ -11,7 +11,7 @@ from lethe.consumers.contract.version_chain import theta_of
 from lethe.engine.error.terms import OutputNoise
 from lethe.engine.errors import InvalidData
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.records import OutputCertificateRecord
+from lethe.engine.store.layout.records import OutputCertificateRecord
 from tests.integration.deletions.test_certified import rows_of
 from tests.support.families import Array
 from tests.support.invariants import check_receipts, check_rows, check_versions, retrained

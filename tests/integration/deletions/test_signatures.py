@@ -20,7 +20,7 @@ from lethe.consumers.deletions.authenticate import parse_request_keys
 from lethe.consumers.log.base import Message
 from lethe.consumers.service.metrics import Metrics
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.store.keys import commit_partition
+from lethe.engine.store.layout.keys import commit_partition
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.stores import backup, neighbour_of, restore

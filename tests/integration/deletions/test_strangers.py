@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lethe.engine.store.connection import text
+from lethe.engine.store.server.connection import text
 from tests.support.platform import Platform
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from lethe.engine.store import lookup as lookup_module
-from lethe.engine.store.pipeline import present
-from lethe.engine.store.state import LimitsRecord
+from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.server.pipeline import present
 from tests.support.families import make
 from tests.support.platform import Platform, config_of, row_ids, training_data
 

@@ -11,7 +11,7 @@ import pytest
 from lethe.consumers.service.steps import Step
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.errors import InvalidData, LogReset
-from lethe.engine.store.keys import ERASED, ERASED_CURSORS
+from lethe.engine.store.layout.keys import ERASED, ERASED_CURSORS
 from tests.support import erasures
 from tests.support.erasures import erase, live_rows, outcomes, rows_of
 from tests.support.invariants import check_model, ledger_of

@@ -13,7 +13,7 @@ from lethe.consumers.log.base import Bounds, Message, Partition, TopicSpec
 from lethe.consumers.log.streams import producer as streams_producer, read as streams_read
 from lethe.consumers.log.streams.format import stream_key, topic_key
 from lethe.consumers.log.streams.log import StreamsLog
-from lethe.engine.store.keys import watermark
+from lethe.engine.store.layout.keys import watermark
 from tests.support.platform import Platform
 
 HOUR_MS = 3_600_000

@@ -11,7 +11,7 @@ import pytest
 
 from lethe.consumers.service.steps import Step
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.state import ModelState
 from tests.integration.commits.test_fold import (
     STEPS,
     check_same,

@@ -10,8 +10,8 @@ import redis
 
 from lethe.consumers.audit.health.models import check_model as checks_of
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store import codec
-from lethe.engine.store.keys import shard_of
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.keys import shard_of
 from tests.support.families import make
 from tests.support.invariants import check_model, retrained
 from tests.support.oracles import distance

@@ -11,9 +11,9 @@ import pytest
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.refresh import swap as refresh_swap
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.catch_up import catch_up
-from lethe.engine.store.snapshot import load_factor
-from lethe.engine.store.staging import Staged
+from lethe.engine.store.offline.catch_up import catch_up
+from lethe.engine.store.offline.snapshot import load_factor
+from lethe.engine.store.offline.staging import Staged
 from lethe.engine.store.store import ModelStore
 from tests.support.invariants import (
     check_model,

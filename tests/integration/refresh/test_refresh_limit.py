@@ -15,7 +15,7 @@ from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import NotConverged, RefreshFailed
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.jobs import read_refusal
+from lethe.engine.store.offline.jobs import read_refusal
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.waiting import CROWDED, Clock

@@ -33,8 +33,8 @@ from lethe.engine.errors import (
     StoreUnavailable,
 )
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.jobs import write_result
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.offline.jobs import write_result
 from tests.support.invariants import check_model
 from tests.support.platform import LogKind, Platform
 from tests.support.stores import neighbour_of

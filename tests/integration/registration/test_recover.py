@@ -14,8 +14,8 @@ from lethe.consumers.log.base import Message, Partition
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.registration.recovery import Recovery
 from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
-from lethe.engine.store.keys import commit_partition
-from lethe.engine.store.state import Head
+from lethe.engine.store.layout.keys import commit_partition
+from lethe.engine.store.layout.state import Head
 from tests.support.invariants import check_model, live_rows
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore

@@ -19,10 +19,10 @@ from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.steps import Step
 from lethe.engine.errors import InvalidData, LogUnavailable, ModelExists
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store import staging
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.state import LimitsRecord, ModelConfig
 from lethe.engine.store.membership import every_model, registered_models
-from lethe.engine.store.state import LimitsRecord, ModelConfig
+from lethe.engine.store.offline import staging
 from tests.support.families import make
 from tests.support.invariants import check_model, check_theta, check_versions, ledger_of, live_mask
 from tests.support.platform import (

@@ -18,7 +18,7 @@ from lethe.consumers import ModelSubscriber
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.engine.errors import LogUnavailable
-from lethe.engine.store.keys import SEALS, ModelKeys
+from lethe.engine.store.layout.keys import SEALS, ModelKeys
 from tests.integration.security.conftest import STORE_ROLES, Secure
 from tests.support.command import Lethe
 

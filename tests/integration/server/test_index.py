@@ -19,7 +19,7 @@ from lethe.consumers.server.index import follower, models, requests
 from lethe.consumers.server.index.follower import Feed, Follower
 from lethe.consumers.server.index.records import WAITING
 from lethe.consumers.server.index.schema import IndexFile
-from lethe.engine.store.connection import reachable
+from lethe.engine.store.server.connection import reachable
 from tests.integration.conftest import KAFKA
 from tests.support.platform import Platform
 from tests.support.servers import ROOT

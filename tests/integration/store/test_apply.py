@@ -12,8 +12,8 @@ from redis.crc import key_slot
 
 from lethe.engine.errors import StoreUnavailable
 from lethe.engine.store.apply import APPLY, Applied, ArraysChange, Change, Place, Swap
-from lethe.engine.store.connection import Barrier, connect
-from lethe.engine.store.keys import ModelKeys, shard_of
+from lethe.engine.store.layout.keys import ModelKeys, shard_of
+from lethe.engine.store.server.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
 
 KEYS = ModelKeys("a model/ä")

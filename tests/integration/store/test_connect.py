@@ -15,8 +15,8 @@ from lethe.consumers.contract.sealing import (
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.settings import Settings
 from lethe.engine.errors import FormatTooOld, InvalidData
-from lethe.engine.store.connection import connect
-from lethe.engine.store.keys import BOUND_LOG, FORMER_MODELS, SEALS, ModelKeys
+from lethe.engine.store.layout.keys import BOUND_LOG, FORMER_MODELS, SEALS, ModelKeys
+from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
 
 

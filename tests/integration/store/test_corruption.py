@@ -20,13 +20,13 @@ from lethe.consumers.subscriber.published import published
 from lethe.consumers.versions.transition import Origin
 from lethe.engine.errors import LetheError
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.jobs import read_result
-from lethe.engine.store.keys import ModelKeys
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import LookupRequest, read_heads
 from lethe.engine.store.membership import models_that_lack_rows, registered_models
-from lethe.engine.store.predecessor import read_members, read_predecessor
-from lethe.engine.store.snapshot import load_factor, take_snapshot
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.offline.jobs import read_result
+from lethe.engine.store.offline.predecessor import read_members, read_predecessor
+from lethe.engine.store.offline.snapshot import load_factor, take_snapshot
 from lethe.engine.store.store import ModelStore
 from tests.proof.fuzz.hostile import TOKENS, spoil
 from tests.support.families import make

@@ -30,9 +30,9 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.rewrite import ERASURE_SECONDS, read_erasures
-from lethe.engine.store.staging import TIME_TO_LIVE
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.offline.staging import TIME_TO_LIVE
+from lethe.engine.store.server.rewrite import ERASURE_SECONDS, read_erasures
 from tests.integration.conftest import KAFKA, log_of
 from tests.integration.deletions.test_deferral import leveraged
 from tests.support.command import PROGRAM

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import redis
 
-from lethe.engine.store.jobs import Attempts, begin_attempt, end_attempt
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.staging import TIME_TO_LIVE
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.offline.jobs import Attempts, begin_attempt, end_attempt
+from lethe.engine.store.offline.staging import TIME_TO_LIVE
 
 pytestmark = pytest.mark.redis
 

@@ -17,8 +17,8 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from lethe.engine.store.connection import connect
-from lethe.engine.store.rewrite import rewrite_append_only_file
+from lethe.engine.store.server.connection import connect
+from lethe.engine.store.server.rewrite import rewrite_append_only_file
 from tests.support.platform import Platform
 from tests.support.servers import ValkeyProcess
 

@@ -15,9 +15,9 @@ from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.settings import Settings
 from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
+from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
 from lethe.engine.store.lookup import LookupRequest
-from lethe.engine.store.row_keys import SEALED, TIME_TO_LIVE
+from lethe.engine.store.server.row_keys import SEALED, TIME_TO_LIVE
 from tests.integration.store.test_erasure import (
     LIVE,
     MARKED,

@@ -13,8 +13,8 @@ import redis
 from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.error.estimate import SENTINELS, remainder_estimate
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.snapshot import with_enough_sentinels
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.offline.snapshot import with_enough_sentinels
 from tests.support.families import Data
 from tests.support.oracles import retrain
 from tests.support.platform import Platform, row_ids

@@ -9,9 +9,9 @@ import redis
 
 from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.errors import CorruptState
-from lethe.engine.store import staging
 from lethe.engine.store.generation import Sampled
-from lethe.engine.store.snapshot import load_factor, take_snapshot
+from lethe.engine.store.offline import staging
+from lethe.engine.store.offline.snapshot import load_factor, take_snapshot
 from tests.support.platform import Platform, row_ids
 
 

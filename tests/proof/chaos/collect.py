@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from lethe.consumers.commits.packed import unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log
-from lethe.engine.store.connection import text
-from lethe.engine.store.keys import SHARDS, ModelKeys
+from lethe.engine.store.layout.keys import SHARDS, ModelKeys
+from lethe.engine.store.server.connection import text
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.history import Final, History, Json, Record
 

@@ -18,9 +18,9 @@ from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.consumers.versions.transition import published_digest
 from lethe.engine.errors import BrokenChain, CommitConflict, LetheError, LogReset, Unavailable
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.connection import NoBarrier, connect
-from lethe.engine.store.snapshot import Snapshot, take_snapshot
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.offline.snapshot import Snapshot, take_snapshot
+from lethe.engine.store.server.connection import NoBarrier, connect
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.history import Live, Read
 

@@ -25,7 +25,7 @@ from lethe.consumers.log.base import (
     WrappedLog,
 )
 from lethe.engine.store.apply import Answer, Change
-from lethe.engine.store.connection import Barrier
+from lethe.engine.store.server.connection import Barrier
 from lethe.engine.store.store import ModelStore
 
 

@@ -22,8 +22,8 @@ from lethe.consumers.service.settings import load_settings
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.connection import Barrier, connect
-from lethe.engine.store.keys import ModelKeys, PartitionKeys
+from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys
+from lethe.engine.store.server.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.agreement import read_rows
 from tests.proof.chaos.collect import Search, files_of, read_final, read_topics, values_of

@@ -30,8 +30,8 @@ from typing import Any, Literal, get_args
 
 import redis
 
-from lethe.engine.store.connection import text
-from lethe.engine.store.keys import ModelKeys, every_partition
+from lethe.engine.store.layout.keys import ModelKeys, every_partition
+from lethe.engine.store.server.connection import text
 from tests.proof.chaos.append_only_file import cut_at_damage
 from tests.proof.chaos.crew import wait_until
 from tests.proof.chaos.proxy import Proxies

@@ -24,7 +24,7 @@ from lethe.consumers.service.settings import load_settings
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import Unavailable
-from lethe.engine.store.connection import Barrier, connect
+from lethe.engine.store.server.connection import Barrier, connect
 from tests.proof.chaos.recording import Diary, RecordedLog, RecordedStore
 from tests.support.platform import seals
 

@@ -26,10 +26,10 @@ from lethe.consumers.contract.events import Receipt, RefreshRequested, Source
 from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store import codec
 from lethe.engine.store.cursors import Cursors
-from lethe.engine.store.keys import PartitionKeys
-from lethe.engine.store.state import DeferredRequest
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.keys import PartitionKeys
+from lethe.engine.store.layout.state import DeferredRequest
 from tests.proof.fuzz.contract import SEPARATOR, Harness, joined, parts
 from tests.proof.fuzz.scratch import written
 from tests.proof.fuzz.stored import ERROR, config, meta

@@ -24,8 +24,8 @@ from lethe.consumers.contract.signatures import (
 from lethe.consumers.deletions.authenticate import parse_request_keys
 from lethe.consumers.log.base import Partition, Record
 from lethe.engine.errors import CorruptState, InvalidData, Unauthenticated
-from lethe.engine.store.reading import parse_model
-from lethe.engine.store.records import ReceiptLog
+from lethe.engine.store.layout.reading import parse_model
+from lethe.engine.store.layout.records import ReceiptLog
 from tests.proof.fuzz.contract import Harness, joined, parts
 from tests.proof.fuzz.scratch import scratch, written
 

@@ -23,7 +23,7 @@ from lethe.consumers.service.settings import load_settings, unknown_variables
 from lethe.consumers.service.valkey_server import _read_line, read_pid
 from lethe.engine.errors import InvalidData, InvalidRequest
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.connection import connect, without_secrets
+from lethe.engine.store.server.connection import connect, without_secrets
 from tests.proof.fuzz.contract import Harness, joined, parts
 from tests.proof.fuzz.scratch import written
 

@@ -25,13 +25,12 @@ from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import BrokenChain, CorruptState, StoreUnavailable
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store import codec
 from lethe.engine.store.generation import read_fixed, read_stream
-from lethe.engine.store.jobs import JobResult, parse_result
-from lethe.engine.store.keys import FORMAT, ModelKeys
-from lethe.engine.store.reading import integer, parse_ids, parse_json_value, parse_text
-from lethe.engine.store.records import ErrorRecord
-from lethe.engine.store.state import (
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.keys import FORMAT, ModelKeys
+from lethe.engine.store.layout.reading import integer, parse_ids, parse_json_value, parse_text
+from lethe.engine.store.layout.records import ErrorRecord
+from lethe.engine.store.layout.state import (
     DeferredRequest,
     LimitsRecord,
     Meta,
@@ -44,6 +43,7 @@ from lethe.engine.store.state import (
     parse_meta,
     parse_offsets,
 )
+from lethe.engine.store.offline.jobs import JobResult, parse_result
 from tests.proof.fuzz.contract import Harness, joined, parts
 from tests.support.published import releases
 

@@ -501,7 +501,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows that ever changed are read together with the head",
-        (Edit("engine/store/snapshot.py", "records |= found.changed", "pass"),),
+        (Edit("engine/store/offline/snapshot.py", "records |= found.changed", "pass"),),
         f"{_CHANGES}::test_rows_that_are_read_while_the_store_goes_back_are_the_newest",
     ),
     Mutant(

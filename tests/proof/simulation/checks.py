@@ -14,10 +14,10 @@ from lethe.consumers.contract.events import Receipt, Version
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Log, Record
 from lethe.engine.fit.objective import Kind, norm
-from lethe.engine.store import codec
-from lethe.engine.store.connection import text
-from lethe.engine.store.keys import SHARDS, ModelKeys
-from lethe.engine.store.records import CertificateRecord
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.keys import SHARDS, ModelKeys
+from lethe.engine.store.layout.records import CertificateRecord
+from lethe.engine.store.server.connection import text
 from tests.proof.agreement import check_store
 from tests.proof.independent_fold import ModelFold
 from tests.proof.live_rows import LiveRows, data_of

@@ -19,8 +19,8 @@ from redis.connection import Connection, ConnectionPool, UnixDomainSocketConnect
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
-from lethe.engine.store.connection import Barrier, connect
-from lethe.engine.store.keys import PREFIX, SETTLED, ModelKeys, PartitionKeys, watermark
+from lethe.engine.store.layout.keys import PREFIX, SETTLED, ModelKeys, PartitionKeys, watermark
+from lethe.engine.store.server.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
 
 Point = Callable[[str], None]

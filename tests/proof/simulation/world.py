@@ -30,7 +30,12 @@ from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error import gaussian
 from lethe.engine.errors import LogUnavailable, NotDurable, UnknownModel
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.keys import ModelKeys, PartitionKeys, commit_partition, every_partition
+from lethe.engine.store.layout.keys import (
+    ModelKeys,
+    PartitionKeys,
+    commit_partition,
+    every_partition,
+)
 from tests.proof.agreement import check_published
 from tests.proof.independent_fold import ModelFold
 from tests.proof.live_rows import rows_of

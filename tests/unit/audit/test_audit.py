@@ -28,7 +28,7 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.engine.merkle import Frontier, leaf_hash
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.records import LogHead
+from lethe.engine.store.layout.records import LogHead
 from tests.support.published import Release, release
 
 SIGNER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))

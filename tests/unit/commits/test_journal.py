@@ -23,8 +23,8 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Message
 from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.errors import LogReset
-from lethe.engine.store.keys import commit_partition
-from lethe.engine.store.state import Head
+from lethe.engine.store.layout.keys import commit_partition
+from lethe.engine.store.layout.state import Head
 from tests.support.families import make
 from tests.support.states import start
 from tests.support.stores import neighbour_of

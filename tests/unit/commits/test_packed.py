@@ -13,7 +13,7 @@ from lethe.consumers.commits.packed import body_of, pack, unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt, Source
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.records import CertificateRecord, ErrorRecord
+from lethe.engine.store.layout.records import CertificateRecord, ErrorRecord
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 counts = st.integers(0, 10**9)

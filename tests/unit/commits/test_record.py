@@ -22,7 +22,7 @@ from lethe.consumers.contract.events import Receipt, Source
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.engine.errors import FormatTooNew, LetheError
-from lethe.engine.store.state import DeferredRequest
+from lethe.engine.store.layout.state import DeferredRequest
 from tests.support.families import make
 from tests.support.states import start
 from tests.unit.deletions.test_decide import state_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from lethe.consumers.commits.state_cache import StateCache, size_of
 from lethe.engine.deletion.correction import Correction
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.state import ModelState
 from tests.support.families import make
 from tests.support.states import start
 from tests.unit.deletions.test_decide import state_of

@@ -12,7 +12,7 @@ from lethe.consumers.log.base import Message, Partition, TopicSpec
 from lethe.consumers.log.membership import Membership
 from lethe.consumers.log.memory import HookCall, MemoryLog
 from lethe.engine.errors import LogUnavailable
-from lethe.engine.store.keys import murmur2, partition_index
+from lethe.engine.store.layout.keys import murmur2, partition_index
 
 
 def test_the_partitioner_is_kafkas() -> None:

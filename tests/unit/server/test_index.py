@@ -35,7 +35,7 @@ from lethe.consumers.server.index import erasures, models, records, requests, sc
 from lethe.consumers.server.index.follower import Feed
 from lethe.consumers.server.index.requests import Filters
 from lethe.consumers.server.index.schema import IndexFile
-from lethe.engine.store.records import ErrorRecord
+from lethe.engine.store.layout.records import ErrorRecord
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 ERROR = ErrorRecord(

@@ -9,9 +9,9 @@ import pytest
 from lethe.consumers.service.credentials import kafka_access, store_access
 from lethe.consumers.service.settings import load_settings
 from lethe.engine.errors import InvalidData, StoreUnavailable
-from lethe.engine.store.connection import connect, without_command
-from lethe.engine.store.row_keys import RowKeys
-from lethe.engine.store.tls import read_secret
+from lethe.engine.store.server.connection import connect, without_command
+from lethe.engine.store.server.row_keys import RowKeys
+from lethe.engine.store.server.tls import read_secret
 from make_certificates import make
 
 SASL = {

@@ -6,7 +6,7 @@ import pytest
 
 from lethe.consumers.service.settings import load_settings, unknown_variables
 from lethe.engine.errors import InvalidData
-from lethe.engine.store.connection import without_secrets
+from lethe.engine.store.server.connection import without_secrets
 
 
 def test_flags_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

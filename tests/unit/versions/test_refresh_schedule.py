@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from lethe.consumers.contract.events import Source
 from lethe.consumers.versions.refresh_schedule import in_turn
-from lethe.engine.store.state import DeferredRequest
+from lethe.engine.store.layout.state import DeferredRequest
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 

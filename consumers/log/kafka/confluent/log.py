@@ -73,7 +73,7 @@ class ConfluentProducer(KafkaProducer):
                 "batch.size": BATCH_BYTES,
                 "compression.type": "none",
                 "message.max.bytes": settings.MAX_REQUEST_BYTES,
-                "partitioner": "murmur2",  # as `engine.store.keys`
+                "partitioner": "murmur2",  # as `engine.store.layout.keys`
             }
             self._client = self._connection.open(Client, {**settings.SENDING, **more})
         client: Client = self._client

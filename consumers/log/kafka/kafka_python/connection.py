@@ -35,7 +35,7 @@ from lethe.consumers.log.kafka.kafka_python.repairs import (
 )
 from lethe.consumers.log.kafka.server import Server
 from lethe.engine.errors import InvalidData
-from lethe.engine.store.tls import advice
+from lethe.engine.store.server.tls import advice
 
 T = TypeVar("T")
 

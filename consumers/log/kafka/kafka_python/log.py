@@ -21,7 +21,7 @@ from lethe.consumers.log.kafka.kafka_python.repairs import abandon
 from lethe.consumers.log.kafka.log import KafkaFlush, KafkaLog, KafkaProducer
 from lethe.consumers.log.kafka.server import Server
 from lethe.engine.errors import LogUnavailable
-from lethe.engine.store.keys import partition_index
+from lethe.engine.store.layout.keys import partition_index
 
 _BATCH_BYTES = 1 << 20
 """Per partition: with idempotence its batches are sent one after another."""

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
-from lethe.engine.store import codec
-from lethe.engine.store.keys import FORMAT
-from lethe.engine.store.state import LimitsRecord, check_format, parse_config, parse_meta
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.keys import FORMAT
+from lethe.engine.store.layout.state import LimitsRecord, check_format, parse_config, parse_meta
 from tests.support.families import make
 from tests.support.platform import config_of
 

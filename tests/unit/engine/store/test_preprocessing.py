@@ -11,8 +11,8 @@ from lethe.engine.preprocess.answer import Prepared, contribution, prepare
 from lethe.engine.preprocess.columns import Columns, Numeric, OneHot, TargetEncode
 from lethe.engine.preprocess.settings import Settings
 from lethe.engine.preprocess.table import Table, read_table
-from lethe.engine.store.columns import ColumnRecord
-from lethe.engine.store.preprocessing import (
+from lethe.engine.store.layout.columns import ColumnRecord
+from lethe.engine.store.layout.preprocessing import (
     columns_of,
     given_table,
     given_values,

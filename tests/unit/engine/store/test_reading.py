@@ -18,9 +18,15 @@ from lethe.consumers.service.valkey_server import read_pid
 from lethe.consumers.subscriber.history import read_version
 from lethe.consumers.subscriber.parameters import ParametersReader
 from lethe.engine.errors import BrokenChain, CorruptState, InvalidRequest
-from lethe.engine.store import codec
-from lethe.engine.store.reading import integer, parse_ids, parse_json, parse_json_value, parse_text
-from lethe.engine.store.state import meta_json, parse_config, parse_meta
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.reading import (
+    integer,
+    parse_ids,
+    parse_json,
+    parse_json_value,
+    parse_text,
+)
+from lethe.engine.store.layout.state import meta_json, parse_config, parse_meta
 from tests.proof.fuzz.stored import meta
 from tests.support.published import release
 

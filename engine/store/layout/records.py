@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from lethe.engine.error.budget import over_budget
 from lethe.engine.merkle import Frontier
-from lethe.engine.store.reading import Count
+from lethe.engine.store.layout.reading import Count
 
 SECRET_BYTES = 32
 """Length of the secret that salts commitments."""

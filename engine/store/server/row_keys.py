@@ -20,9 +20,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from lethe.engine.errors import CorruptState, StoreUnavailable
-from lethe.engine.store.connection import Barrier, Fields, NoBarrier, reachable
-from lethe.engine.store.keys import SHARDS, GenerationKeys, by_shard, shard_of
-from lethe.engine.store.pipeline import read_shards
+from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, by_shard, shard_of
+from lethe.engine.store.server.connection import Barrier, Fields, NoBarrier, reachable
+from lethe.engine.store.server.pipeline import read_shards
 
 SEALED = 2
 """The codec byte of an encrypted record; inside is one of codec 1."""

@@ -17,14 +17,14 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.preprocess.table import Table
-from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.generation import Sampled, read_factor
-from lethe.engine.store.keys import SHARDS
-from lethe.engine.store.pipeline import read_list
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.keys import SHARDS
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.layout.stored_rows import read_rows
+from lethe.engine.store.offline.touched import rows_touched
+from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.pipeline import read_list
 from lethe.engine.store.store import ModelStore
-from lethe.engine.store.stored_rows import read_rows
-from lethe.engine.store.touched import rows_touched
 
 _TRIES = 5
 _QUIET_TRIES = 200  # each takes a few round trips, between two commits of the model

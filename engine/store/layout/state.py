@@ -22,9 +22,9 @@ from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.policy import Limits
-from lethe.engine.store.columns import ColumnRecord, FittedColumn
-from lethe.engine.store.keys import FORMAT, GenerationKeys, ModelKeys
-from lethe.engine.store.reading import (
+from lethe.engine.store.layout.columns import ColumnRecord, FittedColumn
+from lethe.engine.store.layout.keys import FORMAT, GenerationKeys, ModelKeys
+from lethe.engine.store.layout.reading import (
     MAX_DIGITS,
     Count,
     Counts,
@@ -35,7 +35,7 @@ from lethe.engine.store.reading import (
     parse_model,
     parse_text,
 )
-from lethe.engine.store.records import (
+from lethe.engine.store.layout.records import (
     SECRET_BYTES,
     ErrorRecord,
     Finite,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lethe.engine.preprocess.layout import CodedPart
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.store.columns import ColumnRecord, FittedColumn
+from lethe.engine.store.layout.columns import ColumnRecord, FittedColumn
 
 _CODED = ("ordinal", "target-encode")
 

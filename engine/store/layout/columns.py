@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.records import Finite, Stored
+from lethe.engine.store.layout.records import Finite, Stored
 
 Step = Literal["numeric", "date", "one-hot", "ordinal", "target-encode"]
 Category: TypeAlias = StrictStr | StrictBool | StrictInt | None

@@ -77,7 +77,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What `engine.store.connection.connect` needs besides the address."""
+    """What `engine.store.server.connection.connect` needs besides the address."""
 
     tls: TlsFiles = field(default_factory=lambda: TlsFiles("LETHE_REDIS"))
     password: str | None = field(default=None, repr=False)

@@ -10,9 +10,9 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.live import LivePipeline, TransformedRows
 from lethe.engine.preprocess.table import Table
-from lethe.engine.store import codec
-from lethe.engine.store.preprocessing import given_table, given_values
-from lethe.engine.store.state import ModelConfig
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.preprocessing import given_table, given_values
+from lethe.engine.store.layout.state import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)

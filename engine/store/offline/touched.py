@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import by_shard
-from lethe.engine.store.pipeline import present
-from lethe.engine.store.state import ModelState
+from lethe.engine.store.layout.keys import by_shard
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.pipeline import present
 from lethe.engine.store.store import ModelStore
 
 

@@ -1,6 +1,6 @@
 """Staging: a whole generation (or data set) written beside the live one, with a time to live.
 
-What is staged is read back here too; `engine.store.catch_up` brings it up to date.
+What is staged is read back here too; `engine.store.offline.catch_up` brings it up to date.
 
 Nothing here touches live state. The commit makes a staged generation live by naming it in the
 head and lifting its time to live; one that is never named expires, and with it its copies of
@@ -25,8 +25,6 @@ from lethe.engine.error.estimate import Sentinels
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.table import Table
-from lethe.engine.store import codec
-from lethe.engine.store.connection import Fields, reachable, text
 from lethe.engine.store.generation import (
     Sampled,
     generation_info,
@@ -36,12 +34,20 @@ from lethe.engine.store.generation import (
     read_pipeline,
     read_stream,
 )
-from lethe.engine.store.keys import DatasetKeys, GenerationKeys, ModelKeys, by_shard, shard_of
-from lethe.engine.store.pipeline import CHUNK, chunks
-from lethe.engine.store.preprocessing import given_values, packed_sums
-from lethe.engine.store.reading import integer
-from lethe.engine.store.row_keys import RowKeys
-from lethe.engine.store.state import Meta
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.keys import (
+    DatasetKeys,
+    GenerationKeys,
+    ModelKeys,
+    by_shard,
+    shard_of,
+)
+from lethe.engine.store.layout.preprocessing import given_values, packed_sums
+from lethe.engine.store.layout.reading import integer
+from lethe.engine.store.layout.state import Meta
+from lethe.engine.store.server.connection import Fields, reachable, text
+from lethe.engine.store.server.pipeline import CHUNK, chunks
+from lethe.engine.store.server.row_keys import RowKeys
 from lethe.engine.store.store import ModelStore
 
 TIME_TO_LIVE = 6 * 3600

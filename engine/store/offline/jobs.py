@@ -1,6 +1,6 @@
 """Results of refresh jobs, under the job's own keys until the deletion worker takes them.
 
-The rows of a compact or a rebuild are staged beside them (`engine.store.staging`).
+The rows of a compact or a rebuild are staged beside them (`engine.store.offline.staging`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from lethe.engine.error.certified import Ledger, Reference
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store import codec
-from lethe.engine.store.connection import Fields, reachable, text
 from lethe.engine.store.generation import (
     GRADIENT,
     THETAS,
@@ -30,11 +28,13 @@ from lethe.engine.store.generation import (
     read_pipeline,
     stored_correction,
 )
-from lethe.engine.store.keys import GenerationKeys, ModelKeys
-from lethe.engine.store.reading import Count, Counts, Texts, parse_model
-from lethe.engine.store.records import Status, Stored
-from lethe.engine.store.staging import TIME_TO_LIVE, Staged, read_arrays
-from lethe.engine.store.state import Meta
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.keys import GenerationKeys, ModelKeys
+from lethe.engine.store.layout.reading import Count, Counts, Texts, parse_model
+from lethe.engine.store.layout.records import Status, Stored
+from lethe.engine.store.layout.state import Meta
+from lethe.engine.store.offline.staging import TIME_TO_LIVE, Staged, read_arrays
+from lethe.engine.store.server.connection import Fields, reachable, text
 from lethe.engine.store.store import ModelStore
 
 _REFUSALS = 64

@@ -5,7 +5,7 @@ Arrays are raw little-endian float64, row major. A row record is
     codec (1 byte) | incarnation (uint32) | weight (float64) | x (d) | y (m) | w (h d), float64
 
 with h blocks (`engine.fit.blocks`): 1, or the number of classes if there are more than two. Of a
-model with preprocessing, x is the row as it was given (`engine.store.preprocessing`).
+model with preprocessing, x is the row as it was given (`engine.store.layout.preprocessing`).
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from lethe.engine.errors import CorruptState, InvalidData, NotDurable, StoreUnavailable
-from lethe.engine.store.keys import SETTLED
-from lethe.engine.store.reading import parse_text
-from lethe.engine.store.tls import NO_TLS, Access, advice
+from lethe.engine.store.layout.keys import SETTLED
+from lethe.engine.store.layout.reading import parse_text
+from lethe.engine.store.server.tls import NO_TLS, Access, advice
 
 Fields: TypeAlias = Any
 """A mapping for HSET: redis-py's own type is invariant and refuses dict[str, bytes]."""

@@ -17,8 +17,8 @@ import redis
 from redis.exceptions import NoScriptError
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.connection import reachable, text
-from lethe.engine.store.keys import by_shard
+from lethe.engine.store.layout.keys import by_shard
+from lethe.engine.store.server.connection import reachable, text
 
 CHUNK = 500
 """Elements in one command: with d = 4000, 32 MB of row records."""

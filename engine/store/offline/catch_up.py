@@ -20,12 +20,12 @@ from lethe.engine.error.certified import after_deletion
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.objective import Kind, Rows
 from lethe.engine.preprocess.live import LivePipeline, RowsMoved
-from lethe.engine.store import codec
 from lethe.engine.store.generation import read_factor
-from lethe.engine.store.staging import Staged
-from lethe.engine.store.state import Meta
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.state import Meta
+from lethe.engine.store.layout.stored_rows import StoredRows, read_rows
+from lethe.engine.store.offline.staging import Staged
 from lethe.engine.store.store import ModelStore
-from lethe.engine.store.stored_rows import StoredRows, read_rows
 
 
 @dataclass(frozen=True, slots=True)

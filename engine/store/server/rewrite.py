@@ -13,8 +13,8 @@ from typing import Any
 import redis
 from redis.exceptions import ResponseError
 
-from lethe.engine.store.connection import reachable
-from lethe.engine.store.keys import REWRITTEN, every_partition
+from lethe.engine.store.layout.keys import REWRITTEN, every_partition
+from lethe.engine.store.server.connection import reachable
 
 ERASURE_SECONDS = 24 * 3600.0
 """T: this long after its receipt, a deleted row's bytes are in no key and no file of the server."""

@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 import redis
 
 from lethe.engine.errors import CorruptState, FormatTooNew
-from lethe.engine.store.connection import reachable, text
 from lethe.engine.store.cursors import applied_of, queue_applied
-from lethe.engine.store.keys import ModelKeys
-from lethe.engine.store.pipeline import CHUNK, read_list
-from lethe.engine.store.reading import integer, parse_ids
-from lethe.engine.store.records import SECRET_BYTES
-from lethe.engine.store.state import (
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.reading import integer, parse_ids
+from lethe.engine.store.layout.records import SECRET_BYTES
+from lethe.engine.store.layout.state import (
     DeferredRequest,
     Head,
     Meta,
@@ -29,6 +27,8 @@ from lethe.engine.store.state import (
     parse_meta,
     parse_offsets,
 )
+from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.pipeline import CHUNK, read_list
 
 _FIELDS = ("format", "commit", "digest", "version", "version_digest", "meta", "config")
 

@@ -1,0 +1,14 @@
+"""What a model's state is, and how it lies in the store: names and bytes, and no connection.
+
+May import the rest of the engine; nothing of `engine.store` outside of this package.
+
+- `keys`: the names of all keys, the version of the format, the partition of a key
+- `codec`: arrays and row records as bytes
+- `reading`: small values, each valid or CORRUPT_STATE
+- `records`: small records that heads and events share; the receipt log
+- `columns`: the same, of columns of a model with preprocessing
+- `state`: a model's state as values: configuration, `Meta`, `ModelState`
+- `preprocessing`: columns, base, sums and rows as given of a model with preprocessing
+- `fitted_columns`: its columns as a version publishes them
+- `stored_rows`: row records as rows of a model
+"""

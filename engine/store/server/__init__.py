@@ -1,0 +1,8 @@
+"""The server behind the store, whatever lies in it. May import `layout`.
+
+- `connection`: connecting, errors that say what to do, the barrier that waits for the disk
+- `tls`: certificates and password files
+- `pipeline`: commands and Lua scripts in one round trip each
+- `rewrite`: asking the server to rewrite its files without what was erased
+- `row_keys`: row records encrypted, their keys in another store
+"""
