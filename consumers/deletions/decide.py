@@ -12,26 +12,8 @@ from lethe.consumers.contract.events import DeletionRequest, Op, Receipt, RowsCh
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.lost_rows import DATA_LOST
-<<<<<<< HEAD
-from lethe.engine.store.lookup import Lookup
 from lethe.engine.store.layout.state import DeferredRequest, ModelState
-=======
-from lethe.consumers.versions.certificates import fits, versions_spent
-from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Stream, at_rest, delete
-from lethe.engine.error.budget import OverBudget
-from lethe.engine.error.certified import Ledger, after_deletion
-from lethe.engine.error.estimate import published_error
-from lethe.engine.errors import IllConditioned
-from lethe.engine.fit.classes import class_counts
-from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Rows
-from lethe.engine.preprocess.live import LivePipeline, RowsMoved
-from lethe.engine.refresh.kinds import complete
-from lethe.engine.store.layout.state import DeferredRequest, ModelState
-from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup
->>>>>>> daf583d (engine/store in parts: layout, server, offline)
 
 WAITS = "its rows wait for a rebuild already"
 _LOST = "the store has lost rows of this model; `lethe register --replace` brings it back"
