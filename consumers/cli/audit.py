@@ -71,8 +71,9 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
     \b
     Examples:
       lethe audit churn --export churn.bundle
-      lethe audit --bundle churn.bundle --trust lethe.pub --checkpoint churn.seen
-      lethe audit --bundle churn.bundle --data rows.parquet --id customer --deleted gone.txt
+      lethe audit --bundle churn.bundle --trust public-keys
+      lethe audit --bundle churn.bundle --data rows.parquet --id customer \\
+        --deleted gone.txt
       lethe audit --page audit.html
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)

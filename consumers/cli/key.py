@@ -19,7 +19,7 @@ from lethe.engine.errors import InvalidData
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.group(short_help="Create a signing key, or show its public half.")
+@click.group(short_help="Create keys: to sign, to seal commits, to call the HTTP API.")
 @global_options
 def key() -> None:
     """Create keys: to sign events and requests, to seal commits, to call the HTTP API.

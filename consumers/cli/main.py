@@ -56,7 +56,7 @@ COMMANDS = MappingProxyType(
             "cli.recover",
             "Last resort: continue from the store after the log lost commits.",
         ),
-        "key": ("cli.key", "Create a signing key, or show its public half."),
+        "key": ("cli.key", "Create keys: to sign, to seal commits, to call the HTTP API."),
     }
 )
 """By command name: its module in `lethe.consumers`, which defines the command; its summary."""
@@ -123,12 +123,13 @@ def lethe(ctx: click.Context) -> None:
 
     \b
     Getting started:
-      lethe demo                                   see it work
-      lethe sample churn.csv                       data to try it with
-      lethe register churn --data churn.csv --id customer --target left --kind logistic --ridge 1
-      lethe work                                   run the workers (another terminal)
-      lethe delete churn --row u17 --wait          forget one row, wait for the receipt
-      lethe verify churn                           compare with retraining from scratch
+      lethe demo                           see it work
+      lethe sample churn.csv               data to try it with
+      lethe register churn --data churn.csv --id customer --target left \\
+        --kind logistic --ridge 1
+      lethe work                           run the workers (another terminal)
+      lethe delete churn --row u17 --wait  forget one row, wait for the receipt
+      lethe verify churn                   compare with retraining from scratch
 
     Without --kafka, the log is kept in Redis (single-node mode); without --redis, an embedded
     Valkey runs on --data-dir. Every option below may be given before or after the command, and
@@ -216,6 +217,9 @@ def _explain(error: Exception, as_json: bool) -> int:
 def _one_line(error: click.ClickException) -> str:
     """Return a usage error in one line, with a hint to the command's help."""
     message = " ".join(error.format_message().split())
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        nearest = difflib.get_close_matches(error.option_name, error.possibilities, n=1, cutoff=0)
+        message = f"there is no option {error.option_name!r}; did you mean {nearest[0]!r}?"
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return message

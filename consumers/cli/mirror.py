@@ -17,7 +17,7 @@ from lethe.engine.store.membership import registered_models
 
 
 @click.command(short_help="Keep a model registry at the newest versions, and delete older ones.")
-@click.argument("registry", type=click.Choice(["mlflow"]))
+@click.argument("registry", metavar="REGISTRY", type=click.Choice(["mlflow"]))
 @click.option(
     "--model", "models", multiple=True, metavar="MODEL",
     help="Mirror this model; may be repeated. Default: every registered model.",
@@ -43,7 +43,9 @@ def mirror(
     alias: str,
     once: bool,
 ) -> None:
-    """Register each new version in REGISTRY, move an alias to it, and delete the versions before.
+    """Register each new version in REGISTRY, move an alias to it, delete the versions before.
+
+    REGISTRY is mlflow.
 
     A superseded version still holds the influence of rows that were deleted, so it is deleted with
     its artifacts, but only after the new one stands. Versions that Lethe did not register are never

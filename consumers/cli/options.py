@@ -116,9 +116,21 @@ def _keep_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.ensure_object(Flags).json = True
 
 
+class _GlobalOption(click.Option):
+    """An option that every command takes; `lethe --help` alone explains it."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return what help says; that of a subcommand has one line for all of them."""
+        if ctx.parent is None:
+            return super().get_help_record(ctx)
+        names = "--redis, --kafka, --data-dir, --log-level, --log-format"
+        return (names, "As in `lethe --help`.") if self.name == "redis" else None
+
+
 _GLOBAL = [
     click.option(
         "--redis",
+        cls=_GlobalOption,
         metavar="URL",
         expose_value=False,
         callback=_keep("redis_url"),
@@ -127,6 +139,7 @@ _GLOBAL = [
     ),
     click.option(
         "--kafka",
+        cls=_GlobalOption,
         metavar="HOST:PORT,...",
         expose_value=False,
         callback=_keep("kafka_bootstrap_servers"),
@@ -134,6 +147,7 @@ _GLOBAL = [
     ),
     click.option(
         "--data-dir",
+        cls=_GlobalOption,
         type=click.Path(file_okay=False, path_type=Path),
         expose_value=False,
         callback=_keep("data_dir"),
@@ -142,6 +156,7 @@ _GLOBAL = [
     ),
     click.option(
         "--log-level",
+        cls=_GlobalOption,
         type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
         expose_value=False,
         callback=_keep("log_level"),
@@ -149,6 +164,7 @@ _GLOBAL = [
     ),
     click.option(
         "--log-format",
+        cls=_GlobalOption,
         type=click.Choice(["console", "json"]),
         expose_value=False,
         callback=_keep("log_format"),

@@ -73,7 +73,7 @@ def refresh(
     \b
     Examples:
       lethe refresh churn --size rebuild --wait
-      lethe refresh --due            from cron, a systemd timer or a Kubernetes CronJob
+      lethe refresh --due         from cron, a systemd timer or a CronJob
     """  # noqa: D301 - click looks for the character
     if due == (model is not None):
         raise click.UsageError("give a MODEL, or --due")

@@ -177,7 +177,8 @@ def register(ctx: click.Context, /, **options: Any) -> None:
 
     \b
     Example:
-      lethe register churn --data rows.parquet --id customer --target left --kind logistic --ridge 1
+      lethe register churn --data rows.parquet --id customer --target left \\
+        --kind logistic --ridge 1
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
     for option in ("accept_forgotten", "allow_change"):

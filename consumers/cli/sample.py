@@ -28,15 +28,14 @@ _COLUMNS = ("customer", "household", "months", "fee", "calls", "late_payments", 
 def sample(ctx: click.Context, /, *, file: Path, force: bool) -> None:
     """Write invented customers, and whether each left, to FILE (CSV).
 
-    \b
     Columns: customer (u1, u2, ...), household (of one or more customers), months, fee, calls,
     late_payments, left (0 or 1). The same rows each time.
 
     \b
     Example:
       lethe sample churn.csv
-      lethe register churn --data churn.csv --id customer --target left --subject household \\
-        --kind logistic --ridge 1
+      lethe register churn --data churn.csv --id customer --target left \\
+        --subject household --kind logistic --ridge 1
     """  # noqa: D301 - click looks for the character
     if file.suffix.lower() != ".csv":
         raise InvalidData(f"{file}: the name must end in .csv")

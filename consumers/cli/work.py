@@ -92,7 +92,7 @@ def work(
     \b
     Examples:
       lethe work                       all workers, one process
-      lethe work refresh               only refreshes, LETHE_REBUILD_THREADS BLAS threads
+      lethe work refresh               refreshes alone
       lethe work --until-idle          do what is waiting, then return
       lethe work --cdc tables.toml     deletions from a database, too
       lethe work --min-batch 5 --max-wait 15m

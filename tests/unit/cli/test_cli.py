@@ -61,6 +61,23 @@ def test_every_command_takes_the_global_options() -> None:
             assert shared <= {option for p in command.params for option in p.opts}, name
 
 
+def test_help_fits_on_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    context = click.Context(main.lethe, info_name="lethe", max_content_width=100)
+    pages = {"lethe": main.lethe.get_help(context)}
+    for name in main.COMMANDS:
+        command = main.lethe.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, context, name)
+        pages[name] = command.get_help(inner)
+        for part in getattr(command, "commands", {}).values():
+            pages[f"{name} {part.name}"] = part.get_help(click.Context(part, inner, part.name))
+
+    wide = [(name, line) for name, page in pages.items() for line in page.split("\n") if line[79:]]
+    assert wide == []
+    assert "--log-format" in pages["key issue"]
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("30s", 30.0), ("15m", 900.0), ("24h", 86_400.0), ("7d", 604_800.0)]
 )
