@@ -2,7 +2,7 @@
 
 A fold stops at a model that it cannot apply, or whose first commits have expired. A replacement
 brings its own rows, and needs from the log only what must not be forgotten: where the chains stand,
-which rows were deleted, which requests wait.
+which rows were deleted or inserted, which requests wait.
 """
 
 from __future__ import annotations
@@ -155,5 +155,6 @@ def _after(before: Predecessor, commit: Commit, digest: str) -> Predecessor:
         },
         deletions=commit.meta.deletions_logged,
         ledger=before.ledger | frozenset(commit.deleted),
+        inserted=before.inserted | frozenset(commit.inserted),
         secret=commit.secret or before.secret,
     )

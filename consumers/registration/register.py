@@ -285,7 +285,7 @@ class Registrar:
                     raise exists(keys.model_id, before.version)
                 number = before.head.commit + 1
                 staging.note_registration(store.client, keys, candidate.where.name, number)
-            if members is None or members.datasets != before.datasets:
+            if members is None or not members.are_of(before):
                 members = read_members(store.client, before)
                 subjects = with_former_rows(candidate.data.subjects, members, candidate.new)
                 staging.stage_subjects(store.client, candidate.dataset, subjects)
@@ -398,7 +398,8 @@ class Registrar:
         self, candidate: Candidate, before: Predecessor, members: Members, mark: str
     ) -> Transition:
         """Return the commit that makes a candidate live, and what it changes."""
-        missing = [row for row in members.ids if row not in candidate.new]
+        former = dict.fromkeys((*members.ids, *sorted(before.inserted)))
+        missing = [row for row in former if row not in candidate.new]
         unapplied = before.ledger - self._store.ledgered(before.keys, sorted(before.ledger))
         gone = self._store.ledgered(before.keys, missing) | before.ledger
         transition = registration(

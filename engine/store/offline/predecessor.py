@@ -47,8 +47,8 @@ class Predecessor:
         Next offsets to process, and requests that wait for a rebuild.
     deletions
         Number of deletions logged.
-    ledger
-        Rows that are deleted according to the log but not to the store.
+    ledger, inserted
+        Rows that are deleted, or inserted, according to the log but not to the store.
     generations, datasets
         Names of what is live now.
     seal
@@ -72,6 +72,7 @@ class Predecessor:
     deferred: Mapping[str, DeferredRequest] = field(default_factory=dict)
     deletions: int = 0
     ledger: frozenset[str] = frozenset()
+    inserted: frozenset[str] = frozenset()
     generations: tuple[str, ...] = ()
     datasets: tuple[str, ...] = ()
     seal: str = ""
@@ -86,14 +87,27 @@ class Predecessor:
         unregistered = self.meta is not None and self.meta.status == "UNREGISTERED"
         return self.head.commit >= 0 and not unregistered
 
+    @property
+    def rows_inserted(self) -> int:
+        """How many rows were inserted since its rows were registered."""
+        return 0 if self.meta is None else self.meta.rows_inserted
+
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Rows and subjects of data sets: ids in order, subject id to row ids."""
+    """Rows and subjects of data sets: ids in order, subject id to row ids.
+
+    ``rows_inserted`` is how many rows had been inserted before they were read, at least.
+    """
 
     datasets: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rows_inserted: int = 0
+
+    def are_of(self, before: Predecessor) -> bool:
+        """Return whether they are all of a model's rows and subjects."""
+        return (self.datasets, self.rows_inserted) == (before.datasets, before.rows_inserted)
 
 
 def read_predecessor(client: redis.Redis, keys: ModelKeys) -> Predecessor:
@@ -143,6 +157,7 @@ def read_predecessor(client: redis.Redis, keys: ModelKeys) -> Predecessor:
         waiting,
         int(ledger) if meta is None else meta.deletions_logged,
         frozenset(),
+        frozenset(),
         generations,
         datasets,
         "" if seal is None else text(seal),
@@ -168,7 +183,7 @@ def read_members(client: redis.Redis, before: Predecessor) -> Members:
         with reachable(client):
             for subject, rows in client.hscan_iter(where.subjects, count=CHUNK):
                 subjects[text(subject)] = _rows(where.subjects, text(subject), rows)
-    return Members(before.datasets, tuple(ids), subjects)
+    return Members(before.datasets, tuple(ids), subjects, before.rows_inserted)
 
 
 def _meta(

@@ -32,6 +32,7 @@ from tests.support.platform import (
     store_at,
     training_data,
 )
+from tests.support.tables import Table
 
 KAFKA = pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.xdist_group("kafka")])
 
@@ -78,6 +79,26 @@ def test_rows_that_a_replacement_lacks_were_members_once(memory: Platform) -> No
     assert {"row-0", "row-5", "row-6", "row-30"} == ledger_of(memory).keys()
     assert memory.load().meta.rows_live == 116
     check_versions(memory, "m")
+
+
+def test_a_row_inserted_while_a_replacement_commits_was_a_member_once(memory: Platform) -> None:
+    """Its deletion is in the ledger, so that no later file, and no insert, brings it back."""
+    memory.register("m")
+    row = {**Table(memory).row("new-1"), "subject": "friend"}
+    seen: list[str] = []
+
+    def inserted_meanwhile(step: str) -> None:
+        if step == Step.REGISTER_APPEND and not seen:
+            seen.append(memory.send_change("m", "insert", row))
+            memory.drain()
+
+    memory.register("m", replace_model=True, at_step=inserted_meanwhile)
+    assert memory.final(seen[0]).status == "APPLIED"
+    by_subject = {"request_id": "friend", "model_id": "m", "subject_id": "friend"}
+    memory.send_raw(json.dumps(by_subject).encode())
+    memory.drain()
+    assert memory.final("friend").status == "ALREADY_APPLIED"
+    assert ledger_of(memory).keys() == {"new-1"}
 
 
 @pytest.mark.parametrize("keep", [range(10, 120), range(120)])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.agreement import check_agreement
+from tests.support.invariants import ledger_of
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
+from tests.support.tables import Table
 
 pytestmark = pytest.mark.redis
 
@@ -33,3 +35,18 @@ def test_a_backup_from_before_follows_the_log_over_the_replacement(memory: Platf
     memory.drain()
     assert memory.final("request-3").status == "APPLIED"
     check_agreement(memory)
+
+
+def test_a_row_that_only_the_log_had_inserted_was_a_member_once(memory: Platform) -> None:
+    memory.register("m")
+    before = backup(memory)
+    memory.send_change("m", "insert", Table(memory).row("new-1"))
+    memory.drain()
+    memory.pair[0].recover()
+    restore(memory, before)
+    memory.raw().set(memory.load().generation_keys.V, "damaged")
+    memory.register("m", replace_model=True)
+    request = memory.send("m", "new-1")
+    memory.drain()
+    assert memory.final(request).status == "ALREADY_APPLIED"
+    assert ledger_of(memory).keys() == {"new-1"}
