@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lethe.consumers.commits.commit import CommitKind, Sealed
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED
-from lethe.consumers.deletions.batch_processor import Prepared
+from lethe.consumers.deletions.rounds import Prepared
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
 from lethe.consumers.service.logs import Logger
 from lethe.consumers.service.metrics import Metrics

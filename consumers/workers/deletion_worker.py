@@ -33,10 +33,12 @@ from lethe.consumers.contract.events import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
-from lethe.consumers.deletions.batch_processor import BatchProcessor, Prepared, Round
+from lethe.consumers.deletions.batch_processor import BatchProcessor
 from lethe.consumers.deletions.batching import Batching, BatchWindow
 from lethe.consumers.deletions.grouping import Group, group_records
+from lethe.consumers.deletions.load import BatchLoader
 from lethe.consumers.deletions.report import report_decisions, report_without_commit
+from lethe.consumers.deletions.rounds import Prepared, Round
 from lethe.consumers.deletions.transition import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Log, Partition, Position, Record
@@ -162,18 +164,22 @@ class DeletionWorker:
             logger=self._logger,
             halt=self._halt,
         )
-        self._processor = BatchProcessor(
+        self._loader = BatchLoader(
             store,
             self._states,
             self._reader,
-            metrics=self._metrics,
-            logger=self._logger,
-            rows=self._limits.rows,
-            now=now,
-            at_step=at_step,
-            batching=batching or Batching(),
             follower=self._follower,
             seals=seals,
+            rows=self._limits.rows,
+            at_step=at_step,
+        )
+        self._processor = BatchProcessor(
+            store,
+            self._reader,
+            follower=self._follower,
+            batching=batching or Batching(),
+            now=now,
+            at_step=at_step,
         )
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
         self._lag = LagGauge(self._consumer, self._metrics, self._health)
@@ -215,7 +221,7 @@ class DeletionWorker:
         poll = self._validate(records)  # 2
         for _ in range(_ROUNDS):
             result = Round()
-            loaded = self._processor.load(poll.groups, result)  # 3
+            loaded = self._loader.load(poll.groups, result)  # 3
             self._processor.process(loaded, result)  # 4 and 5
             won = self._append(result.prepared)  # 6
             self._apply(won)  # 7

@@ -48,7 +48,7 @@ class Mutant:
 _SCRIPT = "engine/store/apply.lua"
 _CURSORS = "engine/store/cursors.py"
 _WORKER = "consumers/workers/deletion_worker.py"
-_PROCESSOR = "consumers/deletions/batch_processor.py"
+_LOAD = "consumers/deletions/load.py"
 _ROW_CHANGES = "consumers/deletions/row_changes.py"
 _JOURNAL = "consumers/commits/journal.py"
 _FOLDER = "consumers/commits/fold.py"
@@ -133,7 +133,7 @@ MUTANTS = (
         "the key that opened the head, before anything is appended with another",
         (
             Edit(
-                _PROCESSOR,
+                _LOAD,
                 "                self._seals.check(group.model_id, state.seal)\n",
                 "                pass\n",
             ),
@@ -269,7 +269,7 @@ MUTANTS = (
         "the opening: requests from before the registration are the model's",
         (
             Edit(
-                _PROCESSOR,
+                _LOAD,
                 "return state.opening.get(str(group.partition), 0)",
                 "return 0",
             ),
@@ -278,19 +278,19 @@ MUTANTS = (
     ),
     Mutant(
         "reading on before a model is said to be unknown",
-        (Edit(_PROCESSOR, "                self._follower.read_on(group.model_id)\n"),),
+        (Edit(_LOAD, "                self._follower.read_on(group.model_id)\n"),),
         f"{_GUARDS}::test_a_model_is_unknown_only_by_an_end_asked_for_after_the_poll",
     ),
     Mutant(
         "the head that was looked up beside what a batch names",
-        (Edit(_PROCESSOR, "if not lookup.is_of(one.state):", "if False:"),),
+        (Edit(_LOAD, "if not lookup.is_of(one.state):", "if False:"),),
         f"{_GUARDS}::test_nothing_is_decided_on_what_another_state_says",
     ),
     Mutant(
         "next offsets: records are read again as if nobody had decided them",
         (
             Edit(
-                _PROCESSOR,
+                _LOAD,
                 "if i.record.offset >= max(opening, decided)]",
                 "if i.record.offset >= opening]",
             ),
@@ -474,7 +474,7 @@ MUTANTS = (
     ),
     Mutant(
         "a request for a row that the same poll changes waits for the next commit",
-        (Edit(_PROCESSOR, "items = items[: distinct_rows(items)]", "pass"),),
+        (Edit(_LOAD, "items = items[: distinct_rows(items)]", "pass"),),
         f"{_CHANGES}::test_what_a_request_does_to_a_row_holds_for_the_next_of_the_same_poll",
     ),
     Mutant(
