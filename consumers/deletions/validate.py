@@ -85,10 +85,11 @@ def validate(record: Record) -> Validated:
     data.setdefault("request_id", incoming.id)
     if incoming.type not in (None, ROWS_CHANGED if changes else DELETION_REQUESTED):
         return _refused(record, data, f"ce_type {incoming.type[:128]!r} is not known here")
-    return _change(record, data) if changes else _request(record, data)
+    return _change(record, data) if changes else validate_deletion(record, data)
 
 
-def _request(record: Record, data: dict[str, Any]) -> Validated:
+def validate_deletion(record: Record, data: dict[str, Any]) -> Valid | Refused:
+    """Validate the data of a request to delete, which was read from ``record``. Pure."""
     rows = data.get("row_ids")
     if isinstance(rows, list) and len(rows) > MAX_ROWS:
         detail = f"{len(rows)} rows; a request names at most {MAX_ROWS}: send several"
@@ -106,7 +107,7 @@ def _request(record: Record, data: dict[str, Any]) -> Validated:
     return Valid(record, request, content_digest(request))
 
 
-def _change(record: Record, data: dict[str, Any]) -> Validated:
+def _change(record: Record, data: dict[str, Any]) -> Valid | Refused:
     rows = data.get("rows")
     if isinstance(rows, list) and len(rows) > MAX_ROWS:
         detail = f"{len(rows)} rows; a request changes at most {MAX_ROWS}: send several"

@@ -14,9 +14,9 @@ from fastapi.responses import Response
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.cloudevents import trace_context
-from lethe.consumers.contract.events import DeletionRequest, Receipt
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES, DeletionRequest, Receipt
 from lethe.consumers.contract.requests import deletion_message
-from lethe.consumers.deletions.validate import Valid, validate
+from lethe.consumers.deletions.validate import Refused, Valid, validate_deletion
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
 from lethe.consumers.server.api.events import EVENT_STREAM, PING, event, stream
@@ -77,13 +77,19 @@ async def request_deletion(model_id: PathId, request: Request) -> Response:
     return Response(json.dumps(document).encode(), 202, headers, JSON)
 
 
+_UNSENT = Record(Partition(topics.DELETIONS, "", 0), 0, None, None)
+
+
 def _validated(data: dict[str, Any]) -> Valid:
-    """Return a request that the worker will not refuse for its form: its own judgement."""
-    value = json.dumps(data).encode()
-    item = validate(Record(Partition(topics.DELETIONS, "", 0), 0, None, value))
-    if isinstance(item, Valid):
-        return item
-    raise Problem(400, getattr(item, "code", "INVALID_REQUEST"), getattr(item, "detail", ""))
+    """Return a request that the worker will not refuse for its form: its own judgement.
+
+    A body is the data of an event and never an event: one in a body would name a model of its own,
+    which nobody has looked at.
+    """
+    item = validate_deletion(_UNSENT, data)
+    if isinstance(item, Refused):
+        raise Problem(400, item.code, item.detail)
+    return item
 
 
 async def _send(services: Services, asked: Valid, trace: Headers) -> None:
@@ -92,6 +98,9 @@ async def _send(services: Services, asked: Valid, trace: Headers) -> None:
     assert isinstance(named, DeletionRequest)  # noqa: S101 (mypy: the topic says so)
     identity = Identity(named.model_id, named.request_id, asked.body)
     message = deletion_message(named, services.signer)
+    size = len(message.value or b"")
+    if size > MAX_REQUEST_BYTES:  # the body and the ids that the path and the header add
+        raise invalid(f"{size} bytes; a request has at most 1 MiB")
     await send(services, replace(message, headers=message.headers + trace), identity)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 from fastapi.testclient import TestClient
 
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import DELETION_REQUESTED
 from tests.support.platform import Platform, row_ids
 
 ClientOf = Callable[[Platform], TestClient]
@@ -52,6 +54,21 @@ def test_the_idempotency_key_is_the_identity_where_the_body_has_none(
     assert [one.json()["request_id"] for one in answers] == ["again", "again"]
     assert client.get(answers[0].headers["location"]).json()["rows_deleted"] == 1
     assert memory.store.load_model("m").version == 1
+
+
+def test_a_body_names_no_model_but_that_of_the_path(memory: Platform, client_of: ClientOf) -> None:
+    """Given an event in the body, as a record of the topic may have one, its model is not asked."""
+    memory.register("m")
+    memory.register("other")
+    inner = {"request_id": "r", "model_id": "other", "row_ids": list(row_ids(memory.data["other"]))}
+    kind = {"specversion": "1.0", "type": DELETION_REQUESTED, "id": "r", "source": "/s"}
+    client = client_of(memory)
+
+    refused = client.post("/v1/models/m/deletions", json=kind | {"data": inner})
+    sent = client.post("/v1/models/m/deletions", json=kind | {"row_ids": ["x"]})
+
+    assert (refused.status_code, sent.status_code) == (400, 202)
+    assert [json.loads(one.value)["model_id"] for one in memory.records(topics.DELETIONS)] == ["m"]
 
 
 def test_an_id_with_another_content_is_a_conflict(memory: Platform, client_of: ClientOf) -> None:
