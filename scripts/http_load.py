@@ -4,22 +4,21 @@
 
 On Kafka it uses the broker that LETHE_TEST_KAFKA names, or starts one of its own (scripts/kafka).
 
-Clients and bare senders are threads of a process of their own. Both send the same records at the
-same times: ``rate`` a second together, each thread at its own moments, whether or not the last
-answer was slow. They take turns, so that what else the machine does meets both. Then every request
-is looked up: each must be in the log once and have one final receipt, and the model must have lost
-exactly the rows that were asked for.
+Each thread has a connection to the server and a bare sender. For one second all threads send bare,
+for the next the same records over HTTP, and so on: what else the machine does meets both ways
+alike. ``rate`` is that of all threads together, each at its own moments, whether or not the last
+answer was slow; a request that is due before the last one was answered counts from when it was due.
+The client writes to a socket and reads from it, and nothing more: its own cost would count as the
+server's. Then every request is looked up: each must be in the log once and have one final receipt,
+and the model must have lost exactly the rows that were asked for.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
-import itertools
 import json
-import multiprocessing
 import os
-import statistics
+import socket
 import subprocess
 import sys
 import tempfile
@@ -41,31 +40,20 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DeletionRequest
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.log.base import Message, TopicSpec
-from lethe.consumers.service.connect import open_runtime
-from lethe.consumers.service.settings import Settings, load_settings
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.settings import load_settings
 
 MODEL = "load"
 BARE = "lethe.load-bare"
 """A topic that nobody reads, for the bare sends: as many partitions, the same records."""
 
-TURNS = 4
+TURN_SECONDS = 1.0
+WAYS = ("bare", "HTTP")
 _START_SECONDS = 60.0
+_ANSWER_SECONDS = 60.0
 _LETHE = Path(sys.executable).with_name("lethe")
 
-
-@dataclass(frozen=True)
-class Turn:
-    """What one turn sends: requests ``first`` up to ``last``, by ``clients`` threads."""
-
-    first: int
-    last: int
-    clients: int
-    rate: float
-
-    def moments(self, client: int) -> Iterator[tuple[int, float]]:
-        """Yield the requests of one thread, and when each is sent, in seconds."""
-        for number in range(self.first + client, self.last, self.clients):
-            yield number, (number - self.first) / self.rate
+Send = Callable[[DeletionRequest], None]
 
 
 def request_of(number: int) -> DeletionRequest:
@@ -75,91 +63,114 @@ def request_of(number: int) -> DeletionRequest:
     )
 
 
-def paced(turn: Turn, sender: Callable[[], Callable[[DeletionRequest], None]]) -> list[float]:
-    """Send a turn from its threads; return how long each request took, in milliseconds."""
-    took: list[float] = []
-    barrier = threading.Barrier(turn.clients)
+@dataclass(frozen=True)
+class Load:
+    """How many requests are sent each way, by how many threads, at which rate of them all."""
+
+    requests: int
+    clients: int
+    rate: float
+
+    def moments(self, client: int) -> Iterator[tuple[str, int, float]]:
+        """Yield what one thread sends: the way, the request, and when, in seconds."""
+        turn = max(int(self.rate * TURN_SECONDS), 1)
+        for first in range(0, self.requests, turn):
+            last = min(first + turn, self.requests)
+            for i, way in enumerate(WAYS):
+                begin = first + i * (last - first) + first  # of both ways together
+                for number in range(first + (client - first) % self.clients, last, self.clients):
+                    yield way, number, (begin + number - first) / self.rate
+
+
+def paced(load: Load, sender: Callable[[], dict[str, Send]]) -> dict[str, list[float]]:
+    """Send from all threads; return how long each request took, in milliseconds, by its way.
+
+    ``sender`` is called once for each thread, before any of them begins.
+    """
+    took: dict[str, list[float]] = {way: [] for way in WAYS}
+    failures: list[BaseException] = []
+    barrier = threading.Barrier(load.clients)
 
     def run(client: int) -> None:
-        send = sender()
-        barrier.wait()
-        begun = time.perf_counter()
-        for number, moment in turn.moments(client):
-            request = request_of(number)
-            time.sleep(max(0.0, begun + moment - time.perf_counter()))
-            sent = time.perf_counter()
-            send(request)
-            took.append((time.perf_counter() - sent) * 1e3)
+        try:
+            send = sender()
+            barrier.wait()
+            begun = time.perf_counter()
+            for way, number, moment in load.moments(client):
+                request, due = request_of(number), begun + moment
+                time.sleep(max(0.0, due - time.perf_counter()))
+                send[way](request)
+                took[way].append((time.perf_counter() - due) * 1e3)
+        except BaseException as error:
+            failures.append(error)
+            barrier.abort()
 
-    threads = [threading.Thread(target=run, args=(client,)) for client in range(turn.clients)]
+    threads = [threading.Thread(target=run, args=(client,)) for client in range(load.clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if failures:
+        raise failures[0]
     return took
 
 
 # -- the two ways to send -------------------------------------------------------------------------
 
 
-def over_http(turn: Turn, url: str) -> list[float]:
-    """Send over HTTP, each client on a connection of its own."""
+def over_http(url: str, stack: ExitStack) -> Send:
+    """Return what sends over one connection, and reads the whole answer."""
     address = urlsplit(url)
+    connection = stack.enter_context(
+        socket.create_connection((address.hostname, address.port), _ANSWER_SECONDS)
+    )
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    head = (
+        f"POST /v1/models/{MODEL}/deletions HTTP/1.1\r\nHost: {address.netloc}\r\n"
+        "Content-Type: application/json\r\nContent-Length: "
+    )
 
-    def sender() -> Callable[[DeletionRequest], None]:
-        client = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
+    def send(request: DeletionRequest) -> None:
+        body = request.model_dump_json(include={"request_id", "row_ids"})
+        connection.sendall(f"{head}{len(body)}\r\n\r\n{body}".encode())
+        answer = b""
+        while not answer.endswith(b"}"):  # the end of an answer's JSON, and of every problem
+            received = connection.recv(65_536)
+            if not received:
+                break
+            answer += received
+        if not answer.startswith(b"HTTP/1.1 202 "):
+            raise RuntimeError(f"not accepted: {answer.decode()}")
 
-        def send(request: DeletionRequest) -> None:
-            body = request.model_dump_json(include={"request_id", "row_ids"})
-            client.request(
-                "POST", f"/v1/models/{MODEL}/deletions", body, {"Content-Type": "application/json"}
-            )
-            answer = client.getresponse()
-            content = answer.read()
-            if answer.status != http.client.ACCEPTED:
-                raise RuntimeError(f"{answer.status}: {content.decode()}")
-
-        return send
-
-    return paced(turn, sender)
+    return send
 
 
-def bare(turn: Turn, settings: Settings) -> list[float]:
-    """Send the same records to the log, and wait for each acknowledgement."""
-    with ExitStack() as stack:
-        if settings.kafka_bootstrap_servers is None:
-            runtime = stack.enter_context(open_runtime(settings))
+def bare(runtime: Runtime, stack: ExitStack) -> Callable[[], Send]:
+    """Return what makes a sender of the same records to the log, each acknowledged."""
+    bootstrap = runtime.settings.kafka_bootstrap_servers
+    if bootstrap is None:
 
-            def sender() -> Callable[[DeletionRequest], None]:
-                producer = runtime.log.producer()
-                return lambda request: producer.publish([_bare(request)])
-        else:
-            shared = KafkaProducer(
-                bootstrap_servers=settings.kafka_bootstrap_servers.split(","), acks="all"
-            )
-            stack.callback(shared.close)
+        def own() -> Send:
+            producer = stack.enter_context(closing(runtime.log.producer()))
+            return lambda request: producer.publish([_bare(request)])
 
-            def send(request: DeletionRequest) -> None:
-                message = _bare(request)
-                headers = list(message.headers)
-                future = shared.send(BARE, key=message.key, value=message.value, headers=headers)
-                future.get(timeout=60)
+        return own
+    shared = stack.enter_context(
+        closing(KafkaProducer(bootstrap_servers=bootstrap.split(","), acks="all"))
+    )
 
-            def sender() -> Callable[[DeletionRequest], None]:
-                return send
+    def send(request: DeletionRequest) -> None:
+        message = _bare(request)
+        headers = list(message.headers)
+        future = shared.send(BARE, key=message.key, value=message.value, headers=headers)
+        future.get(timeout=_ANSWER_SECONDS)
 
-        return paced(turn, sender)
+    return lambda: send
 
 
 def _bare(request: DeletionRequest) -> Message:
     message = deletion_message(request, None)
     return Message(BARE, message.key, message.value, message.headers)
-
-
-def in_a_process(function: Callable[..., list[float]], *arguments: object) -> list[float]:
-    """Return what a function returns, called in a process of its own."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
 
 
 # -- the system -----------------------------------------------------------------------------------
@@ -195,26 +206,30 @@ def register(environment: dict[str, str], directory: Path, rows: int) -> None:
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
-def lost_and_doubled(
-    settings: Settings, count: int, environment: dict[str, str]
-) -> dict[str, float]:
+def processor_seconds(process: subprocess.Popen[str]) -> float:
+    """Return how much processor time the threads of a process have used (Linux)."""
+    threads = Path(f"/proc/{process.pid}/task").glob("*/schedstat")
+    return sum(int(one.read_text().split()[0]) for one in threads) / 1e9
+
+
+def lost_and_doubled(runtime: Runtime, count: int, environment: dict[str, str]) -> dict[str, float]:
     """Return how many requests are not in the log, are there twice, or have no receipt."""
     found: Counter[str] = Counter()
-    with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
+    with closing(runtime.log.reader()) as reader:
         for partition in reader.partitions(topics.DELETIONS):
             offset, end = 0, reader.bounds(partition).end
             while offset < end:
                 records, offset = reader.read(partition, offset, 1.0, 1_000)
                 for record in records:
                     found[json.loads(record.value or b"")["request_id"]] += 1
-        # Only now: on Redis Streams, what a worker has processed is gone from the log.
-        subprocess.run(
-            [_LETHE, "work", "--until-idle"], env=environment, check=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        store = runtime.store()
-        state = store.load_model(MODEL)
-        receipts = [store.receipt(MODEL, f"request-{i}") for i in range(count)]
+    # Only now: on Redis Streams, what a worker has processed is gone from the log.
+    subprocess.run(
+        [_LETHE, "work", "--until-idle"], env=environment, check=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    store = runtime.store()
+    state = store.load_model(MODEL)
+    receipts = [store.receipt(MODEL, f"request-{i}") for i in range(count)]
     return {
         "lost": sum(found[f"request-{i}"] == 0 for i in range(count)),
         "doubled": sum(times > 1 for times in found.values()),
@@ -237,25 +252,25 @@ def measure(
         **({} if bootstrap is None else {"LETHE_KAFKA_BOOTSTRAP_SERVERS": bootstrap}),
     }
     register(environment, directory, 2 * given.requests)
-    with open_runtime(settings) as runtime:
+    load = Load(given.requests, given.clients, given.rate)
+    with open_runtime(settings) as runtime, ExitStack() as stack:
         runtime.log.ensure_topics([TopicSpec(BARE, settings.partitions)])
-    took: dict[str, list[list[float]]] = {"HTTP": [], "bare": []}
-    with running(environment, "serve", "--port", "0", "--json") as server:
+        server = stack.enter_context(running(environment, "serve", "--port", "0", "--json"))
         assert server.stdout is not None  # noqa: S101 (mypy)
         url = json.loads("".join(iter(server.stdout.readline, "}\n")) + "}")["url"]
-        cuts = [given.requests * i // TURNS for i in range(TURNS + 1)]
-        for first, last in itertools.pairwise(cuts):
-            turn = Turn(first, last, given.clients, given.rate)
-            took["bare"].append(in_a_process(bare, turn, settings))
-            took["HTTP"].append(in_a_process(over_http, turn, url))
+        connections = stack.enter_context(ExitStack())
+        bare_sender = bare(runtime, connections)
+        before = processor_seconds(server)
+        took = paced(load, lambda: {"bare": bare_sender(), "HTTP": over_http(url, connections)})
+        used = processor_seconds(server) - before
+        connections.close()
+        checks = lost_and_doubled(runtime, given.requests, environment)
     figures = {
-        way: {
-            f"p{percent}": statistics.median(float(np.percentile(turn, percent)) for turn in turns)
-            for percent in (50, 99)
-        }
-        for way, turns in took.items()
+        way: {f"p{percent}": float(np.percentile(took[way], percent)) for percent in (50, 99)}
+        for way in WAYS
     }
-    return {**figures, "checks": lost_and_doubled(settings, given.requests, environment)}
+    figures["HTTP"]["processor ms"] = used * 1e3 / given.requests
+    return {**figures, "checks": checks}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -277,11 +292,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NoKafka as missing:
         print(missing, file=sys.stderr)
         return 3
-    rows = [
-        (way, *(f"{figures[way][name]:.1f}" for name in ("p50", "p99"))) for way in ("bare", "HTTP")
-    ]
+    rows = [(way, *(f"{figures[way][name]:.1f}" for name in ("p50", "p99"))) for way in WAYS]
     checks = figures["checks"]
     print(table(("way", "p50, ms", "p99, ms"), rows))
+    http, ratio = figures["HTTP"], figures["HTTP"]["p99"] / figures["bare"]["p99"]
+    print(f"p99: {ratio:.2f} times bare; {http['processor ms']:.2f} ms of processor time a request")
     print(", ".join(f"{name}: {number:g}" for name, number in checks.items()))
     if given.json is not None:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from http_load import WAYS, Load
 from tests.support.servers import ROOT
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -28,3 +29,17 @@ def test_a_small_run_finds_every_request_once(tmp_path: Path) -> None:
     }  # fmt: skip
     assert 0 < figures["bare"]["p50"] <= figures["bare"]["p99"]
     assert 0 < figures["HTTP"]["p50"] <= figures["HTTP"]["p99"]
+    assert figures["HTTP"]["processor ms"] > 0
+
+
+@pytest.mark.parametrize("rate", [0.5, 7.0, 200.0])
+def test_both_ways_send_every_record_once_in_turns_at_one_rate(rate: float) -> None:
+    load = Load(requests=53, clients=10, rate=rate)
+
+    sent = sorted(
+        (moment, way, number) for i in range(10) for way, number, moment in load.moments(i)
+    )
+
+    for way in WAYS:
+        assert [number for _, one, number in sent if one == way] == list(range(53))
+    assert [moment for moment, _, _ in sent] == pytest.approx([i / rate for i in range(106)])
