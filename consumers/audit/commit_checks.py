@@ -9,7 +9,7 @@ from lethe.consumers.audit.commits import CommitChain, Opener
 from lethe.consumers.audit.finding import Faults, Finding
 from lethe.consumers.audit.history import History, ReceiptFact
 from lethe.consumers.commits.commit import Commit
-from lethe.consumers.commits.counted import OpenRecord
+from lethe.consumers.commits.folding.counted import OpenRecord
 from lethe.consumers.commits.publish import parameters_of
 from lethe.consumers.commits.record import Framed, check_signature
 from lethe.consumers.contract.signatures import TrustedKeys

@@ -14,7 +14,7 @@ from redis.exceptions import NoPermissionError
 from lethe.consumers.audit.finding import Faults
 from lethe.consumers.audit.history import History
 from lethe.consumers.commits.commit import Commit
-from lethe.consumers.commits.counted import OpenRecord, head_before, read_open
+from lethe.consumers.commits.folding.counted import OpenRecord, head_before, read_open
 from lethe.consumers.commits.journal import Verdict, judge
 from lethe.consumers.commits.record import FORMATS, Framed, decode_frame, open_commit
 from lethe.consumers.contract import topics

@@ -19,16 +19,7 @@ From the log to the store and to readers (steps 7 to 9):
 - `receipt_index`: the receipts that the store keeps of a model
 - `state_cache`: states of models in memory
 
-The way back, after a crash or a loss:
+The way back:
 
-- `follower`: when a partition of the log must be read again
-- `fold`: reads it, and repeats steps 7 to 9
-- `fold_lease`: one worker at a time does so where that is long
-- `partition_fold`: one try to fold one partition
-- `counted`: which of the records that were read count
-- `opener`: opens them
-- `replay`: what each changes in the store
-- `catch_up`: V and Q, recomputed from the store's own rows
-- `changed_rows`: rows that requests insert or correct, whose values the log has
-- `unapplied`: what the log has of one model beyond the store, for its replacement
+- `folding`: after a crash or a loss, the log is read again, and steps 7 to 9 are repeated
 """

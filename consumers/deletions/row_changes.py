@@ -13,7 +13,8 @@ from datetime import datetime
 
 import numpy as np
 
-from lethe.consumers.commits.changed_rows import (
+from lethe.consumers.commits.commit import RowChange
+from lethe.consumers.commits.folding.changed_rows import (
     ChangedRows,
     changed_rows,
     changed_sentinels,
@@ -23,7 +24,6 @@ from lethe.consumers.commits.changed_rows import (
     old_weights,
     rows_before,
 )
-from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.contract.commitment import rows_commitment, tombstone_of
 from lethe.consumers.contract.events import RowsChanged, Source
 from lethe.consumers.deletions.decide import Decider, Decision, Rejected

@@ -14,8 +14,8 @@ from typing import Any
 
 from lethe.consumers.commits.apply import checkpoint_change
 from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Sealed
-from lethe.consumers.commits.counted import LogTip, OpenRecord, log_tip
-from lethe.consumers.commits.fold import Fold
+from lethe.consumers.commits.folding.counted import LogTip, OpenRecord, log_tip
+from lethe.consumers.commits.folding.fold import Fold
 from lethe.consumers.commits.journal import (
     Followed,
     Journal,

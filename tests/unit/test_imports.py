@@ -32,7 +32,10 @@ ORDER = (
     "contract",
     "log",
 )
-PARTS = {"engine/store": ("offline", "", "server", "layout")}
+PARTS = {
+    "engine/store": ("offline", "", "server", "layout"),
+    "consumers/commits": ("folding", ""),
+}
 """By package, its parts, which import downwards as well; an empty name: its own modules."""
 
 FILES = sorted(path for top in ("consumers", "engine") for path in (ROOT / top).rglob("*.py"))
@@ -147,7 +150,8 @@ def test_workers_and_commands_load_no_optional_extra() -> None:
     "package",
     [f"engine/{name}" for name in ("fit", "deletion", "error", "refresh", "store")]
     + [f"engine/store/{part}" for part in PARTS["engine/store"] if part]
-    + [f"consumers/{name}" for name in ("commits", "service", "cli", "audit", "server")],
+    + [f"consumers/{name}" for name in ("commits", "service", "cli", "audit", "server")]
+    + ["consumers/commits/folding"],
 )
 def test_a_large_package_lists_its_modules(package: str) -> None:
     """And so a reader need not open each to know what it is for."""

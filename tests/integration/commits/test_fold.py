@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from lethe.consumers.commits import partition_fold
+from lethe.consumers.commits.folding import partition_fold
 from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.refresh import job as refresh_job

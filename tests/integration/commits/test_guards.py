@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from lethe.consumers.commits.fold import Fold
+from lethe.consumers.commits.folding.fold import Fold
 from lethe.consumers.commits.journal import Journal, Tail, Verdict, check_tail, judge
 from lethe.consumers.commits.record import OpenPart, decode_frame, open_commit
 from lethe.consumers.contract import topics

@@ -405,7 +405,8 @@ def test_values_that_the_log_no_longer_has_are_lost_and_only_then(
     memory.drain()
     restore(memory, before)
     monkeypatch.setattr(
-        "lethe.consumers.commits.replay.read_changes", lambda _, changes: [None] * len(changes)
+        "lethe.consumers.commits.folding.replay.read_changes",
+        lambda _, changes: [None] * len(changes),
     )
     settle(memory)
     lost = memory.send("m", "row-1")

@@ -51,9 +51,9 @@ _WORKER = "consumers/workers/deletion_worker.py"
 _LOAD = "consumers/deletions/load.py"
 _ROW_CHANGES = "consumers/deletions/row_changes.py"
 _JOURNAL = "consumers/commits/journal.py"
-_FOLDER = "consumers/commits/fold.py"
-_PARTITION_FOLD = "consumers/commits/partition_fold.py"
-_FOLLOWER = "consumers/commits/follower.py"
+_FOLDER = "consumers/commits/folding/fold.py"
+_PARTITION_FOLD = "consumers/commits/folding/partition_fold.py"
+_FOLLOWER = "consumers/commits/folding/follower.py"
 _PUBLISHER = "consumers/commits/publisher.py"
 
 MUTANTS = (
@@ -115,7 +115,7 @@ MUTANTS = (
         "the halt on a wrong key",
         (
             Edit(
-                "consumers/commits/opener.py",
+                "consumers/commits/folding/opener.py",
                 "            if self._superseded(record, valid):\n"
                 "                return None\n"
                 "            raise\n",
@@ -350,7 +350,7 @@ MUTANTS = (
                 "if not live:",
             ),
             Edit(
-                "consumers/commits/catch_up.py",
+                "consumers/commits/folding/catch_up.py",
                 " or len(caught_up.staged.stream.V) != commit.meta.K",
             ),
         ),
@@ -410,7 +410,7 @@ MUTANTS = (
         "Q empty after a completed version is read from the log",
         (
             Edit(
-                "consumers/commits/catch_up.py",
+                "consumers/commits/folding/catch_up.py",
                 "stream = replace(stream, Q=GrowingRows.empty(config.d))",
                 "pass",
             ),
@@ -492,7 +492,7 @@ MUTANTS = (
         "a fold brings in what a swap did",
         (
             Edit(
-                "consumers/commits/catch_up.py",
+                "consumers/commits/folding/catch_up.py",
                 "changed = {} if former is None else store.records_if_there(former, named)",
                 "changed = dict[str, bytes]()",
             ),
@@ -508,7 +508,7 @@ MUTANTS = (
         "the digest of values that are read again",
         (
             Edit(
-                "consumers/commits/changed_rows.py",
+                "consumers/commits/folding/changed_rows.py",
                 "if digest_of(record) != change.digest:",
                 "if False:",
             ),
@@ -517,7 +517,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows that the same fold has written",
-        (Edit("consumers/commits/replay.py", "records.update(written.records)", "pass"),),
+        (Edit("consumers/commits/folding/replay.py", "records.update(written.records)", "pass"),),
         f"{_CHANGES}::test_a_store_that_went_back_gets_its_rows_from_the_log_again",
     ),
     Mutant(

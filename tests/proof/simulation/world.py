@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from lethe.consumers.commits import follower, journal
+from lethe.consumers.commits import journal
+from lethe.consumers.commits.folding import follower
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.batching import Batching
@@ -222,7 +223,7 @@ class World:
         """Let messages that were cut off land later, or never.
 
         But for parameters: those that come behind newer ones are made up for after a time of the
-        wall's clock (`consumers.commits.follower.LATE_SECONDS`).
+        wall's clock (`consumers.commits.folding.follower.LATE_SECONDS`).
         """
         if self._running is not None and self.rng.random() < 0.5:
             self.in_flight += [one for one in messages if one.topic != topics.MODELS]

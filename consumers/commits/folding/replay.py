@@ -14,7 +14,8 @@ from lethe.consumers.commits.apply import (
     checkpoint_change,
     staged_keys,
 )
-from lethe.consumers.commits.catch_up import (
+from lethe.consumers.commits.commit import CommitKind, Sealed
+from lethe.consumers.commits.folding.catch_up import (
     Recomputed,
     changed_again,
     larger_of_both,
@@ -22,8 +23,11 @@ from lethe.consumers.commits.catch_up import (
     swapped,
     unchanged,
 )
-from lethe.consumers.commits.changed_rows import changed_rows, changed_sentinels, read_changes
-from lethe.consumers.commits.commit import CommitKind, Sealed
+from lethe.consumers.commits.folding.changed_rows import (
+    changed_rows,
+    changed_sentinels,
+    read_changes,
+)
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged

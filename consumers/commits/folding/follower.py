@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from lethe.consumers.commits.fold import Fold
+from lethe.consumers.commits.folding.fold import Fold
 from lethe.consumers.commits.journal import Followed, Journal
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
