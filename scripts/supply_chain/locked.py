@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 ROOT = "lethe-engine"
 
 _HASH = re.compile(r"^    --hash=sha256:([0-9a-f]{64})( \\)?$")
-_VIA = re.compile(r"^    #( via|  ) ?(?P<name>[A-Za-z0-9._-]+)?( \(.*\))?$")
+_VIA = re.compile(r"^    #( via|  ) ?(-c \S+|(?P<name>[A-Za-z0-9._-]+))?( \(.*\))?$")
 
 
 @dataclass(frozen=True, slots=True)
