@@ -40,8 +40,8 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DeletionRequest
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.log.base import Message, TopicSpec
+from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.connect import Runtime, open_runtime
-from lethe.consumers.service.settings import load_settings
 
 MODEL = "load"
 BARE = "lethe.load-bare"

@@ -65,8 +65,8 @@ def apply(wanted: Iterable[Right]) -> int:
         ResourceType,
     )
 
-    from lethe.consumers.service.credentials import kafka_access  # noqa: PLC0415
-    from lethe.consumers.service.settings import load_settings  # noqa: PLC0415
+    from lethe.consumers.service.configuration.credentials import kafka_access  # noqa: PLC0415
+    from lethe.consumers.service.configuration.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings({})
     kinds = ACLResourcePatternType

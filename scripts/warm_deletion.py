@@ -21,7 +21,7 @@ from rich.table import Table  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
 from lethe.consumers.log.memory import MemoryLog  # noqa: E402
-from lethe.consumers.service.logs import configure_logging  # noqa: E402
+from lethe.consumers.service.telemetry.logs import configure_logging  # noqa: E402
 from tests.support.platform import Platform  # noqa: E402
 from tests.support.servers import ValkeyProcess  # noqa: E402
 

@@ -36,7 +36,7 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Reader
 from lethe.consumers.log.scan import Extent, extent_of
-from lethe.consumers.service.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
 from lethe.engine.merkle import root_of
 from lethe.engine.store.layout.records import ReceiptLog

@@ -23,7 +23,7 @@ from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_se
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.log.scan import scan
 from lethe.consumers.service.connect import Runtime
-from lethe.consumers.service.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import LetheError, StoreUnavailable
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.layout.state import Head, ModelConfig, ModelState

@@ -11,7 +11,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.consumers.log.scan import Extent, scan_extent
-from lethe.consumers.service.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import leaf_hash

@@ -31,7 +31,7 @@ from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Reader, Record
 from lethe.consumers.log.scan import extent_of, scan, scan_topic
-from lethe.consumers.service.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import CorruptState, LetheError
 from lethe.engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
 from lethe.engine.store.layout.keys import ModelKeys

@@ -15,7 +15,7 @@ from lethe.consumers.audit.request_report import RequestReport
 from lethe.consumers.commits.packed import unpack
 from lethe.consumers.contract.commitment import commitment_of, salt_of
 from lethe.consumers.deletions.validate import Valid
-from lethe.consumers.service.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.store.layout.keys import shard_of
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import never_members

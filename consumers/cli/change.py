@@ -29,7 +29,7 @@ from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, GivenRows, read_given_rows
 from lethe.consumers.service.connect import Runtime, open_runtime
-from lethe.consumers.service.progress import Progress
+from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.state import ModelConfig

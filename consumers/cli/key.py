@@ -13,7 +13,7 @@ from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.sealing import SealKeys, new_seal_file, rotate_seal_file
 from lethe.consumers.contract.signatures import Signer, new_key_file, read_signer
 from lethe.consumers.server.keys import issue_key
-from lethe.consumers.service.signing_keys import existing_signer
+from lethe.consumers.service.configuration.signing_keys import existing_signer
 from lethe.engine.errors import InvalidData
 
 _FILE = click.Path(dir_okay=False, path_type=Path)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lethe.consumers.service.durations import seconds_of
+from lethe.consumers.service.configuration.durations import seconds_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

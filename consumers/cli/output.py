@@ -25,10 +25,14 @@ from rich.table import Table
 from rich.text import Text
 
 from lethe.consumers.cli.options import Flags
-from lethe.consumers.service.credentials import store_access
-from lethe.consumers.service.logs import configure_logging, logger
-from lethe.consumers.service.progress import Progress
-from lethe.consumers.service.settings import Settings, load_settings, unknown_variables
+from lethe.consumers.service.configuration.credentials import store_access
+from lethe.consumers.service.configuration.settings import (
+    Settings,
+    load_settings,
+    unknown_variables,
+)
+from lethe.consumers.service.telemetry.logs import configure_logging, logger
+from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.store.layout.records import Certificate, OutputCertificateRecord
 from lethe.engine.store.server.connection import connect
 

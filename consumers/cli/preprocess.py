@@ -18,7 +18,7 @@ from lethe.consumers.registration.table.reader import (
     read_table,
 )
 from lethe.consumers.registration.table.values import ColumnError
-from lethe.consumers.service.progress import Progress
+from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.columns import Column

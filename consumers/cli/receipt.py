@@ -15,8 +15,8 @@ from lethe.consumers.cli.output import Output, counted, error_number, number, pr
 from lethe.consumers.cli.request import what_changed
 from lethe.consumers.contract.events import RowsChanged, rfc3339
 from lethe.consumers.deletions.validate import Valid
+from lethe.consumers.service.configuration.signing_keys import keys_of_auditor
 from lethe.consumers.service.connect import open_runtime
-from lethe.consumers.service.signing_keys import keys_of_auditor
 
 
 @click.command(short_help="Show what became of one request.")

@@ -9,7 +9,7 @@ from typing import TypeVar
 from lethe.consumers.registration.recovery import Recovery
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.connect import Runtime
-from lethe.consumers.service.progress import Progress
+from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.store.store import ModelStore
 
 Committing = TypeVar("Committing")

@@ -17,7 +17,7 @@ from lethe.consumers.cli.options import Flags, global_options
 from lethe.consumers.cli.output import prepare
 from lethe.consumers.cli.stopping import stopped_by
 from lethe.consumers.service.connect import Runtime, open_runtime
-from lethe.consumers.service.logs import logger
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.engine.errors import InvalidData
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from lethe.consumers.cli.options import global_options
 from lethe.consumers.cli.output import Output, counted, error_number, number, prepare
 from lethe.consumers.cli.stopping import stopped_by
 from lethe.consumers.contract.events import Version
+from lethe.consumers.service.configuration.signing_keys import trusted_keys
 from lethe.consumers.service.connect import open_runtime
-from lethe.consumers.service.signing_keys import trusted_keys
 from lethe.consumers.subscriber.history import history
 from lethe.engine.errors import UnknownModel
 from lethe.engine.store.layout.records import Certificate, OutputCertificateRecord

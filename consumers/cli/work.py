@@ -18,10 +18,10 @@ from lethe.consumers.cli.output import prepare
 from lethe.consumers.cli.stopping import stopped_by
 from lethe.consumers.intake.mapping import load_mapping
 from lethe.consumers.service.connect import Runtime, open_runtime
-from lethe.consumers.service.http import serve
-from lethe.consumers.service.logs import logger
 from lethe.consumers.service.loop import collect_rarely
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.http import serve
+from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.supervisor import POLL_SECONDS, WORKERS, Supervisor
 from lethe.engine.errors import InvalidData

@@ -14,7 +14,7 @@ from typing import Any
 from lethe.consumers.commits.commit import Sealed
 from lethe.consumers.commits.publish import messages_of, newest_parameters
 from lethe.consumers.log.base import Flush, Message, Producer
-from lethe.consumers.service.steps import AtStep, Step
+from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.store.cursors import Cursors
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
 from lethe.engine.store.membership import models_in

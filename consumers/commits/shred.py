@@ -14,7 +14,7 @@ this is done before that.
 from __future__ import annotations
 
 from lethe.consumers.commits.commit import Commit
-from lethe.consumers.service.steps import AtStep, Step
+from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.store import ModelStore
 

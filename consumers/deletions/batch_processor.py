@@ -19,7 +19,7 @@ from lethe.consumers.deletions.validate import Refreshed, Refused, Valid
 from lethe.consumers.log.base import Reader
 from lethe.consumers.refresh.swap import swap
 from lethe.consumers.service.loop import TRANSIENT
-from lethe.consumers.service.steps import AtStep, Step
+from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.consumers.versions.transition import opened
 from lethe.engine.store.lookup import Lookup
 from lethe.engine.store.store import ModelStore

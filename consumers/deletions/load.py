@@ -20,7 +20,7 @@ from lethe.consumers.deletions.transition import unknown_model
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
 from lethe.consumers.log.base import Reader
 from lethe.consumers.service.loop import TRANSIENT
-from lethe.consumers.service.steps import AtStep, Step
+from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.engine.errors import CorruptState

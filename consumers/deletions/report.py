@@ -10,8 +10,8 @@ from lethe.consumers.contract.events import Receipt
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED
 from lethe.consumers.deletions.rounds import Prepared
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
-from lethe.consumers.service.logs import Logger
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.logs import Logger
+from lethe.consumers.service.telemetry.metrics import Metrics
 
 _NAMED = 16  # request ids in the line of a commit; at DEBUG each request has its own line
 

@@ -19,7 +19,7 @@ from lethe.consumers.cli.serve import check_extra, serve_runtime
 from lethe.consumers.cli.stopping import stopped_by
 from lethe.consumers.demo.view import LiveView, View
 from lethe.consumers.service.connect import open_runtime
-from lethe.consumers.service.logs import configure_logging
+from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.engine.errors import InvalidData
 
 _PACE = 0.4

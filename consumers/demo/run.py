@@ -16,10 +16,10 @@ from lethe.consumers.demo.observer import Observer, Outcome
 from lethe.consumers.demo.scenario import DemoModel, Request, models, waves
 from lethe.consumers.demo.view import View
 from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import Runtime, open_runtime
-from lethe.consumers.service.progress import no_progress
-from lethe.consumers.service.settings import Settings
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.progress import no_progress
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.supervisor import Supervisor
 from lethe.engine.errors import CorruptState, InvalidData, ModelExists

@@ -13,8 +13,8 @@ from lethe.consumers.erasures.pending import CONFLICT, PendingErasure, lifted, r
 from lethe.consumers.erasures.receipts import Published, PublishedReceipts, receipt_message
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Message, Producer, Record
-from lethe.consumers.service.logs import Logger
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.logs import Logger
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.suppression.marks import subject_commitments
 from lethe.consumers.suppression.suppressions import Suppressions
 

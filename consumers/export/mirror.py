@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from lethe.consumers.export.mlflow_registry import Entry
-from lethe.consumers.service.logs import logger
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.subscriber.history import Known
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.consumers.subscriber.subscriber import ModelSubscriber

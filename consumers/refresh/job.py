@@ -15,8 +15,8 @@ import numpy as np
 
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.refresh.lost_rows import with_rows_resolved
-from lethe.consumers.service.progress import Progress, no_progress
-from lethe.consumers.service.steps import AtStep, Step, no_hook
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import first_ledger, polished_enough, renoised
 from lethe.consumers.versions.refresh_schedule import AT_LEAST, choose_kind, in_turn, resolvable
 from lethe.engine.deletion.stream import Generation

@@ -17,8 +17,8 @@ from datetime import datetime
 from lethe.consumers.contract import cloudevents
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Partition, Record
-from lethe.consumers.service.logs import Logger
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.logs import Logger
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.versions.refresh_schedule import choose_kind
 from lethe.engine.errors import Unavailable, UnknownModel
 from lethe.engine.refresh.kind import RefreshKind

@@ -14,7 +14,7 @@ from lethe.consumers.commits.publish import PARAMETERS_LIMIT
 from lethe.consumers.contract.commitment import new_secret
 from lethe.consumers.contract.version_chain import GENESIS
 from lethe.consumers.registration.error_budget import check_error_budget
-from lethe.consumers.service.progress import Progress
+from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.versions.certificates import check_first, first_ledger, noisy
 from lethe.consumers.versions.transition import scalars_of
 from lethe.engine.deletion.stream import Generation, Stream, begin

@@ -14,8 +14,8 @@ from lethe.consumers.commits.shred import shred
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
-from lethe.consumers.service.progress import Progress
-from lethe.consumers.service.steps import AtStep
+from lethe.consumers.service.telemetry.progress import Progress
+from lethe.consumers.service.telemetry.steps import AtStep
 from lethe.consumers.versions.transition import Transition, opened
 from lethe.engine.errors import StoreUnavailable
 from lethe.engine.store.layout.keys import ModelKeys, commit_partition

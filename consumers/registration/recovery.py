@@ -33,7 +33,7 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.log.scan import scan_topic
-from lethe.consumers.service.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, LogReset, UnknownModel
 from lethe.engine.store.apply import corrupt
 from lethe.engine.store.cursors import Pair

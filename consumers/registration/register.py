@@ -37,8 +37,8 @@ from lethe.consumers.registration.predecessor import (
     with_former_rows,
 )
 from lethe.consumers.registration.transition import registration, unregistration
-from lethe.consumers.service.progress import Progress, no_progress
-from lethe.consumers.service.steps import AtStep, Step, no_hook
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.versions.certificates import check_terms

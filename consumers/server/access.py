@@ -7,7 +7,7 @@ from pathlib import Path
 from lethe.consumers.server.guard import Access
 from lethe.consumers.server.keys import Keys
 from lethe.consumers.server.serving import is_loopback
-from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.configuration.settings import Settings
 from lethe.engine.errors import InvalidData
 
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from lethe.consumers.server.problems import Problem
 from lethe.consumers.server.published import Published
-from lethe.consumers.service.logs import logger
+from lethe.consumers.service.telemetry.logs import logger
 
 KEPT = 256
 """Versions that a feed keeps, about 256 KB a model that somebody listens to."""

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES
 from lethe.consumers.server.keys import ANYONE, Caller, Keys
 from lethe.consumers.server.problems import Problem, unknown_model
-from lethe.consumers.service.logs import logger
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.engine.errors import InvalidData, Unauthenticated
 
 MAX_BODY_BYTES = MAX_REQUEST_BYTES

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from lethe.consumers.log.base import Appended, Message, Producer
-from lethe.consumers.service.logs import logger
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.engine.errors import LetheError, LogUnavailable
 
 MAX_BATCH = 256

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lethe.consumers.service.http import serve
-from lethe.consumers.service.logs import logger
-from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.configuration.settings import Settings
+from lethe.consumers.service.telemetry.http import serve
+from lethe.consumers.service.telemetry.logs import logger
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -19,11 +19,11 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
-from lethe.consumers.service.credentials import store_access
+from lethe.consumers.service.configuration.credentials import store_access
+from lethe.consumers.service.configuration.settings import Settings
+from lethe.consumers.service.configuration.signing_keys import signer_for_publishing, trusted_keys
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.service.kafka_client import kafka_log
-from lethe.consumers.service.settings import Settings
-from lethe.consumers.service.signing_keys import signer_for_publishing, trusted_keys
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.keys import BOUND_LOG
 from lethe.engine.store.membership import never_members, refuse_former_state, registered_models

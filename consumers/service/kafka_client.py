@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.kafka.settings import SESSION_SECONDS
-from lethe.consumers.service.credentials import kafka_access, librdkafka_access
-from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.configuration.credentials import kafka_access, librdkafka_access
+from lethe.consumers.service.configuration.settings import Settings
 from lethe.engine.errors import InvalidData
 
 

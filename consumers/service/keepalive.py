@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lethe.consumers.log.base import Consumer
-from lethe.consumers.service.health import Health
+from lethe.consumers.service.telemetry.health import Health
 from lethe.engine.errors import LogReset
 
 

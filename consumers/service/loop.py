@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import stamina
 
-from lethe.consumers.service.health import Health
-from lethe.consumers.service.logs import Logger
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.logs import Logger
 from lethe.engine.errors import CommitConflict, NotDurable, Unavailable
 
 TRANSIENT = (Unavailable, NotDurable, CommitConflict)

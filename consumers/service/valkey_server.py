@@ -21,7 +21,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from lethe.consumers.service.logs import logger
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.engine.errors import StoreUnavailable
 
 # sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the final zero.

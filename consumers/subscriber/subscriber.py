@@ -24,12 +24,12 @@ from lethe.consumers.contract.events import Version
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Log, Reader
 from lethe.consumers.log.streams.log import StreamsLog
-from lethe.consumers.service.credentials import store_access
+from lethe.consumers.service.configuration.credentials import store_access
+from lethe.consumers.service.configuration.settings import load_settings
+from lethe.consumers.service.configuration.signing_keys import trusted_keys as read_trusted_keys
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.service.kafka_client import kafka_log
-from lethe.consumers.service.logs import logger
-from lethe.consumers.service.settings import load_settings
-from lethe.consumers.service.signing_keys import trusted_keys as read_trusted_keys
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.subscriber.history import LIVE_SECONDS, HistoryReader, Known
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.consumers.subscriber.parameters import ParametersReader, StoredParameters

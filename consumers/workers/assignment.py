@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Bounds, Consumer, Partition, Position, Record
-from lethe.consumers.service.logs import Logger
+from lethe.consumers.service.telemetry.logs import Logger
 from lethe.engine.errors import LogReset
 from lethe.engine.store.store import ModelStore
 

@@ -42,12 +42,12 @@ from lethe.consumers.deletions.rounds import Prepared, Round
 from lethe.consumers.deletions.transition import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Log, Partition, Position, Record
-from lethe.consumers.service.health import Health
 from lethe.consumers.service.keepalive import Keepalive
-from lethe.consumers.service.logs import logger
 from lethe.consumers.service.loop import TRANSIENT, keep_turning
-from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.service.steps import AtStep, Step, no_hook
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.metrics import Metrics
+from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.transition import committed
 from lethe.consumers.workers.assignment import Assignment
 from lethe.consumers.workers.halts import Halts
@@ -105,7 +105,7 @@ class DeletionWorker:
     now
         The clock of receipts and versions.
     at_step
-        Called with the name of each step (`consumers.service.steps`) as it is reached; crash tests
+        Called with the name of each step (`consumers.service.telemetry.steps`) as it is reached; crash tests
         kill the worker here.
     received
         Called with the records of each poll that returned some, for traces; None: nobody asks.

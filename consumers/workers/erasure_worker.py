@@ -1,6 +1,6 @@
 """The erasure worker: from a person to every model, and back to one receipt.
 
-A turn, with the names of `consumers.service.steps`:
+A turn, with the names of `consumers.service.telemetry.steps`:
 
 1. poll and validate  2. put the subjects on the suppression list  3. ask the models that know them
 4. once the row changes that were on their way are decided, ask again  5. when every model has
@@ -29,12 +29,12 @@ from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.sweep import Sweep, unchecked
 from lethe.consumers.log.base import Log, Partition, Position, Record
-from lethe.consumers.service.health import Health
 from lethe.consumers.service.keepalive import Keepalive
-from lethe.consumers.service.logs import logger
 from lethe.consumers.service.loop import keep_turning
-from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.service.steps import AtStep, Step, no_hook
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.metrics import Metrics
+from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.workers.assignment import start_offset
 from lethe.engine.store.store import ModelStore

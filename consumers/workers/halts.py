@@ -7,8 +7,8 @@ from collections.abc import Container
 
 from lethe.consumers.deletions.grouping import Group
 from lethe.consumers.log.base import Partition
-from lethe.consumers.service.logs import Logger
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.logs import Logger
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.engine.errors import CommitConflict, LetheError
 
 HALT_SECONDS = 30.0

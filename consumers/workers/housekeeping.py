@@ -16,7 +16,7 @@ from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import REFRESH_REQUESTED
 from lethe.consumers.log.base import Message, Producer
 from lethe.consumers.refresh.age_limit import past_age_limit
-from lethe.consumers.service.logs import Logger
+from lethe.consumers.service.telemetry.logs import Logger
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.membership import every_model

@@ -20,11 +20,11 @@ from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.intake.mapping import Mapping as TableMapping
 from lethe.consumers.intake.translate import Shape, Translated, translate
 from lethe.consumers.log.base import Consumer, Log, Message, Partition, Position, Record
-from lethe.consumers.service.health import Health
-from lethe.consumers.service.logs import logger
 from lethe.consumers.service.loop import keep_turning
-from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.service.steps import AtStep, IntakeStep, no_hook
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.metrics import Metrics
+from lethe.consumers.service.telemetry.steps import AtStep, IntakeStep, no_hook
 from lethe.consumers.workers.assignment import start_offset
 from lethe.consumers.workers.lag import LagGauge
 from lethe.engine.errors import InvalidData, LogReset

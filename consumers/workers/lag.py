@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from lethe.consumers.deletions.batching import BatchWindow
 from lethe.consumers.log.base import Consumer, Partition
-from lethe.consumers.service.health import Health
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.metrics import Metrics
 
 _PERIOD_SECONDS = 2.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
 from lethe.engine.store.layout.state import Meta, ModelState
 from lethe.engine.store.lookup import read_summaries

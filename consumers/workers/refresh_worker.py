@@ -18,12 +18,12 @@ from lethe.consumers.contract.events import REFRESH_COMPLETED, RefreshCompleted,
 from lethe.consumers.log.base import Log, Message, Partition, Position, Record
 from lethe.consumers.refresh.job import Superseded, run_job
 from lethe.consumers.refresh.queue import JobQueue, RefreshLimit
-from lethe.consumers.service.health import Health
-from lethe.consumers.service.logs import logger
 from lethe.consumers.service.loop import keep_turning
-from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.service.progress import Progress
-from lethe.consumers.service.steps import AtStep, Step, no_hook
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.metrics import Metrics
+from lethe.consumers.service.telemetry.progress import Progress
+from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.workers.assignment import start_offset
 from lethe.engine.errors import LetheError, LogReset, Unavailable
 from lethe.engine.store.offline.jobs import (
@@ -36,7 +36,7 @@ from lethe.engine.store.offline.jobs import (
 from lethe.engine.store.store import ModelStore
 
 if TYPE_CHECKING:
-    from lethe.consumers.service.lineage import RefreshLineage
+    from lethe.consumers.service.telemetry.lineage import RefreshLineage
 
 GROUP = "lethe-refresh"
 _POLL_SECONDS = 0.5

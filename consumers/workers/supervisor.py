@@ -16,13 +16,13 @@ from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.intake.mapping import Mapping
 from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.queue import RefreshLimit
+from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.extras import extra
-from lethe.consumers.service.health import Health
-from lethe.consumers.service.logs import logger
-from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.service.settings import Settings
-from lethe.consumers.service.steps import AtStep, no_hook
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.metrics import Metrics
+from lethe.consumers.service.telemetry.steps import AtStep, no_hook
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.erasure_worker import ErasureWorker
@@ -31,7 +31,7 @@ from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import CorruptState, InvalidData, RefreshFailed, Unavailable
 
 if TYPE_CHECKING:
-    from lethe.consumers.service.lineage import RefreshLineage
+    from lethe.consumers.service.telemetry.lineage import RefreshLineage
 
 WORKERS = ("deletions", "refresh", "erasures")
 """The names of the workers, as ``lethe work`` takes them."""
@@ -61,7 +61,7 @@ class Supervisor:
         Whether a server that is down when the workers start is an error; by default the workers
         wait for it.
     at_step
-        The hook of the deletion worker (`consumers.service.steps`).
+        The hook of the deletion worker (`consumers.service.telemetry.steps`).
     mapping
         What the intake worker reads.
     """
@@ -113,7 +113,7 @@ class Supervisor:
             yield
             return
         with extra("otel", "LETHE_OTEL"):
-            from lethe.consumers.service.tracing import open_tracing  # noqa: PLC0415 (an extra)
+            from lethe.consumers.service.telemetry.tracing import open_tracing  # noqa: PLC0415 (an extra)
         tracing, close = open_tracing()
         hook = self._at_step
 
@@ -309,5 +309,5 @@ def _lineage(settings: Settings) -> RefreshLineage | None:
     if not settings.openlineage:
         return None
     with extra("openlineage", "LETHE_OPENLINEAGE"):
-        from lethe.consumers.service.lineage import RefreshLineage  # noqa: PLC0415 (an extra)
+        from lethe.consumers.service.telemetry.lineage import RefreshLineage  # noqa: PLC0415 (an extra)
     return RefreshLineage()

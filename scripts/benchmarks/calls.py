@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lethe.consumers.log.base import Flush, Message, Producer
-from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.metrics import Metrics
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.store.store import ModelStore
 

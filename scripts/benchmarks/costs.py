@@ -18,7 +18,7 @@ from benchmarks.worker import Job
 from harness.records import Record, Setting, at_most, compared
 from harness.study import Section, Setup
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from lethe.consumers.service.logs import configure_logging
+from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 from lethe.engine.store.server.connection import NoBarrier, connect

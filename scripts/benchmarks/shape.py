@@ -17,7 +17,7 @@ from benchmarks.synthetic import LocalWorker, model_id, register_model, request
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Flush, Message, Producer
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from lethe.consumers.service.logs import configure_logging
+from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import Change
 from lethe.engine.store.layout.codec import row_size

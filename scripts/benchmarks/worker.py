@@ -20,11 +20,11 @@ from benchmarks.synthetic import model_id, register_model, share_precomputation
 from lethe.consumers.commits.folding.fold import Fold
 from lethe.consumers.contract import topics
 from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import Runtime, open_runtime
-from lethe.consumers.service.logs import configure_logging
 from lethe.consumers.service.loop import collect_rarely
-from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.telemetry.logs import configure_logging
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker

@@ -33,7 +33,7 @@ from lethe.consumers.log.base import Headers, Log, Message, Record
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData
 from lethe.consumers.service.loop import TRANSIENT
-from lethe.consumers.service.steps import AtStep, no_hook
+from lethe.consumers.service.telemetry.steps import AtStep, no_hook
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error.budget import OverBudget

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.consumers.registration.register import Registered, TrainingData
-from lethe.consumers.service.steps import no_hook
+from lethe.consumers.service.telemetry.steps import no_hook
 from lethe.consumers.subscriber.features import features_of
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.fit.objective import Kind

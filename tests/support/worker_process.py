@@ -38,7 +38,7 @@ import stamina
 
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
-from lethe.consumers.service.steps import AtStep, Step, no_hook
+from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker

@@ -14,8 +14,8 @@ import yaml
 from prometheus_client.metrics_core import Metric
 
 from lethe.consumers.server.metrics import ServerMetrics
-from lethe.consumers.service.health import Health
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "deploy" / "helm" / "lethe" / "files"

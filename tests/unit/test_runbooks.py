@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from lethe.consumers.cli.main import COMMANDS, lethe
-from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.configuration.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "runbooks.md").read_text()

@@ -15,9 +15,13 @@ from importlib.metadata import version as package_version
 import redis
 
 from lethe.consumers.contract import topics
+from lethe.consumers.service.configuration.settings import Settings
+from lethe.consumers.service.configuration.signing_keys import (
+    existing_signer,
+    key_path,
+    trusted_file,
+)
 from lethe.consumers.service.connect import Runtime
-from lethe.consumers.service.settings import Settings
-from lethe.consumers.service.signing_keys import existing_signer, key_path, trusted_file
 from lethe.engine.errors import LetheError
 from lethe.engine.store.server.connection import reachable, text, without_secrets
 from lethe.engine.store.server.rewrite import read_erasures

@@ -9,7 +9,7 @@ from lethe.consumers.commits.journal import LogGap, Verdict, gap, judge, read_re
 from lethe.consumers.commits.record import OpenPart
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Partition, Reader
-from lethe.consumers.service.progress import Progress
+from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.layout.state import Head
 

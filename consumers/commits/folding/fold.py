@@ -29,8 +29,8 @@ from lethe.consumers.contract.published_versions import versioned_models
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Partition, Producer, Reader
-from lethe.consumers.service.progress import Progress, no_progress
-from lethe.consumers.service.steps import AtStep, no_hook
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.steps import AtStep, no_hook
 from lethe.engine.errors import CommitConflict, LetheError, LogReset, Unavailable
 from lethe.engine.store.cursors import PartitionCursors
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition

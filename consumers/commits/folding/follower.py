@@ -10,8 +10,8 @@ from lethe.consumers.commits.journal import Followed, Journal
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Consumer, Reader
-from lethe.consumers.service.logs import Logger
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.logs import Logger
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.engine.errors import LetheError, LogReset
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, PartitionKeys, commit_partition
 from lethe.engine.store.membership import models_in

@@ -25,8 +25,8 @@ from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Partition, Producer, Reader
-from lethe.consumers.service.progress import Progress
-from lethe.consumers.service.steps import AtStep, Step
+from lethe.consumers.service.telemetry.progress import Progress
+from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.apply import Answer, Applied, Change, Place, corrupt
 from lethe.engine.store.cursors import Pair, PartitionCursors

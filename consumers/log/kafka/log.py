@@ -100,7 +100,7 @@ class KafkaLog(Log):
     client_id : str
         The name that brokers use for this program in their logs and quotas.
     access : mapping, optional
-        The client's own settings for TLS and SASL (`consumers.service.credentials`).
+        The client's own settings for TLS and SASL (`consumers.service.configuration.credentials`).
     session_seconds : float, optional
         How long a silent member keeps its partitions. Brokers accept 6 s to 30 min unless
         configured otherwise.

@@ -27,7 +27,7 @@ from lethe.consumers.registration.table.values import (
     numbers,
     what_it_holds,
 )
-from lethe.consumers.service.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess import table as prepared

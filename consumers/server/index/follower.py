@@ -30,7 +30,7 @@ from lethe.consumers.server.index.store_facts import (
     facts_of_models,
     models_with_lost_rows,
 )
-from lethe.consumers.service.logs import logger
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.engine.errors import LetheError, Unauthenticated
 from lethe.engine.store.store import ModelStore
 

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from lethe.consumers.contract.events import Id
-from lethe.consumers.service.durations import seconds_of
+from lethe.consumers.service.configuration.durations import seconds_of
 from lethe.engine.errors import InvalidData, InvalidRequest
 from lethe.engine.store.layout.reading import first_error
 

@@ -22,7 +22,7 @@ from lethe.consumers.server.opendsr.configuration import Configuration
 from lethe.consumers.server.opendsr.record import Notice, Records, RequestRecord, State
 from lethe.consumers.server.opendsr.signature import AnswerSigner
 from lethe.consumers.server.services import Services
-from lethe.consumers.service.logs import logger
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.engine.errors import CorruptState, InvalidRequest, LetheError
 
 POLL_SECONDS = 1.0

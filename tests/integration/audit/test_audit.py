@@ -19,7 +19,7 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Message
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.errors import CorruptState
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import commit_partition

@@ -12,7 +12,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Message
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from tests.integration.deletions.test_deferral import leveraged
 from tests.support.platform import Platform

@@ -17,9 +17,9 @@ from lethe.consumers.audit.health.commits import check_commits
 from lethe.consumers.audit.health.models import check_model
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log, WrappedLog
+from lethe.consumers.service.configuration.settings import Settings, load_settings
 from lethe.consumers.service.connect import Runtime, open_runtime
-from lethe.consumers.service.logs import logger
-from lethe.consumers.service.settings import Settings, load_settings
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.workers.housekeeping import Housekeeper
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.staging import TIME_TO_LIVE

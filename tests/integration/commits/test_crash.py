@@ -1,6 +1,6 @@
 """Dying at every step, servers that are killed and restarted: the same theta, no gap, no repeat.
 
-The steps are those of `consumers.service.steps`: what is not in that list is not tried, and what
+The steps are those of `consumers.service.telemetry.steps`: what is not in that list is not tried, and what
 is in it and never reached makes the test fail.
 """
 
@@ -17,7 +17,7 @@ from functools import partial
 
 import pytest
 
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.refresh.kind import RefreshKind
 from tests.integration.conftest import KAFKA, log_of
 from tests.support.crash_lane import finish, many_rows

@@ -20,7 +20,7 @@ from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.loop import TRANSIENT
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import shard_of

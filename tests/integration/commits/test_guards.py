@@ -15,7 +15,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
-from lethe.consumers.service.steps import Step, no_hook
+from lethe.consumers.service.telemetry.steps import Step, no_hook
 from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogReset, LogUnavailable

@@ -13,8 +13,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutErr
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import HookCall, MemoryConsumer, MemoryLog
-from lethe.consumers.service.metrics import Metrics
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.metrics import Metrics
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogUnavailable, StoreUnavailable

@@ -11,7 +11,7 @@ import pytest
 from lethe.consumers.commits.publish import newest_parameters
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Parameters
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.apply import Applied, Change, Place
 from tests.support.invariants import check_model

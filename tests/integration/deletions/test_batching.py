@@ -15,7 +15,7 @@ from lethe.consumers.contract.events import Parameters
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.deletions import batching
 from lethe.consumers.deletions.batching import Batching
-from lethe.consumers.service.health import Health
+from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.drained import Drained, lags
 from lethe.consumers.workers.supervisor import Supervisor

@@ -14,7 +14,7 @@ from lethe.consumers.audit.verify import verify
 from lethe.consumers.commits import publish
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.refresh.job import run_job
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.fit.classes import probabilities
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.state import LimitsRecord

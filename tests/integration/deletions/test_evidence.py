@@ -12,7 +12,7 @@ from lethe.consumers.commits.receipt_index import leaves_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import commitment_of, salt_of
 from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.service.logs import configure_logging
+from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import (
     consistency_proof,

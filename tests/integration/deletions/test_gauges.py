@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lethe.consumers.contract import topics
-from lethe.consumers.service.health import Health
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, commit_partition
 from tests.integration.deletions.test_deferral import leveraged

@@ -12,7 +12,7 @@ import pytest
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.consumers.refresh.job import CATCH_UP_LIMIT, run_job
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.error.estimate import published_error
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.fit.classes import class_counts

@@ -18,7 +18,7 @@ from lethe.consumers.contract.events import DELETION_REQUESTED
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import parse_request_keys
 from lethe.consumers.log.base import Message
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.store.layout.keys import commit_partition
 from tests.support.invariants import check_model

@@ -11,7 +11,7 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Version
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.engine.refresh.kind import RefreshKind
 from tests.support.families import Data, make
 from tests.support.invariants import check_model, true_error

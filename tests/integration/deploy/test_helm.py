@@ -16,7 +16,7 @@ import yaml
 from lethe.consumers.cli.main import COMMANDS
 from lethe.consumers.cli.work import work
 from lethe.consumers.contract import topics
-from lethe.consumers.service.settings import unknown_variables
+from lethe.consumers.service.configuration.settings import unknown_variables
 from lethe.consumers.workers.deletion_worker import GROUP
 from tests.conftest import give_up
 from tests.support.custom_resources import check_custom_resource, is_custom

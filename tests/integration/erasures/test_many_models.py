@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from lethe.consumers.registration.register import TrainingData
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.store.layout.state import LimitsRecord
 from tests.support import erasures
 from tests.support.families import Data, make

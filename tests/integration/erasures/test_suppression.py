@@ -8,7 +8,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.errors import InvalidData, LogReset
 from lethe.engine.store.layout.keys import ERASED, ERASED_CURSORS

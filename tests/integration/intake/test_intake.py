@@ -14,7 +14,7 @@ from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.authenticate import parse_request_keys
 from lethe.consumers.intake.mapping import Mapping as TableMapping
 from lethe.consumers.log.base import Message, TopicSpec
-from lethe.consumers.service.steps import IntakeStep
+from lethe.consumers.service.telemetry.steps import IntakeStep
 from lethe.consumers.workers.intake_worker import IntakeWorker, intake_watermark, read_shapes
 from lethe.engine.errors import InvalidData
 from tests.support.captured import envelope, mapping_of, message

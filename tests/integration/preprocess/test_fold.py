@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.state import ModelState
 from tests.integration.commits.test_fold import (

@@ -20,7 +20,7 @@ from lethe.consumers.log.memory import MemoryConsumer
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.loop import TRANSIENT
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers import halts, refresh_worker, supervisor
 from lethe.consumers.workers.deletion_worker import BatchLimits
 from lethe.consumers.workers.drained import Drained

@@ -16,7 +16,7 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import HookCall, MemoryLog
 from lethe.consumers.registration import candidate
 from lethe.consumers.registration.register import Registrar
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.errors import InvalidData, LogUnavailable, ModelExists
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import ModelKeys

@@ -15,9 +15,9 @@ import redis
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log
-from lethe.consumers.service.credentials import store_access
+from lethe.consumers.service.configuration.credentials import store_access
+from lethe.consumers.service.configuration.settings import Settings, load_settings
 from lethe.consumers.service.kafka_client import kafka_log
-from lethe.consumers.service.settings import Settings, load_settings
 from lethe.engine.store.server.connection import connect
 from make_certificates import make
 from tests.conftest import give_up

@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from lethe.consumers.service.credentials import kafka_access, store_access
+from lethe.consumers.service.configuration.credentials import kafka_access, store_access
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.integration.security.conftest import Secure
 from tests.support.command import PROGRAM, Lethe

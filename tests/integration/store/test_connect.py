@@ -12,8 +12,8 @@ from lethe.consumers.contract.sealing import (
     new_seal_file,
     rotate_seal_file,
 )
+from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
-from lethe.consumers.service.settings import Settings
 from lethe.engine.errors import FormatTooOld, InvalidData
 from lethe.engine.store.layout.keys import BOUND_LOG, FORMER_MODELS, SEALS, ModelKeys
 from lethe.engine.store.server.connection import connect

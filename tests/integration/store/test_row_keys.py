@@ -11,8 +11,8 @@ import pytest
 from pydantic import SecretStr
 
 from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
-from lethe.consumers.service.settings import Settings
 from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, ModelKeys, shard_of

@@ -17,8 +17,8 @@ from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys, new
 from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Log, Message
 from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.service.settings import Settings
-from lethe.consumers.service.signing_keys import (
+from lethe.consumers.service.configuration.settings import Settings
+from lethe.consumers.service.configuration.signing_keys import (
     OWN_KEY,
     existing_signer,
     key_path,

@@ -32,7 +32,7 @@ def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list
 
 def refreshed(platform: Platform) -> str:
     """Register a model, and rebuild it by a worker that reports; return the job's id."""
-    from lethe.consumers.service.lineage import RefreshLineage
+    from lethe.consumers.service.telemetry.lineage import RefreshLineage
 
     platform.register("m")
     event = platform.order("m", RefreshKind.REBUILD)
@@ -83,7 +83,7 @@ def test_a_refresh_that_fails_says_why(
 def test_a_refresh_that_a_server_broke_off_is_aborted_and_is_the_same_run_when_begun_again(
     platform_on: Callable[..., Platform], events: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    from lethe.consumers.service.lineage import RefreshLineage
+    from lethe.consumers.service.telemetry.lineage import RefreshLineage
 
     broken: list[int] = []
 

@@ -12,7 +12,7 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Headers, Partition, Record
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.errors import StoreUnavailable
 from tests.support.command import Lethe
 from tests.support.extras import need
@@ -38,7 +38,7 @@ def spans() -> Iterator[Any]:
 
 
 def tracing_of(spans: Any) -> Any:
-    from lethe.consumers.service.tracing import BatchTracing
+    from lethe.consumers.service.telemetry.tracing import BatchTracing
 
     return BatchTracing(spans.tracer)
 
@@ -153,7 +153,7 @@ def test_published_bytes_do_not_depend_on_traces_even_when_a_fold_repeats_them(
 )
 def test_a_context_that_cannot_be_read_is_none(headers: Headers) -> None:
     need("opentelemetry.sdk")
-    from lethe.consumers.service.tracing import context_of
+    from lethe.consumers.service.telemetry.tracing import context_of
 
     assert not context_of(Record(Partition("t", "t", 0), 0, None, b"", headers)).is_valid
 

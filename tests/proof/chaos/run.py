@@ -17,8 +17,8 @@ import redis
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.registration.register import Registrar
+from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.kafka_client import kafka_log
-from lethe.consumers.service.settings import load_settings
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.refresh.kind import RefreshKind

@@ -18,9 +18,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.kafka_client import kafka_log
-from lethe.consumers.service.logs import configure_logging
-from lethe.consumers.service.settings import load_settings
+from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import Unavailable

@@ -19,7 +19,7 @@ from lethe.consumers.log.base import Partition
 from lethe.consumers.log.kafka.kafka_python.reading import to_record
 from lethe.consumers.log.kafka.kafka_python.repairs import read_odd_header_names
 from lethe.consumers.registration.table.reader import Columns, read_table
-from lethe.consumers.service.settings import load_settings, unknown_variables
+from lethe.consumers.service.configuration.settings import load_settings, unknown_variables
 from lethe.consumers.service.valkey_server import _read_line, read_pid
 from lethe.engine.errors import InvalidData, InvalidRequest
 from lethe.engine.fit.objective import Kind

@@ -24,7 +24,7 @@ from lethe.consumers.log.base import Message, Record
 from lethe.consumers.log.memory import MemoryConsumer
 from lethe.consumers.refresh.queue import RefreshLimit
 from lethe.consumers.service.loop import TRANSIENT
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers import halts, lag
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker

@@ -82,7 +82,10 @@ def test_the_bill_of_materials_names_every_pinned_package_with_its_hashes(bill: 
     root = document["metadata"]["component"]
     assert (root["name"], root["version"]) == (ROOT, "0.1.0")
     graph = {one["ref"]: one.get("dependsOn", []) for one in document["dependencies"]}
-    assert {p.split("@")[0] for p in graph[root["bom-ref"]]} >= {"pkg:pypi/numpy", "pkg:pypi/fastapi"}
+    assert {p.split("@")[0] for p in graph[root["bom-ref"]]} >= {
+        "pkg:pypi/numpy",
+        "pkg:pypi/fastapi",
+    }
     assert set(graph) == {root["bom-ref"], *parts}
     reached, ahead = set[str](), [root["bom-ref"]]
     while ahead:

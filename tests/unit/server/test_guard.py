@@ -24,7 +24,7 @@ from lethe.consumers.server.guard import (
     check_may_use,
 )
 from lethe.consumers.server.keys import Keys, issue_key
-from lethe.consumers.service.logs import configure_logging
+from lethe.consumers.service.telemetry.logs import configure_logging
 
 SECURE = ("content-security-policy", "x-content-type-options", "referrer-policy", "cache-control")
 

@@ -12,7 +12,7 @@ from lethe.consumers.cli import main
 from lethe.consumers.server import keys
 from lethe.consumers.server.access import access_of
 from lethe.consumers.server.keys import Keys, issue_key, read_keys
-from lethe.consumers.service.settings import load_settings
+from lethe.consumers.service.configuration.settings import load_settings
 from lethe.engine.errors import InvalidData, Unauthenticated
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lethe.consumers.service.credentials import kafka_access, store_access
-from lethe.consumers.service.settings import load_settings
+from lethe.consumers.service.configuration.credentials import kafka_access, store_access
+from lethe.consumers.service.configuration.settings import load_settings
 from lethe.engine.errors import InvalidData, StoreUnavailable
 from lethe.engine.store.server.connection import connect, without_command
 from lethe.engine.store.server.row_keys import RowKeys

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lethe.consumers.service.health import Health
+from lethe.consumers.service.telemetry.health import Health
 
 
 class Clock:

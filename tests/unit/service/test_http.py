@@ -7,9 +7,9 @@ from http.client import HTTPConnection
 
 import pytest
 
-from lethe.consumers.service.health import Health
-from lethe.consumers.service.http import serve
-from lethe.consumers.service.metrics import Metrics
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.http import serve
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.engine.errors import InvalidData
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lethe.consumers.service.credentials import librdkafka_access
+from lethe.consumers.service.configuration.credentials import librdkafka_access
+from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.kafka_client import kafka_log
-from lethe.consumers.service.settings import load_settings
 from lethe.engine.errors import InvalidData
 from make_certificates import make
 from tests.conftest import need_confluent

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 import structlog
 
-from lethe.consumers.service.logs import configure_logging, logger
+from lethe.consumers.service.telemetry.logs import configure_logging, logger
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lethe.consumers.service.settings import load_settings, unknown_variables
+from lethe.consumers.service.configuration.settings import load_settings, unknown_variables
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.server.connection import without_secrets
 

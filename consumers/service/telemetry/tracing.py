@@ -4,7 +4,7 @@ A batch is a trace of its own: a span for each part of the worker's turn, and li
 contexts, as the headers of their records have them (W3C Trace Context; or the extension of
 CloudEvents, ``ce_traceparent``). Each request that has such a context gets a span in its own trace.
 
-Times are noted at the worker's steps (`consumers.service.steps`), and spans are made from them once
+Times are noted at the worker's steps (`consumers.service.telemetry.steps`), and spans are made from them once
 the turn is over: a turn without records leaves none. No span has a row id, a subject or a value.
 """
 
@@ -35,7 +35,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from lethe.consumers.contract.cloudevents import MOST_STATE_CHARACTERS
 from lethe.consumers.log.base import Record
-from lethe.consumers.service.steps import Step
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.errors import InvalidData
 
 MOST_LINKS = 128

@@ -11,7 +11,7 @@ from lethe.consumers.contract.signatures import (
     read_signer,
     read_trusted,
 )
-from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.configuration.settings import Settings
 from lethe.engine.errors import InvalidData
 
 OWN_KEY = "signing-key.pem"

@@ -28,7 +28,7 @@ from openlineage.client.event_v2 import (
 from openlineage.client.facet_v2 import dataset_version_dataset, error_message_run, tags_run
 
 from lethe.consumers.contract.events import RefreshRequested
-from lethe.consumers.service.logs import logger
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.engine.store.offline.jobs import JobResult
 
 NAMESPACE = "lethe"

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from lethe.consumers.service.health import Health
+from lethe.consumers.service.telemetry.health import Health
 from lethe.engine.errors import InvalidData
 
 

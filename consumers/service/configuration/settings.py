@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from lethe.consumers.service.durations import seconds_of
+from lethe.consumers.service.configuration.durations import seconds_of
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 

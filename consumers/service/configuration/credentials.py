@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lethe.consumers.service.settings import Settings
+from lethe.consumers.service.configuration.settings import Settings
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.server.tls import Access, TlsFiles, read_secret
 

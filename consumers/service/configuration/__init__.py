@@ -1,0 +1,9 @@
+"""What this process is told: settings, and the credentials and keys that they name.
+
+Imports nothing else of `consumers.service`.
+
+- `settings`: flags, ``LETHE_*`` and defaults
+- `credentials`: what they say about signing on to the store and to Kafka
+- `signing_keys`: which keys this process signs with, and which it trusts
+- `durations`: spans of time as people write them
+"""
