@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lethe.consumers.audit.bundle import BundleReader, Header, write_bundle
-from lethe.consumers.audit.checkpoint import Checkpoint
-from lethe.consumers.audit.checks import history_findings
 from lethe.consumers.audit.commit_checks import commit_findings
 from lethe.consumers.audit.commits import CommitChain, Opener, read_chain
-from lethe.consumers.audit.finding import Finding, Result
-from lethe.consumers.audit.history import History
+from lethe.consumers.audit.published.bundle import BundleReader, Header, write_bundle
+from lethe.consumers.audit.published.checkpoint import Checkpoint
+from lethe.consumers.audit.published.checks import history_findings
+from lethe.consumers.audit.published.finding import Finding, Result
+from lethe.consumers.audit.published.history import History
 from lethe.consumers.audit.reading import (
     for_export,
     records_of_model,

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lethe.consumers.audit.commits import CommitChain, Opener
-from lethe.consumers.audit.finding import Faults, Finding
-from lethe.consumers.audit.history import History, ReceiptFact
+from lethe.consumers.audit.published.finding import Faults, Finding
+from lethe.consumers.audit.published.history import History, ReceiptFact
 from lethe.consumers.commits.commit import Commit
 from lethe.consumers.commits.folding.counted import OpenRecord
 from lethe.consumers.commits.publish import parameters_of

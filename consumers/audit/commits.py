@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import NoPermissionError
 
-from lethe.consumers.audit.finding import Faults
-from lethe.consumers.audit.history import History
+from lethe.consumers.audit.published.finding import Faults
+from lethe.consumers.audit.published.history import History
 from lethe.consumers.commits.commit import Commit
 from lethe.consumers.commits.folding.counted import OpenRecord, head_before, read_open
 from lethe.consumers.commits.journal import Verdict, judge

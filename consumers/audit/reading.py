@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lethe.consumers.audit.bundle import STORED
-from lethe.consumers.audit.history import History
+from lethe.consumers.audit.published.bundle import STORED
+from lethe.consumers.audit.published.history import History
 from lethe.consumers.commits.receipt_index import kept_receipts
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Parameters

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lethe.consumers.audit.finding import Finding, Result
-from lethe.consumers.audit.history import History
+from lethe.consumers.audit.published.finding import Finding, Result
+from lethe.consumers.audit.published.history import History
 from lethe.consumers.audit.verify import Comparison, Verification, compare, verify
 from lethe.consumers.contract import version_chain
 from lethe.consumers.contract.events import Parameters, Version

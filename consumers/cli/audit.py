@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from lethe.consumers.audit.auditor import Audit, audit_bundle, audit_model
-from lethe.consumers.audit.bundle import new_file
-from lethe.consumers.audit.checkpoint import (
+from lethe.consumers.audit.commits import seals_of_auditor
+from lethe.consumers.audit.published.bundle import new_file
+from lethe.consumers.audit.published.checkpoint import (
     Checkpoint,
     parse_since,
     read_checkpoint,
     write_checkpoint,
 )
-from lethe.consumers.audit.commits import seals_of_auditor
-from lethe.consumers.audit.finding import Finding, Result
+from lethe.consumers.audit.published.finding import Finding, Result
 from lethe.consumers.audit.refit import Holding, read_ids
 from lethe.consumers.cli.options import global_options, trust_option
 from lethe.consumers.cli.output import Output, counted, prepare, wrapped

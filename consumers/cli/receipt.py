@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from lethe.consumers.audit.commits import RequestCommit, seals_of_auditor
-from lethe.consumers.audit.request_report import FoundReceipt, RequestReport, report_of
-from lethe.consumers.audit.request_rows import Opening, RowsReport, rows_report
+from lethe.consumers.audit.request.report import FoundReceipt, RequestReport, report_of
+from lethe.consumers.audit.request.rows import Opening, RowsReport, rows_report
 from lethe.consumers.cli.options import global_options, trust_option
 from lethe.consumers.cli.output import Output, counted, error_number, number, prepare, wrapped
 from lethe.consumers.cli.request import what_changed

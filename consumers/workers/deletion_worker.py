@@ -105,7 +105,7 @@ class DeletionWorker:
     now
         The clock of receipts and versions.
     at_step
-        Called with the name of each step (`consumers.service.telemetry.steps`) as it is reached; crash tests
+        Called with the name of each step (`service.telemetry.steps`) as it is reached; crash tests
         kill the worker here.
     received
         Called with the records of each poll that returned some, for traces; None: nobody asks.

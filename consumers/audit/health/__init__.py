@@ -1,4 +1,6 @@
-"""What `lethe check` checks.
+"""What `lethe check` checks. Nothing here writes. Imports nothing else of `consumers.audit`.
 
-Nothing here writes.
+- `checks`: the installation and the servers
+- `commits`: topics, keys and cursors of the commits
+- `models`: what is stored and published of each model
 """

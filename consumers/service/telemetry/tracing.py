@@ -4,8 +4,8 @@ A batch is a trace of its own: a span for each part of the worker's turn, and li
 contexts, as the headers of their records have them (W3C Trace Context; or the extension of
 CloudEvents, ``ce_traceparent``). Each request that has such a context gets a span in its own trace.
 
-Times are noted at the worker's steps (`consumers.service.telemetry.steps`), and spans are made from them once
-the turn is over: a turn without records leaves none. No span has a row id, a subject or a value.
+Times are noted at the worker's steps (`steps`), and spans are made from them once the turn is over:
+a turn without records leaves none. No span has a row id, a subject or a value.
 """
 
 from __future__ import annotations

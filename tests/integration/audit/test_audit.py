@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.audit import auditor
 from lethe.consumers.audit.auditor import Audit, audit_model
-from lethe.consumers.audit.finding import Result
+from lethe.consumers.audit.published.finding import Result
 from lethe.consumers.audit.reading import ledger_of
 from lethe.consumers.audit.state import state_findings
 from lethe.consumers.contract import topics

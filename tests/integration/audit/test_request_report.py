@@ -6,8 +6,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.audit.auditor import audit_model
-from lethe.consumers.audit.finding import Result
-from lethe.consumers.audit.request_report import RequestReport, report_of
+from lethe.consumers.audit.published.finding import Result
+from lethe.consumers.audit.request.report import RequestReport, report_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import SignedLog

@@ -1,7 +1,7 @@
 """Dying at every step, servers that are killed and restarted: the same theta, no gap, no repeat.
 
-The steps are those of `consumers.service.telemetry.steps`: what is not in that list is not tried, and what
-is in it and never reached makes the test fail.
+The steps are those of `consumers.service.telemetry.steps`: what is not in that list is not tried,
+and what is in it and never reached makes the test fail.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from functools import cache
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from lethe.consumers.audit.bundle import BundleReader, Header, write_bundle
-from lethe.consumers.audit.checkpoint import parse_since, read_checkpoint
+from lethe.consumers.audit.published.bundle import BundleReader, Header, write_bundle
+from lethe.consumers.audit.published.checkpoint import parse_since, read_checkpoint
 from lethe.consumers.audit.refit import read_ids
 from lethe.consumers.contract.events import DELETION_RECEIPT
 from lethe.consumers.contract.signatures import (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from lethe.consumers.audit.checks import history_findings
-from lethe.consumers.audit.finding import Result
-from lethe.consumers.audit.history import History
+from lethe.consumers.audit.published.checks import history_findings
+from lethe.consumers.audit.published.finding import Result
+from lethe.consumers.audit.published.history import History
 from lethe.consumers.contract import cloudevents, topics, version_chain
 from lethe.consumers.contract.events import (
     DELETION_RECEIPT,

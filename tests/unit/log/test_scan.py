@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lethe.consumers.audit.history import History
+from lethe.consumers.audit.published.history import History
 from lethe.consumers.audit.reading import records_of_model
 from lethe.consumers.contract import topics
 from lethe.consumers.log import scan as scanning

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from lethe.consumers.audit.bundle import new_file
-from lethe.consumers.audit.finding import Faults, Finding
-from lethe.consumers.audit.history import History
-from lethe.consumers.audit.receipts import leaves_of_log
+from lethe.consumers.audit.published.bundle import new_file
+from lethe.consumers.audit.published.finding import Faults, Finding
+from lethe.consumers.audit.published.history import History
+from lethe.consumers.audit.published.receipts import leaves_of_log
 from lethe.engine.errors import InvalidData
 from lethe.engine.merkle import consistency_proof, verify_consistency
 from lethe.engine.store.layout.reading import Count, parse_json

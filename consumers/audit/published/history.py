@@ -1,8 +1,8 @@
 """What an audit keeps of a published history, read record by record from a log or a file.
 
 Each record is judged by itself here: whether it parses, is about this model and matches its digest,
-and whose signature it carries. `consumers.audit.checks` judges them together. Only a few facts of
-each receipt stay in memory.
+and whose signature it carries. `checks` judges them together. Only a few facts of each receipt stay
+in memory.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from lethe.consumers.audit.bundle import STORED
-from lethe.consumers.audit.finding import Faults
+from lethe.consumers.audit.published.bundle import STORED
+from lethe.consumers.audit.published.finding import Faults
 from lethe.consumers.contract import topics, version_chain
 from lethe.consumers.contract.events import (
     DELETION_RECEIPT,

@@ -2,7 +2,7 @@
 
 The report draws on the log and the store, each as far as it still has the facts: requests expire
 from the log first, receipts later, and the state keeps final receipts for ever.
-`consumers.audit.request_rows` reports on the rows.
+`consumers.audit.request.rows` reports on the rows.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lethe.consumers.audit.checks import chain_finding
 from lethe.consumers.audit.commits import Opener, RequestCommit, commit_of
-from lethe.consumers.audit.finding import Finding, Result
-from lethe.consumers.audit.history import (
+from lethe.consumers.audit.published.checks import chain_finding
+from lethe.consumers.audit.published.finding import Finding, Result
+from lethe.consumers.audit.published.history import (
     CONFLICT,
     History,
     Signature,

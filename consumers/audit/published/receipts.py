@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lethe.consumers.audit.finding import Faults, Finding
-from lethe.consumers.audit.history import History, ReceiptFact, VersionFact
+from lethe.consumers.audit.published.finding import Faults, Finding
+from lethe.consumers.audit.published.history import History, ReceiptFact, VersionFact
 from lethe.engine.merkle import Frontier
 
 # -- receipts -----------------------------------------------------------------------------------

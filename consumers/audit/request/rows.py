@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.consumers.audit.reading import ledger_of
-from lethe.consumers.audit.request_report import RequestReport
+from lethe.consumers.audit.request.report import RequestReport
 from lethe.consumers.commits.packed import unpack
 from lethe.consumers.contract.commitment import commitment_of, salt_of
 from lethe.consumers.deletions.validate import Valid

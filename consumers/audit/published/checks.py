@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from lethe.consumers.audit.checkpoint import Checkpoint, checkpoint_finding
-from lethe.consumers.audit.finding import Faults, Finding
-from lethe.consumers.audit.history import History, VersionFact
-from lethe.consumers.audit.receipts import (
+from lethe.consumers.audit.published.checkpoint import Checkpoint, checkpoint_finding
+from lethe.consumers.audit.published.finding import Faults, Finding
+from lethe.consumers.audit.published.history import History, VersionFact
+from lethe.consumers.audit.published.receipts import (
     receipt_log_finding,
     receipts_finding,
     rows_finding,

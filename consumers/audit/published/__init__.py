@@ -1,0 +1,12 @@
+"""A published history against itself, by nothing that decides, commits or publishes.
+
+So a fault of the code that makes a history cannot hide itself here. May import, of `consumers`,
+only `subscriber`, `contract` and `log`.
+
+- `history`: what an audit keeps of the records and receipts
+- `checks`: the history against itself
+- `receipts`: receipts against versions, and in the receipt log
+- `finding`: one finding per check, and the faults behind it
+- `bundle`: an exported history as a file
+- `checkpoint`: what an auditor remembers until the next audit
+"""

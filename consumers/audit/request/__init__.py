@@ -1,0 +1,5 @@
+"""What became of one request (`lethe receipt`). May import all of `consumers.audit` but `health`.
+
+- `report`: how a request was sent, processed and published
+- `rows`: its rows, and what is left of them
+"""
