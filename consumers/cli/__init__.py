@@ -1,6 +1,9 @@
-"""The command ``lethe``. May import everything but `consumers.demo`, which `main` alone names.
+"""The command ``lethe``, one file a command. May import everything but `consumers.demo`.
 
-- `main`: the group of commands, exit codes, and the place where an error becomes a line
+- `main`: the group of commands, exit codes, and the place where an error becomes a line;
+  it alone names `consumers.demo`
+- `terminal`: what commands share: options, output, signals
+- `requests`: what some of them send to the log
 
 Models:
 
@@ -13,11 +16,11 @@ Models:
 
 Deletions:
 
-- `delete`, `request`: the options of a request; making it, sending it, waiting for its receipt
+- `delete`: of rows, or of a subject
 - `change`: insert or correct the rows of a file
 - `reconcile`: delete the rows that a table no longer has
-- `erase`, `erasure`: the options of an erasure of a person; sending it, its combined receipt
-- `receipt`: what became of one
+- `erase`: a person, from every model
+- `receipt`: what became of a request
 - `work`: the workers
 - `serve`: the HTTP API
 
@@ -26,11 +29,4 @@ Checks and keys:
 - `check`: the installation
 - `verify`, `audit`: a model against a refit, a model's history
 - `key`: signing keys and seal secrets
-
-What commands share:
-
-- `options`: options, and the types of their values
-- `output`: text or one JSON document
-- `registrar`: the writer of commits behind `register`, `unregister` and `recover`
-- `stopping`: signals
 """

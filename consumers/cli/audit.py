@@ -19,8 +19,8 @@ from lethe.consumers.audit.published.checkpoint import (
 )
 from lethe.consumers.audit.published.finding import Finding, Result
 from lethe.consumers.audit.refit import Holding, read_ids
-from lethe.consumers.cli.options import global_options, trust_option
-from lethe.consumers.cli.output import Output, counted, prepare, wrapped
+from lethe.consumers.cli.terminal.options import global_options, trust_option
+from lethe.consumers.cli.terminal.output import Output, counted, prepare, wrapped
 from lethe.consumers.server.console.offline import audit_page
 from lethe.consumers.service.configuration.signing_keys import keys_of_auditor, trusted_file
 from lethe.consumers.service.connect import open_runtime

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import click
 import numpy as np
 
-from lethe.consumers.cli.options import Flags, WaitSeconds, global_options
-from lethe.consumers.cli.output import Output, counted, prepare
-from lethe.consumers.cli.request import NoReceipt, receipts_partition, sentence
+from lethe.consumers.cli.requests.deletion import NoReceipt, receipts_partition, sentence
+from lethe.consumers.cli.terminal.options import Flags, WaitSeconds, global_options
+from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import (
     MAX_REQUEST_BYTES,

@@ -16,8 +16,8 @@ from lethe.consumers.audit.health.checks import (
 )
 from lethe.consumers.audit.health.commits import check_commits
 from lethe.consumers.audit.health.models import check_model
-from lethe.consumers.cli.options import global_options
-from lethe.consumers.cli.output import prepare
+from lethe.consumers.cli.terminal.options import global_options
+from lethe.consumers.cli.terminal.output import prepare
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import LetheError

@@ -1,7 +1,7 @@
 """``lethe delete``: sends one deletion request, and optionally waits for its receipt.
 
-Only its options are here, so that ``--help`` and usage errors come at once; `consumers.cli.request`
-does the work.
+Only its options are here, so that ``--help`` and usage errors come at once; `requests.deletion` does
+the work.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from lethe.consumers.cli.options import Flags, WaitSeconds, global_options
+from lethe.consumers.cli.terminal.options import Flags, WaitSeconds, global_options
 
 _DEFAULT_WAIT = "60"
 
@@ -65,6 +65,6 @@ def delete(ctx: click.Context, /, **options: Any) -> int:
     options["rows"] += options.pop("more_rows")
     if sum(options[name] not in (None, ()) for name in ("rows", "rows_file", "subject")) != 1:
         raise click.UsageError("give one of --row, --rows-file and --subject")
-    from lethe.consumers.cli.request import send  # noqa: PLC0415 - what --help need not wait for
+    from lethe.consumers.cli.requests.deletion import send  # noqa: PLC0415 - what --help need not wait for
 
     return send(ctx, options)

@@ -1,7 +1,7 @@
 """``lethe erase``: sends one erasure of a person, and optionally waits for its combined receipt.
 
-Only its options are here, so that ``--help`` and usage errors come at once; `consumers.cli.erasure`
-does the work.
+Only its options are here, so that ``--help`` and usage errors come at once; `requests.erasure` does
+the work.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from lethe.consumers.cli.options import Flags, WaitSeconds, global_options
+from lethe.consumers.cli.terminal.options import Flags, WaitSeconds, global_options
 
 _DEFAULT_WAIT = "60"
 
@@ -58,6 +58,6 @@ def erase(ctx: click.Context, /, **options: Any) -> int:
       lethe erase "household 7" --lift
     """  # noqa: D301 - click looks for the character
     ctx.ensure_object(Flags).settings["request_signing_key"] = options["sign"]
-    from lethe.consumers.cli.erasure import send  # noqa: PLC0415 - what --help need not wait for
+    from lethe.consumers.cli.requests.erasure import send  # noqa: PLC0415 - what --help need not wait for
 
     return send(ctx, options)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from lethe.consumers.cli.options import global_options
-from lethe.consumers.cli.output import prepare
+from lethe.consumers.cli.terminal.options import global_options
+from lethe.consumers.cli.terminal.output import prepare
 from lethe.consumers.export.files import FORMATS, Exported
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.subscriber.published import published_of

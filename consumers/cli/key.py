@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from lethe.consumers.cli.options import Duration, Flags, global_options
-from lethe.consumers.cli.output import Output, counted, prepare
+from lethe.consumers.cli.terminal.options import Duration, Flags, global_options
+from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.sealing import SealKeys, new_seal_file, rotate_seal_file
 from lethe.consumers.contract.signatures import Signer, new_key_file, read_signer

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from lethe.consumers.cli.options import Flags, global_options
+from lethe.consumers.cli.terminal.options import Flags, global_options
 
 INTERRUPTED = 130  # as a shell reports SIGINT
 BROKEN_PIPE = 141  # as a shell reports SIGPIPE

@@ -6,9 +6,9 @@ import signal
 
 import click
 
-from lethe.consumers.cli.options import global_options
-from lethe.consumers.cli.output import counted, prepare
-from lethe.consumers.cli.stopping import stopped_by
+from lethe.consumers.cli.terminal.options import global_options
+from lethe.consumers.cli.terminal.output import counted, prepare
+from lethe.consumers.cli.terminal.stopping import stopped_by
 from lethe.consumers.export.mirror import Mirror
 from lethe.consumers.export.mlflow_registry import MlflowRegistry
 from lethe.consumers.service.connect import open_runtime

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from lethe.consumers.cli.output import Output
+from lethe.consumers.cli.terminal.output import Output
 from lethe.consumers.registration.table.preprocess_file import proposal, read_preprocess_file
 from lethe.consumers.registration.table.reader import (
     Columns,

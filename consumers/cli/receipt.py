@@ -10,9 +10,16 @@ import click
 from lethe.consumers.audit.commits import RequestCommit, seals_of_auditor
 from lethe.consumers.audit.request.report import FoundReceipt, RequestReport, report_of
 from lethe.consumers.audit.request.rows import Opening, RowsReport, rows_report
-from lethe.consumers.cli.options import global_options, trust_option
-from lethe.consumers.cli.output import Output, counted, error_number, number, prepare, wrapped
-from lethe.consumers.cli.request import what_changed
+from lethe.consumers.cli.requests.deletion import what_changed
+from lethe.consumers.cli.terminal.options import global_options, trust_option
+from lethe.consumers.cli.terminal.output import (
+    Output,
+    counted,
+    error_number,
+    number,
+    prepare,
+    wrapped,
+)
 from lethe.consumers.contract.events import RowsChanged, rfc3339
 from lethe.consumers.deletions.validate import Valid
 from lethe.consumers.service.configuration.signing_keys import keys_of_auditor

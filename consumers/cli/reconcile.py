@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from lethe.consumers.cli.options import Flags, global_options
-from lethe.consumers.cli.output import Output, counted, prepare
+from lethe.consumers.cli.terminal.options import Flags, global_options
+from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.contract.signatures import read_signer
 from lethe.consumers.intake.naming import joined

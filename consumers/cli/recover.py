@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from lethe.consumers.cli.options import global_options
-from lethe.consumers.cli.output import prepare
-from lethe.consumers.cli.registrar import recovery
+from lethe.consumers.cli.terminal.options import global_options
+from lethe.consumers.cli.terminal.output import prepare
 from lethe.consumers.registration.recovery import Plan
+from lethe.consumers.registration.writer import recovery
 from lethe.consumers.service.connect import open_runtime
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from lethe.consumers.cli.options import WaitSeconds, global_options
-from lethe.consumers.cli.output import Output, error_number, number, prepare
+from lethe.consumers.cli.terminal.options import WaitSeconds, global_options
+from lethe.consumers.cli.terminal.output import Output, error_number, number, prepare
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import REFRESH_REQUESTED, RefreshRequested, Version
 from lethe.consumers.log.base import Message, Partition, Reader

@@ -9,8 +9,9 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from lethe.consumers.cli.options import Duration, Limit, Number, global_options
-from lethe.consumers.cli.output import (
+from lethe.consumers.cli.preprocess import columns_asked, proposed_file, read_rows
+from lethe.consumers.cli.terminal.options import Duration, Limit, Number, global_options
+from lethe.consumers.cli.terminal.output import (
     certificate_line,
     classes_line,
     duration,
@@ -18,13 +19,12 @@ from lethe.consumers.cli.output import (
     number,
     prepare,
 )
-from lethe.consumers.cli.preprocess import columns_asked, proposed_file, read_rows
-from lethe.consumers.cli.registrar import registrar
 from lethe.consumers.contract.events import Id
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.register import Registered, TrainingData, exists
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, TableRead
+from lethe.consumers.registration.writer import registrar
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.versions.certificates import certificate_of, check_terms

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from lethe.consumers.cli.options import Flags, global_options
-from lethe.consumers.cli.output import Output
+from lethe.consumers.cli.terminal.options import Flags, global_options
+from lethe.consumers.cli.terminal.output import Output
 from lethe.engine.errors import InvalidData
 
 _SEED = 7

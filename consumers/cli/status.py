@@ -8,8 +8,8 @@ from typing import Any
 import click
 from pydantic import TypeAdapter
 
-from lethe.consumers.cli.options import global_options
-from lethe.consumers.cli.output import (
+from lethe.consumers.cli.terminal.options import global_options
+from lethe.consumers.cli.terminal.output import (
     Output,
     certificate_line,
     classes_line,

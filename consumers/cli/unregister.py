@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from lethe.consumers.cli.options import global_options
-from lethe.consumers.cli.output import counted, prepare
-from lethe.consumers.cli.registrar import registrar
+from lethe.consumers.cli.terminal.options import global_options
+from lethe.consumers.cli.terminal.output import counted, prepare
+from lethe.consumers.registration.writer import registrar
 from lethe.consumers.service.connect import open_runtime
 
 

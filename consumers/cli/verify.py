@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from lethe.consumers.audit.verify import Verification, verify as verify_model
-from lethe.consumers.cli.options import global_options
-from lethe.consumers.cli.output import error_number, number, prepare
+from lethe.consumers.cli.terminal.options import global_options
+from lethe.consumers.cli.terminal.output import error_number, number, prepare
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.engine.store.layout.records import Certificate, OutputCertificateRecord

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from lethe.consumers.cli.options import global_options
-from lethe.consumers.cli.output import Output, counted, error_number, number, prepare
-from lethe.consumers.cli.stopping import stopped_by
+from lethe.consumers.cli.terminal.options import global_options
+from lethe.consumers.cli.terminal.output import Output, counted, error_number, number, prepare
+from lethe.consumers.cli.terminal.stopping import stopped_by
 from lethe.consumers.contract.events import Version
 from lethe.consumers.service.configuration.signing_keys import trusted_keys
 from lethe.consumers.service.connect import open_runtime

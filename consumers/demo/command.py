@@ -13,10 +13,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from lethe.consumers.cli.options import Flags
-from lethe.consumers.cli.output import Output
 from lethe.consumers.cli.serve import check_extra, serve_runtime
-from lethe.consumers.cli.stopping import stopped_by
+from lethe.consumers.cli.terminal.options import Flags
+from lethe.consumers.cli.terminal.output import Output
+from lethe.consumers.cli.terminal.stopping import stopped_by
 from lethe.consumers.demo.view import LiveView, View
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.telemetry.logs import configure_logging

@@ -36,6 +36,7 @@ PARTS = {
     "engine/store": ("offline", "", "server", "layout"),
     "consumers/commits": ("folding", ""),
     "consumers/audit": ("health", "request", "", "published"),
+    "consumers/cli": ("", "requests", "terminal"),
     "consumers/service": ("", "telemetry", "configuration"),
 }
 """By package, its parts, which import downwards as well; an empty name: its own modules."""
@@ -120,7 +121,7 @@ def test_the_parts_of_a_package_import_downwards(package: str) -> None:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("request", {"numpy", "scipy"}),  # it sends one message: SciPy alone would take longer
+        ("requests.deletion", {"numpy", "scipy"}),  # one message: SciPy alone would take longer
         ("delete", {"numpy", "scipy", "pydantic", "redis", "rich", "structlog"}),  # only its help
     ],
 )

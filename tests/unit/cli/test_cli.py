@@ -13,9 +13,9 @@ import pytest
 import structlog
 
 from lethe.consumers.cli import main
-from lethe.consumers.cli.options import Duration, Limit, WaitSeconds
-from lethe.consumers.cli.output import duration, error_number, plain_table
 from lethe.consumers.cli.status import error_line
+from lethe.consumers.cli.terminal.options import Duration, Limit, WaitSeconds
+from lethe.consumers.cli.terminal.output import duration, error_number, plain_table
 from lethe.consumers.demo import command as demo_command
 
 REGISTER = ("register", "m", "--id", "id", "--target", "y", "--kind", "linear")

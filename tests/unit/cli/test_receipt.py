@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lethe.consumers.cli.output import Output
-from lethe.consumers.cli.request import NoReceipt, _wait
+from lethe.consumers.cli.requests.deletion import NoReceipt, _wait
+from lethe.consumers.cli.terminal.output import Output
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DeletionRequest, Receipt, ReceiptStatus, Source
 from lethe.consumers.log.base import Message, Reader

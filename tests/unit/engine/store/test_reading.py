@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lethe.consumers.cli.request import MAX_ROWS_FILE_BYTES, _read_rows
+from lethe.consumers.cli.requests.deletion import MAX_ROWS_FILE_BYTES, _read_rows
 from lethe.consumers.contract import cloudevents
 from lethe.consumers.contract.events import Parameters, Receipt, Version
 from lethe.consumers.contract.version_chain import theta_of

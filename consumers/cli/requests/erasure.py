@@ -10,8 +10,8 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from lethe.consumers.cli.output import Output, counted, prepare
-from lethe.consumers.cli.request import NoReceipt
+from lethe.consumers.cli.requests.deletion import NoReceipt
+from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import (
     ModelErasure,

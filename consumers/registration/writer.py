@@ -1,4 +1,4 @@
-"""What `lethe register`, `unregister` and `recover` share: a writer of commits."""
+"""A `Registrar` or a `Recovery` on the servers of a runtime."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, Progress as Bars, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from lethe.consumers.cli.options import Flags
+from lethe.consumers.cli.terminal.options import Flags
 from lethe.consumers.service.configuration.credentials import store_access
 from lethe.consumers.service.configuration.settings import (
     Settings,

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from lethe.consumers.cli.output import Output, counted, error_number, number, prepare
+from lethe.consumers.cli.terminal.output import Output, counted, error_number, number, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import (
     MAX_REQUEST_BYTES,

@@ -1,0 +1,5 @@
+"""What is sent to the log, and waiting for its receipt. Imports, of `consumers.cli`, `terminal`.
+
+- `deletion`: of ``lethe delete``
+- `erasure`: of ``lethe erase``, a person, with the combined receipt
+"""
