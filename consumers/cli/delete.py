@@ -1,7 +1,7 @@
 """``lethe delete``: sends one deletion request, and optionally waits for its receipt.
 
-Only its options are here, so that ``--help`` and usage errors come at once; `requests.deletion` does
-the work.
+Only its options are here, so that ``--help`` and usage errors come at once; `requests.deletion`
+does the work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``lethe erase``: sends one erasure of a person, and optionally waits for its combined receipt.
 
-Only its options are here, so that ``--help`` and usage errors come at once; `requests.erasure` does
-the work.
+Only its options are here, so that ``--help`` and usage errors come at once; `requests.erasure`
+does the work.
 """
 
 from __future__ import annotations
