@@ -6,7 +6,9 @@ below.
 From a decision to the log (step 6):
 
 - `commit`: a commit as a value, everything that one decision about a model changes
-- `record`: its bytes in ``lethe.commits``: an open part, a sealed part, a signature
+- `record`: its record in ``lethe.commits``, encoded and opened
+- `frame`: the bytes of that: an open part, a sealed part, a signature
+- `sealed_part`: the bytes that are sealed
 - `journal`: appending, and the rule that says whether a record counts
 
 From the log to the store and to readers (steps 7 to 9):

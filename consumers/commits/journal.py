@@ -20,13 +20,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from lethe.consumers.commits.commit import Commit, Sealed
-from lethe.consumers.commits.record import (
-    MAX_RECORD_BYTES,
-    Framed,
-    OpenPart,
-    decode_frame,
-    encode,
-)
+from lethe.consumers.commits.frame import MAX_RECORD_BYTES, Framed, OpenPart, decode_frame
+from lethe.consumers.commits.record import encode
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.consumers.commits.record import Framed, decode_frame
+from lethe.consumers.commits.frame import Framed, decode_frame
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.version_chain import check_parameters, check_version, theta_of
 from lethe.engine.store.layout.keys import SHARDS, ModelKeys, commit_partition

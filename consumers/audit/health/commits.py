@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from lethe.consumers.audit.health.checks import Check
+from lethe.consumers.commits.frame import MAX_RECORD_BYTES
 from lethe.consumers.commits.journal import commit_partitions
-from lethe.consumers.commits.record import MAX_RECORD_BYTES
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import handover, keys_of_heads
 from lethe.consumers.log.base import Log, Partition, Reader

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
+from lethe.consumers.commits.frame import OpenPart
 from lethe.consumers.commits.journal import LogGap, Verdict, gap, judge, read_records
-from lethe.consumers.commits.record import OpenPart
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.telemetry.progress import Progress

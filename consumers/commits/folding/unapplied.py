@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from lethe.consumers.commits.commit import Commit
+from lethe.consumers.commits.frame import Framed
 from lethe.consumers.commits.journal import Followed, Verdict, judge, read_records
-from lethe.consumers.commits.record import UNOPENED, Framed, open_commit, peek_deleted
+from lethe.consumers.commits.record import UNOPENED, open_commit, peek_deleted
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Reader

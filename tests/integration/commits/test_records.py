@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from lethe.consumers.commits.record import COMMIT, FORMAT, Framed, decode_frame
+from lethe.consumers.commits.frame import COMMIT, FORMAT, Framed, decode_frame
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys

@@ -12,7 +12,8 @@ from functools import partial
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from lethe.consumers.commits.record import decode_frame, encode, open_commit
+from lethe.consumers.commits.frame import decode_frame
+from lethe.consumers.commits.record import encode, open_commit
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_REQUESTED
 from lethe.consumers.contract.signatures import Signer, TrustedKeys

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from lethe.consumers.commits.commit import Commit, CommitKind
+from lethe.consumers.commits.frame import OpenPart, decode_frame
 from lethe.consumers.commits.journal import (
     CommitTooLarge,
     Followed,
@@ -17,7 +18,7 @@ from lethe.consumers.commits.journal import (
     check_tail,
     judge,
 )
-from lethe.consumers.commits.record import OpenPart, decode_frame, encode
+from lethe.consumers.commits.record import encode
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Message

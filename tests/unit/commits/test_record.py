@@ -10,13 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings, strategies as st
 
 from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
-from lethe.consumers.commits.record import (
-    Untrusted,
-    decode_frame,
-    encode,
-    open_commit,
-    peek_deleted,
-)
+from lethe.consumers.commits.frame import decode_frame
+from lethe.consumers.commits.record import Untrusted, encode, open_commit, peek_deleted
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt, Source
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
