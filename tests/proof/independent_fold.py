@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,8 +83,8 @@ class ModelFold:
         Bytes of all version events, in order.
     jobs
         Bytes of all refreshes that were ordered.
-    thetas
-        By name the newest: raw float64.
+    thetas, columns
+        By name the newest: raw float64; and the fitted columns of a model with preprocessing.
     meta, config
         What the head says: JSON objects.
     """
@@ -107,6 +108,7 @@ class ModelFold:
     versions: list[bytes] = field(default_factory=list)
     jobs: list[bytes] = field(default_factory=list)
     thetas: dict[str, bytes] = field(default_factory=dict)
+    columns: list[dict[str, Any]] = field(default_factory=list)
     meta: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
 
@@ -203,6 +205,7 @@ def _take(model: ModelFold, record: Record, contents: Contents) -> None:
         # One of no bytes is theta_exact itself, which is then there as well.
         exact = contents.thetas.get("theta_exact", b"")
         model.thetas |= {name: data or exact for name, data in contents.thetas.items()}
+    model.columns = model.columns if contents.columns is None else contents.columns
     if contents.version is not None:
         _version(model, record, contents.version)
 
@@ -320,7 +323,8 @@ def _version(model: ModelFold, record: Record, value: bytes) -> None:
 
 def parameters_digest(model: ModelFold) -> str:
     """Return the digest of what a model publishes, as docs/chain.md defines it."""
-    config, theta = model.config, model.thetas["published"]
+    config = model.config
+    theta = model.thetas["parameters" if model.columns else "published"]
     classes = list(config.get("class_names", ()))
     p = len(config["feature_names"])
     d = p + bool(config["fit_intercept"])
@@ -332,6 +336,22 @@ def parameters_digest(model: ModelFold) -> str:
     }
     if classes:
         layout["classes"] = classes
+    if model.columns:
+        fixed = ("name", "step", "categories", "ignores_unknown")
+        layout["columns"] = [{k: c[k] for k in fixed if k in c} for c in model.columns]
     named = json.dumps(layout, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    numbers = [number for column in model.columns for number in _fitted(column)]
     label = b"lethe.parameters.v1\n"
-    return hashlib.sha256(label + named.encode() + b"\n" + theta).hexdigest()
+    fitted = struct.pack(f"<{len(numbers)}d", *numbers)
+    return hashlib.sha256(label + named.encode() + b"\n" + theta + fitted).hexdigest()
+
+
+def _fitted(column: Mapping[str, Any]) -> list[float]:
+    """Return the numbers of a fitted column that its digest covers."""
+    values, vanished = column.get("values", []), column.get("vanished", [])
+    return [
+        *("impute" in column, column.get("impute", 0.0)),
+        *(column.get("mean", 0.0), column.get("deviation", 1.0)),
+        *(len(values), *values, len(vanished), *vanished),
+        *("otherwise" in column, column.get("otherwise", 0.0)),
+    ]

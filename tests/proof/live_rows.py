@@ -23,9 +23,9 @@ ValueAt = Callable[[str, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row's values, without the intercept's."""
+    """A row's values, without the intercept's; of a table's columns by their names in order."""
 
-    x: tuple[float, ...]
+    x: tuple[Any, ...]
     y: tuple[float, ...]
     weight: float = 1.0
     subject: str | None = None
@@ -204,14 +204,14 @@ def changed(before: Row, given: Mapping[str, Any]) -> Row:
     target = given["target"]
     y = tuple(target) if isinstance(target, list) else (target,)
     weight = given.get("weight")
-    return replace(
-        before, x=tuple(given["values"]), y=y, weight=before.weight if weight is None else weight
-    )
+    values = given["values"]
+    x = [values[name] for name in sorted(values)] if isinstance(values, dict) else values
+    return replace(before, x=tuple(x), y=y, weight=before.weight if weight is None else weight)
 
 
 def data_of(rows: Sequence[Row], like: Data) -> Data:
     """Return rows as training data, with the settings of other data."""
-    X = np.array([row.x for row in rows]).reshape(len(rows), like.X.shape[1])
+    X = np.array([row.x for row in rows], like.X.dtype).reshape(len(rows), like.X.shape[1])
     y = np.array([row.y for row in rows]).reshape(len(rows), like.y.shape[1])
     weight = np.array([row.weight for row in rows])
     return replace(like, X=X, y=y, weight=weight, deleted=np.arange(0), injected=None)

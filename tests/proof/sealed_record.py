@@ -98,6 +98,7 @@ class Contents:
     answers: list[bytes]
     repeats: list[bytes]
     thetas: dict[str, bytes]
+    columns: list[dict[str, Any]] | None
     config: dict[str, Any] | None
     version: bytes | None
     job: bytes | None
@@ -132,6 +133,7 @@ def _contents(plain: bytes) -> Contents:
         answers=[next(blobs) for _ in header["bodies"]],
         repeats=[next(blobs) for _ in range(header["repeats"])],
         thetas={name: next(blobs) for name in header["thetas"]},
+        columns=json.loads(next(blobs)) if header.get("columns") else None,
         config=json.loads(next(blobs)) if header["configures"] else None,
         version=next(blobs) if header["makes_version"] else None,
         job=next(blobs) if header["orders_job"] else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -22,6 +23,22 @@ from tests.support.pipelines import Rows
 from tests.support.platform import Platform
 
 Array = NDArray[np.float64]
+
+
+def table_data(
+    columns: Columns,
+    ids: tuple[str, ...],
+    rows: Rows,
+    y: Array,
+    subjects: Mapping[str, Sequence[str]] | None = None,
+) -> TrainingData:
+    """Return a table as a file would give it."""
+    records, table = recorded(columns, read_table(columns, rows))
+    names = layout_of(records).names
+    nothing = np.empty((len(ids), 0))
+    return TrainingData(
+        ids, nothing, y, names, ("y",), subjects or {}, preprocess=records, table=table
+    )
 
 
 class PreparedTable:
@@ -52,19 +69,8 @@ class PreparedTable:
 
     def training_data(self) -> TrainingData:
         """Return the table as a file would give it."""
-        table = read_table(self.columns, self.rows)
-        records, table = recorded(self.columns, table)
-        n = len(self.y)
-        return TrainingData(
-            tuple(self.name(i) for i in range(n)),
-            np.empty((n, 0)),
-            self.y[:, None],
-            layout_of(records).names,
-            ("y",),
-            {},
-            preprocess=records,
-            table=table,
-        )
+        names = tuple(self.name(i) for i in range(len(self.y)))
+        return table_data(self.columns, names, self.rows, self.y[:, None])
 
     def register(
         self, *, method: str = "exact", budget: float = 0.01, **options: Any

@@ -56,7 +56,7 @@ def read_preprocess_file(path: Path) -> dict[str, Column]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidData(f"{path}: is not TOML in UTF-8 ({error})") from None
     strange = [name for name in document if name != "columns"]
     listed = document.get("columns")

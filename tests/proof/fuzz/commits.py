@@ -22,9 +22,11 @@ from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.cursors import Cursors
 from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.columns import packed_columns
 from lethe.engine.store.layout.keys import PartitionKeys
 from lethe.engine.store.layout.state import DeferredRequest
 from tests.proof.fuzz.contract import SEPARATOR, Harness, joined, parts
+from tests.proof.fuzz.preprocessing import columns_of_versions
 from tests.proof.fuzz.scratch import written
 from tests.proof.fuzz.stored import ERROR, config, meta
 from tests.support.published import releases
@@ -58,7 +60,7 @@ def receipt(status: str = "APPLIED", **changes: Any) -> Receipt:
 
 
 def commits() -> list[Commit]:
-    """Return a batch of requests, a registration and a refresh, with all that they can hold."""
+    """Return batches of requests, a registration and an opening, with all that they can hold."""
     theta = codec.pack(np.array([1.0, 2.0, 3.0]))
     version = releases(2)[-1].version.model_copy(update={"model_id": "m"})
     answer = Answer(receipt(), receipt().value(), _BODY, 3)
@@ -108,8 +110,13 @@ def commits() -> list[Commit]:
         left_out=("u8",),
         secret=bytes(32),
     )
+    pipeline = replace(
+        batch,
+        thetas={**batch.thetas, "gradient": theta, "parameters": theta},
+        columns=packed_columns(columns_of_versions()),
+    )
     opening = Commit("m", 1, "c" * 64, CommitKind.OPENING, meta(), 0, opening={"id/0": 5})
-    return [batch, registration, opening]
+    return [batch, registration, pipeline, opening]
 
 
 def record_seeds() -> list[bytes]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.proof.fuzz import commits, evidence, given_files, messages, stored
+from tests.proof.fuzz import commits, evidence, given_files, messages, preprocessing, stored
 from tests.proof.fuzz.contract import Harness
 
 HARNESSES: dict[str, Harness] = {
     harness.name: harness
-    for module in (messages, stored, commits, given_files, evidence)
+    for module in (messages, stored, preprocessing, commits, given_files, evidence)
     for harness in module.HARNESSES
 }

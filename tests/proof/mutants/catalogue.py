@@ -591,4 +591,48 @@ MUTANTS = (
         ),
         f"{_TRANSLATE}::test_what_the_connector_invented_never_names_a_subject",
     ),
+    # -- preprocessing inside a model
+    Mutant(
+        "statistics that follow a commit",
+        (
+            Edit(
+                "engine/preprocess/live.py",
+                "return published_by(stream, method), replace(self, answer=answer)",
+                "return published_by(stream, method), self",
+            ),
+        ),
+    ),
+    Mutant(
+        "the rows of a commit leave the sums when it is folded",
+        (
+            Edit(
+                "consumers/commits/folding/catch_up.py",
+                "return Recomputed(stream, state.pipeline.sums_after(state.generation, moved))",
+                "return Recomputed(stream, state.pipeline.answer.sums)",
+            ),
+        ),
+    ),
+    Mutant(
+        "every sum that a row was in is written",
+        (
+            Edit(
+                "engine/store/layout/preprocessing.py",
+                "if before is None or not np.array_equal(row, _of_entry(before, entry)):",
+                "if before is None:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a category whose last row has gone is unknown",
+        (
+            Edit(
+                "engine/store/layout/fitted_columns.py",
+                "                    vanished=_without_rows(there),\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a category whose last row has gone has the weight 0",
+        (Edit("engine/preprocess/live.py", "theta[: len(idle)][idle] = 0.0", "pass"),),
+    ),
 )

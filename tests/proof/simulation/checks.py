@@ -24,6 +24,7 @@ from tests.proof.live_rows import LiveRows, data_of
 from tests.proof.simulation.log import SimulatedLog
 from tests.proof.simulation.requests import Producers
 from tests.proof.simulation.truth import Truth
+from tests.proof.tables import TableData, check_pipeline, stored_values
 from tests.support.families import Data
 from tests.support.invariants import check_theta, keys_of, retrained
 from tests.support.oracles import distance
@@ -31,6 +32,9 @@ from tests.support.platform import Platform
 
 CERTIFIED = "certified"
 """Name of the family whose models are certified."""
+
+TABLE = "table"
+"""Name of the family whose models have preprocessing."""
 
 
 class SimulatedPlatform(Platform):
@@ -172,6 +176,11 @@ def _check_values(held: Mapping[str, bytes], rows: LiveRows, data: Data, fold: M
     """Check that records have the newest values of their rows, bit for bit, and no former ones."""
     d, m = data.X.shape[1] + data.intercept, data.y.shape[1]
     for name, record in held.items():
+        if isinstance(data, TableData):
+            row = rows.live[name]
+            values = stored_values(record, fold.config, name)
+            assert values == (*row.x, *row.y, row.weight), f"{name}: other values are stored"
+            continue
         blocks = m if fold.config.get("class_names") else 1
         found = codec.unpack_rows([record], d, m, name, blocks).rows
         row = rows.live[name]
@@ -183,6 +192,8 @@ def check_answer(platform: Platform, model_id: str) -> None:
     """Check that what is published is retraining, within what it says of itself."""
     if platform.data[model_id].name == CERTIFIED:
         _check_certificates(platform, model_id)
+    elif isinstance(live := platform.live_data(model_id), TableData):
+        check_pipeline(platform, model_id, live, 1e-8)
     else:
         check_theta(platform, model_id, 1e-8)
     _check_budget(platform, model_id)

@@ -19,17 +19,18 @@ from lethe.engine.errors import LetheError
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.layout.state import LimitsRecord, ModelConfig
 from lethe.engine.store.membership import models_that_lack_rows
-from tests.proof.simulation.checks import CERTIFIED
+from tests.proof.simulation.checks import CERTIFIED, TABLE
 from tests.proof.simulation.store import Image
 from tests.proof.simulation.turns import Actor
+from tests.proof.tables import draw, training_data, with_columns
 from tests.support.families import Data, make
-from tests.support.platform import config_of, training_data
+from tests.support.platform import config_of
 
 if TYPE_CHECKING:
     from tests.proof.simulation.world import World
 
 _TERMS = (ObjectiveNoise(1.0, 1e-4, 5.0), OutputNoise(1.0, 1e-4, 1e-3, 1000))
-_FAMILIES = ("benign", "sparse", "duplicated", "wide", "wide", "classes", CERTIFIED)
+_FAMILIES = ("benign", "sparse", "duplicated", "wide", "wide", "classes", TABLE, CERTIFIED)
 _RULES = (OverBudget.COMPLETE, OverBudget.COMPLETE, OverBudget.PUBLISH, OverBudget.HOLD)
 _PARTITIONS = 6  # of a topic, at most
 _IMAGES = 8  # earlier states of the store that could come back, at most
@@ -43,6 +44,8 @@ def secret_of(name: str) -> bytes:
 @cache
 def data_of(family: str, kind: str) -> Data:
     """Return a family's data; runs share it."""
+    if family == TABLE:
+        return draw(60, np.random.default_rng(0))
     if family != CERTIFIED:
         return make(family, kind)
     rng = np.random.default_rng(0)
@@ -78,8 +81,10 @@ class People:
         rng = self._rng
         family = rng.choice(_FAMILIES)
         kind = "logistic" if family == "classes" else rng.choice(["linear", "linear", "logistic"])
+        kind = "linear" if family == TABLE else kind
         certified = family == CERTIFIED
         method = "exact" if certified else rng.choice(["pru", "pru", "exact", "influence"])
+        method = "exact" if (family, method) == (TABLE, "influence") else method
         limits = LimitsRecord(
             floor_rows=rng.choice([1, 3, 8, 256]),
             fraction_of_d=1e-9,
@@ -89,7 +94,8 @@ class People:
         data = data_of(family, kind)
         terms = rng.choice(_TERMS) if certified else None
         rule = OverBudget.COMPLETE if certified else rng.choice(_RULES)
-        self._configs[model] = config_of(data, model, method, budget, limits, terms, rule)
+        config = config_of(data, model, method, budget, limits, terms, rule)
+        self._configs[model] = with_columns(config, data)
         self._world.platform.data[model] = data
         where = commit_partition(model)
         self._world.note(f"plan {model} in {where}: {kind} {family} {method} {budget} {rule}")

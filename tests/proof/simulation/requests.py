@@ -11,6 +11,7 @@ from typing import Any
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Record
 from tests.proof.simulation.log import SimulatedLog
+from tests.proof.tables import TableData, values_like
 from tests.support.families import Data
 
 Counted = Callable[[str], None]
@@ -140,12 +141,16 @@ class Producers:
     def _values(self, model: str, row: str, *, inserts: bool) -> dict[str, object]:
         """Return a row like one of the model's own; zeros stay, so that sparse rows stay sparse."""
         data, like = self._data[model], self._rng.randrange(self._rows[model])
-        x = [value * (1 + 0.3 * self._rng.gauss(0, 1)) for value in data.X[like].tolist()]
+        x: Any
+        if isinstance(data, TableData):
+            x = values_like(data, self._rng)
+        else:
+            x = [value * (1 + 0.3 * self._rng.gauss(0, 1)) for value in data.X[like].tolist()]
         y = data.y[like].tolist()
         if data.kind == "linear":
             y = [value + 0.3 * self._rng.gauss(0, 1) for value in y]
         if self._rng.random() < 0.02:
-            x.pop()
+            x.pop("age" if isinstance(x, dict) else -1)
         found: dict[str, object] = {"id": row, "values": x, "target": y}
         if self._rng.random() < 0.3:
             found["weight"] = self._rng.choice([0.5, 2.0])

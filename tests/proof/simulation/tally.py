@@ -59,6 +59,7 @@ EVENTS = (
     "commits folded",
     "commits lost by the store",
     "halt",
+    "pipeline refitted by the judge",
     "refresh result dropped",
     "refresh swapped in",
     "release by registering again",

@@ -57,6 +57,7 @@ from tests.proof.simulation.store import NOTHING, Disk, Image
 from tests.proof.simulation.tally import BETWEEN, fault_at, kill_at, listen
 from tests.proof.simulation.truth import Truth
 from tests.proof.simulation.turns import Actor, Killed
+from tests.proof.tables import TableData
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _TURNS = (25, 90)
@@ -621,6 +622,8 @@ class World:
             if self.truth.registered(model):
                 check_newest(platform, model, fold)
                 check_answer(platform, model)
+                if isinstance(platform.data[model], TableData):
+                    self.count_event("pipeline refitted by the judge")
         letters = {record.value for record in platform.records(topics.DEAD_LETTERS)}
         assert letters == self.producers.garbage, "dead letters are not the garbage that was sent"
 

@@ -60,8 +60,10 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None
     with pytest.raises(InvalidData, match="cannot be read"):
         read_preprocess_file(tmp_path / "none.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidData, match="is not TOML in UTF-8"):
-        read_preprocess_file(tmp_path / "bytes.toml")
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 3000 + "]" * 3000)
+    for name in ("bytes.toml", "deep.toml"):
+        with pytest.raises(InvalidData, match="is not TOML in UTF-8"):
+            read_preprocess_file(tmp_path / name)
 
 
 # -- the table ------------------------------------------------------------------------------------
