@@ -107,7 +107,7 @@ class Replay:
     def change(self, sealed: Sealed, records: Mapping[str, dict[str, bytes]]) -> Change:
         """Return what a commit changes in the store, from what is stored now.
 
-        ``records`` are the row records that it may need, by model; those that it writes are added.
+        ``records`` are the row records that it may need, by model; they become those after it.
 
         Raises
         ------
@@ -186,6 +186,8 @@ class Replay:
         found_again = after = None
         if factor is not None and len(known) == len(commit.changes):
             found_again = changed_again(state, commit, changed, records)
+        for row in commit.corrected:  # as in the store: nothing is left of what was before
+            records.pop(row, None)
         records.update(written.records)
         if found_again is not None:
             after = _after(state, sealed, found_again)

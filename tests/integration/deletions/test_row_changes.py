@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lethe.consumers.commits.changed_rows import read_changes
+from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.contract import topics
-from lethe.consumers.log.base import Message
+from lethe.consumers.log.base import Message, Reader
 from lethe.consumers.refresh.job import CATCH_UP_LIMIT, run_job
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.error.estimate import published_error
@@ -415,6 +418,34 @@ def test_values_that_the_log_no_longer_has_are_lost_and_only_then(
     assert memory.statuses(lost) == ["DEFERRED"]
     assert memory.receipts()[-1].code == "DATA_LOST" or memory.final(refused).code == "DATA_LOST"
     monkeypatch.undo()
+
+
+def test_a_weight_that_was_lost_is_not_taken_from_the_row_as_it_was_before(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The values of the correction that set it have expired, those of the next one have not."""
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+    before = backup(memory)
+    table.change("correct", table.row("row-1", weight=3.0))
+    memory.drain()
+    table.change("correct", table.row("row-1"))
+    memory.drain()
+    restore(memory, before)
+    expired: list[RowChange] = []
+
+    def without_the_first(reader: Reader, changes: Sequence[RowChange]) -> Any:
+        expired.extend(changes[: not expired])
+        found = read_changes(reader, changes)
+        return [
+            None if change in expired else one for change, one in zip(changes, found, strict=True)
+        ]
+
+    monkeypatch.setattr("lethe.consumers.commits.replay.read_changes", without_the_first)
+    request = memory.send("m", "row-2")
+    settle(memory)
+    assert memory.receipts()[-1].code == "DATA_LOST"
+    assert memory.statuses(request) == ["DEFERRED"]
 
 
 @pytest.mark.parametrize("size", [RefreshKind.POLISH, RefreshKind.COMPACT, RefreshKind.REBUILD])
