@@ -12,11 +12,12 @@ from typing import Literal
 from lethe.consumers.contract.events import ChangedRow, DeletionRequest, RowsChanged
 from lethe.consumers.intake.change import Change, Row, UnreadableChange, parse_change
 from lethe.consumers.intake.mapping import ColumnType, Mapping as TableMapping, Table
-from lethe.consumers.intake.naming import Unnamed, id_of, request_id_of
+from lethe.consumers.intake.naming import UNAVAILABLE, Unnamed, id_of, request_id_of
 from lethe.consumers.log.base import PACKED_BATCH, Record
 
 INVALID_CHANGE = "INVALID_CHANGE"
 FOREIGN_CHANGE = "FOREIGN_CHANGE"
+SUBJECT_CHANGED = "SUBJECT_CHANGED"
 TABLE_TRUNCATED = "TABLE_TRUNCATED"
 
 MAX_DETAIL = 300
@@ -173,26 +174,31 @@ def _of_table(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Tran
 def _deleted(change: Change, table: Table) -> Translated:
     if change.new_key and table.key_changes == "correct":
         return Translated("ignored")  # the creation that follows does both
-    return Translated("deletion", deletions=tuple(_deletions(change, table, change.key)))
+    # A row that moves to another key is no reason to forget its subject.
+    what = "row" if change.new_key else table.deletes
+    columns = table.subject if what == "subject" and table.subject else table.key
+    name = _former_name(change, table, columns)
+    return Translated("deletion", deletions=_deletions(change, table, what, name))
 
 
-def _deletions(change: Change, table: Table, key: Row) -> Iterator[DeletionRequest]:
-    """Yield for each model the deletion of the old row, whose primary key is ``key``."""
-    by_subject = table.deletes == "subject" and table.subject is not None
-    columns = table.subject if by_subject and table.subject else table.key
-    name = _former_name(change, table, columns, key)
-    for model_id in table.models:
-        yield DeletionRequest(
-            request_id=request_id_of(change.origin, model_id, table.deletes, name),
+def _deletions(
+    change: Change, table: Table, what: Literal["row", "subject"], name: str
+) -> tuple[DeletionRequest, ...]:
+    """Return for each model the deletion of a row, or of all rows of a subject."""
+    return tuple(
+        DeletionRequest(
+            request_id=request_id_of(change.origin, model_id, what, name),
             model_id=model_id,
-            row_ids=None if by_subject else (name,),
-            subject_id=name if by_subject else None,
+            row_ids=(name,) if what == "row" else None,
+            subject_id=name if what == "subject" else None,
             reason=_REASON,
         )
+        for model_id in table.models
+    )
 
 
-def _former_name(change: Change, table: Table, columns: Mapping[str, ColumnType], key: Row) -> str:
-    """Return the id that columns of the old row make.
+def _former_name(change: Change, table: Table, columns: Mapping[str, ColumnType]) -> str:
+    """Return the id that columns of the old row make; its primary key is the record's.
 
     Raises
     ------
@@ -200,6 +206,7 @@ def _former_name(change: Change, table: Table, columns: Mapping[str, ColumnType]
         A column is outside the primary key, and its old value was not sent: Debezium then invents
         one, an empty text, a zero, or the column's default.
     """
+    key = change.key
     outside = [name for name in columns if name not in key]
     if not outside:
         return id_of(columns, key, change.encoded)
@@ -218,16 +225,23 @@ def _updated(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Trans
     """Return the correction of an updated row; or the deletion of one that has another id now."""
     after = {**(change.after or {}), **change.key}
     if not table.key.keys() <= change.key.keys():
-        former = _former_name(change, table, table.key, change.key)
+        former = _former_name(change, table, table.key)
         if former != id_of(table.key, after, change.encoded):
             if table.key_changes == "correct":
                 return _moved(change, table, former, shapes)
-            deletions = tuple(_deletions(change, table, change.key))
+            deletions = _deletions(change, table, "row", former)
             return Translated("deletion", deletions=deletions)
-    if table.updates == "ignore" or not _concerns(change, table, shapes):
-        return Translated("ignored")
-    corrections = tuple(_changed(change, "correct", table, shapes))
-    return Translated("correction", corrections=corrections)
+    corrections: tuple[RowsChanged, ...] = ()
+    if table.updates == "correct" and _concerns(change, table, shapes):
+        corrections = tuple(_changed(change, "correct", table, shapes))
+    if _has_another_subject(change, table):
+        refused = _refused(
+            SUBJECT_CHANGED,
+            f"table {table.table}: a row has another subject now, and the models keep the one that "
+            "they know: delete the row from them, or register them again with --replace",
+        )
+        return replace(refused, corrections=corrections)
+    return Translated("correction" if corrections else "ignored", corrections=corrections)
 
 
 def _created_under_new_key(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Translated:
@@ -251,15 +265,7 @@ def _moved(change: Change, table: Table, former: str, shapes: Mapping[str, Shape
 
     What cannot be inserted is refused, and erased all the same.
     """
-    deletions = tuple(
-        DeletionRequest(
-            request_id=request_id_of(change.origin, model_id, "row", former),
-            model_id=model_id,
-            row_ids=(former,),
-            reason=_REASON,
-        )
-        for model_id in table.models
-    )
+    deletions = _deletions(change, table, "row", former)
     try:
         inserted = _changed(change, "insert", table, shapes)
         insertions = tuple(Insertion(former, request) for request in inserted)
@@ -267,6 +273,14 @@ def _moved(change: Change, table: Table, former: str, shapes: Mapping[str, Shape
         detail = f"table {table.table}: {error}"
         return replace(_refused(INVALID_CHANGE, detail), deletions=deletions)
     return Translated("move", insertions=insertions, deletions=deletions)
+
+
+def _has_another_subject(change: Change, table: Table) -> bool:
+    """Return whether an updated row is another subject's now, as far as its old row tells."""
+    before, after = change.before, change.after or {}
+    if table.subject is None or table.replica_identity != "full" or before is None:
+        return False
+    return any(after.get(name) not in (before.get(name), UNAVAILABLE) for name in table.subject)
 
 
 def _concerns(change: Change, table: Table, shapes: Mapping[str, Shape]) -> bool:

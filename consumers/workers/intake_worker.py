@@ -199,20 +199,21 @@ class IntakeWorker:
     def _insertions(self, translated: Iterable[Translated]) -> list[Message]:
         """Return the rows that move to another id: those that the models have under the old one."""
         insertions = [each for one in translated for each in one.insertions]
-        messages = []
+        messages: list[Message] = []
         for model_id in sorted({each.request.model_id for each in insertions}):
             moved = [each for each in insertions if each.request.model_id == model_id]
-            former = [each.former for each in moved]
-            live = live_members(self._store.client, model_id, former)
-            messages += [
-                change_message(each.request, self._signer) for each in moved if each.former in live
-            ]
-            if len(live) < len(set(former)):
+            former = {each.former for each in moved}
+            live = set(live_members(self._store.client, model_id, sorted(former)))
+            for each in moved:  # one may move on under the id that it has just been given
+                if each.former in live:
+                    messages.append(change_message(each.request, self._signer))
+                    live.update(each.request.row_ids)
+            if not former <= live:
                 self._logger.info(
                     "rows with another primary key are not in the model, and are not inserted",
                     action="not_moved",
                     model=model_id,
-                    rows=len(set(former)) - len(live),
+                    rows=len(former - live),
                 )
         return messages
 

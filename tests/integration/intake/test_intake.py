@@ -256,6 +256,36 @@ def test_a_row_moves_to_its_new_key_but_an_erased_one_does_not_come_back(
     table.check()
 
 
+def test_a_row_that_moves_twice_between_two_readings_is_under_its_last_id(
+    in_memory: Callable[..., Capture],
+) -> None:
+    capture = in_memory(**MOVING)
+    platform, table = capture.platform, Table(capture.platform)
+    for former, name in (("row-1", "new-1"), ("new-1", "new-2")):
+        capture.lsn += 1
+        row = table.row(name)
+        after = columns_of(row)
+        capture.write(
+            envelope("c", after=after, lsn=capture.lsn), {"id": name}, oldkey={"id": former}
+        )
+    del table.rows["row-1"]
+    table.rows["new-2"] = (np.array(row["values"]), np.array(row["target"]), 1.0)
+    capture.read()
+    platform.drain()
+    table.check()
+
+
+def test_a_row_whose_key_changes_takes_no_other_row_of_its_subject_along(
+    in_memory: Callable[..., Capture],
+) -> None:
+    capture = in_memory(subject={"household": "text"}, deletes="subject", replica_identity="full")
+    before = {"id": "row-4", "household": "subject-1"}
+    capture.write(envelope("d", before=before), {"id": "row-4"}, newkey={"id": "new-4"})
+    capture.read()
+    capture.platform.drain()
+    assert ledger_of(capture.platform).keys() == {"row-4"}
+
+
 def test_a_worker_that_dies_while_a_row_moves_moves_it_once(
     in_memory: Callable[..., Capture],
 ) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from lethe.consumers.intake.naming import request_id_of
+from lethe.consumers.intake.naming import UNAVAILABLE, request_id_of
 from lethe.consumers.intake.translate import (
     FOREIGN_CHANGE,
     INVALID_CHANGE,
+    SUBJECT_CHANGED,
     TABLE_TRUNCATED,
     Shape,
     Translated,
@@ -157,7 +158,8 @@ def test_what_the_connector_invented_never_names_a_subject() -> None:
         )
         for each in recorded("plain"):
             if each.partition.topic == "shop.public.customers":
-                assert translate(each, mapping, SHAPES).deletions == ()
+                found = translate(each, mapping, SHAPES)
+                assert not any(request.subject_id for request in found.deletions)
 
 
 def test_an_update_without_its_old_row_gives_the_claim_of_full_away() -> None:
@@ -174,6 +176,17 @@ def test_a_changed_primary_key_erases_the_row_under_its_old_id() -> None:
     came = translated(envelope("c", after={"id": 100}), {"id": 100}, oldkey={"id": 2})
     assert deleted(gone) == [("churn", "2")]
     assert (came.outcome, came.deletions, came.insertions) == ("created", (), ())
+
+
+def test_a_changed_key_is_no_deletion_of_its_subject() -> None:
+    subject = {"subject": {"household": "text"}, "deletes": "subject", "replica_identity": "full"}
+    gone = envelope("d", before={"id": 2, "household": "h"})
+    [moved] = translated(gone, {"id": 2}, subject, newkey={"id": 100}).deletions
+    assert (moved.row_ids, moved.subject_id) == (("2",), None)
+    outside = {**subject, "key": {"email": "text"}}
+    before, after = ({"id": 2, "household": "h", "email": email} for email in "ab")
+    [moved] = translated(envelope("u", before=before, after=after), {"id": 2}, outside).deletions
+    assert (moved.row_ids, moved.subject_id) == (("a",), None)
 
 
 def test_a_changed_primary_key_moves_the_row_where_the_mapping_says_so() -> None:
@@ -371,6 +384,19 @@ def test_an_update_of_columns_that_no_model_uses_corrects_nothing() -> None:
     after = {**before, "fee": 2}
     changed = translated(envelope("u", before=before, after=after), {"id": 1}, table)
     assert len(changed.corrections) == 1
+
+
+@pytest.mark.parametrize("updates", ["ignore", "correct"])
+def test_a_row_that_gets_another_subject_is_told_and_corrected_all_the_same(updates: str) -> None:
+    """Models keep the subject that they know: the new one's erasure would pass the row over."""
+    table = {"subject": {"email": "text"}, "replica_identity": "full", "updates": updates}
+    before = {"id": 1, "region": 1, "active": True, "fee": 1, "email": "a"}
+    after = {**before, "email": "b", "fee": 2}
+    moved = translated(envelope("u", before=before, after=after), {"id": 1}, table)
+    assert moved.code == SUBJECT_CHANGED
+    assert len(moved.corrections) == (updates == "correct")
+    for same in (before, {**before, "email": UNAVAILABLE}):
+        assert translated(envelope("u", before=before, after=same), {"id": 1}, table).code is None
 
 
 def test_no_message_holds_a_value_of_the_row() -> None:
