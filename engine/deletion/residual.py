@@ -62,10 +62,24 @@ def residual_sum(
     lost: float,
 ) -> float:
     """Return the sum of the terms of `residual_added`."""
-    amplified = 1.0 / math.sqrt(max(least_pivot, SMALLEST_PIVOT))
-    dual = inverse_error(generation, stream) * amplified * summed
+    dual = dual_row_error(generation, stream, least_pivot) * summed
     stored = largest_eigenvalue(generation, stream) * lost
     return measured + gradient_allowance(scale) + dual + stored
+
+
+def dual_row_error(generation: Generation, stream: Stream, least_pivot: float) -> float:
+    """Return an allowance for |x - A_t w| of a current dual row, over its terms' summed lengths.
+
+    The error of the base dual rows, which rows of high leverage amplify; ``least_pivot`` is that
+    of the stream and of the rows being left out. And, once rows were inserted, rounding in the sum:
+    of a row that is not in A_b and stands out, the terms W and X V^T J V all but cancel, and
+    eps lam_max(A_t) of their lengths is left. Leaving such a row out divides that by its pivot,
+    and V keeps it (docs/error.md).
+    """
+    amplified = 1.0 / math.sqrt(max(least_pivot, SMALLEST_PIVOT))
+    kept = 1.0 + 1.0 / max(stream.least_pivot, SMALLEST_PIVOT)
+    cancelled = gradient_allowance(stream.added) * kept
+    return inverse_error(generation, stream) * amplified + cancelled
 
 
 def error_scale(generation: Generation, stream: Stream, rows: Rows, theta: Array) -> float:

@@ -14,7 +14,6 @@ A_t^-1 as the preconditioner need a few corrections.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -22,14 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from lethe.engine.deletion.downdate import SMALLEST_PIVOT
-from lethe.engine.deletion.generation import (
-    Generation,
-    Stream,
-    inverse_error,
-    largest_eigenvalue,
-)
-from lethe.engine.deletion.residual import lost
+from lethe.engine.deletion.generation import Generation, Stream, largest_eigenvalue
+from lethe.engine.deletion.residual import dual_row_error, lost
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.factor import EPS, Factor
 from lethe.engine.fit.objective import Array, lengths, norm
@@ -220,7 +213,7 @@ def conjugate_gradients(
     StatisticsMoved
         More than `CORRECTIONS` would be needed.
     """
-    off = inverse_error(generation, stream) / math.sqrt(max(stream.least_pivot, SMALLEST_PIVOT))
+    off = dual_row_error(generation, stream, stream.least_pivot)
     inverse = _inverse(stream, factor)
     step, image = np.zeros_like(r), np.zeros_like(r)
     error = direction_error = 0.0

@@ -77,30 +77,38 @@ class Outcome:
 
 
 def transformed(columns: Columns, rows: dict[Any, np.ndarray], y: Wide) -> Wide:
-    """Return what the pipeline, fitted to these rows, makes of them, n x p."""
+    """Return what the pipeline, fitted to these rows, makes of them, n x p.
+
+    Means are taken of differences to a value of the column: of values far from 0 with a small
+    spread, longdouble would lose as many digits as the bounds claim.
+    """
     features: list[Wide] = []
     for name, column in columns.items():
-        for values in _features(column, rows[name], y):
-            features.append(_standardised(values) if standardised(column) else values)
+        for origin, values in _features(column, rows[name], y):
+            scaled = _standardised(origin, values) if standardised(column) else origin + values
+            features.append(scaled)
     return np.stack(features, axis=1)
 
 
-def _features(column: Column, values: np.ndarray, y: Wide) -> Iterator[Wide]:
+def _features(column: Column, values: np.ndarray, y: Wide) -> Iterator[tuple[Real, Wide]]:
+    """Return each feature as a number, and its values less that number."""
     if isinstance(column, Numeric):
         numbers = widened([np.nan if v is None else v for v in values])
         known = ~np.isnan(numbers)
+        origin = numbers[known][0] if known.any() else Real(0)
+        numbers = numbers - origin
         mean = numbers[known].sum() / Real(known.sum()) if known.any() else Real(0)
-        yield np.where(known, numbers, mean)
+        yield origin, np.where(known, numbers, mean)
         return
     categories = sorted(set(values))
     place = np.array([categories.index(v) for v in values])
     if isinstance(column, OneHot):
         for c in range(len(categories)):
-            yield widened((place == c).astype(float))
+            yield Real(0), widened((place == c).astype(float))
     elif isinstance(column, Ordinal):
-        yield widened(place.astype(float))
+        yield Real(0), widened(place.astype(float))
     else:
-        yield _encoded(column, place, len(categories), y)[place]
+        yield y[0], _encoded(column, place, len(categories), y - y[0])[place]
 
 
 def _encoded(column: TargetEncode, place: np.ndarray, k: int, y: Wide) -> Wide:
@@ -119,11 +127,11 @@ def _encoded(column: TargetEncode, place: np.ndarray, k: int, y: Wide) -> Wide:
     return out
 
 
-def _standardised(values: Wide) -> Wide:
+def _standardised(origin: Real, values: Wide) -> Wide:
     n = Real(len(values))
     mean = values.sum() / n
     variance = ((values - mean) ** 2).sum() / n
-    constant = variance <= n * _EPS * variance + (n * mean * _EPS) ** 2
+    constant = variance <= n * _EPS * variance + (n * (origin + mean) * _EPS) ** 2
     scaled: Wide = (values - mean) / (Real(1) if constant else np.sqrt(variance))
     return scaled
 
