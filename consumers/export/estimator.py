@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from lethe.consumers.contract.events import Parameters
+from lethe.consumers.export.pipeline import kept, pipeline_of_columns
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.conversion import PublishedFit, plain_estimator
-from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
+from lethe.engine.store.layout.columns import FittedColumn
 
 
 def estimator_of(event: Parameters, theta: Array, ridge: float) -> Any:
@@ -19,46 +21,40 @@ def estimator_of(event: Parameters, theta: Array, ridge: float) -> Any:
 
     ``theta`` is d x m with any intercept last, ``ridge`` what the model was registered with. It
     predicts what the version does, holds no row, and checks the names of a data frame's columns.
-    """
-    return plain_estimator(
-        PublishedFit(
-            theta,
-            event.fit_intercept,
-            ridge,
-            theta.shape[1] == 1,
-            np.array(event.feature_names, dtype=object),
-            _labels(event.kind, event.classes),
-        )
-    )
-
-
-def estimator_of_version(version: ModelVersion) -> Any:
-    """Return the estimator of a version that a subscriber yielded.
-
-    Versions do not name the ridge strength, so it is NaN, with which scikit-learn refuses to refit.
+    With preprocessing inside the model it is a Pipeline that ends in one of these.
 
     Raises
     ------
     InvalidData
-        Preprocessing is part of the model, and the estimator would take its features.
+        scikit-learn has no transformer for one of the columns.
     """
-    if version.columns:
-        raise InvalidData(
-            f"model {version.model_id!r}: preprocessing is part of it, which an estimator of "
-            "scikit-learn does not hold yet; serve it with a ModelSubscriber"
-        )
+    flat = theta.shape[1] == 1
+    names = np.array(event.feature_names, dtype=object)
+    labels = _labels(event.kind, event.classes)
+    return _estimator(
+        event.columns, PublishedFit(theta, event.fit_intercept, ridge, flat, names, labels)
+    )
+
+
+def estimator_of_version(version: ModelVersion) -> Any:
+    """Return the estimator of a version that a subscriber yielded, as `estimator_of`.
+
+    Versions do not name the ridge strength, so it is NaN, with which scikit-learn refuses to refit.
+    """
     flat = version.theta.ndim == 1
     theta = version.theta[:, None] if flat else version.theta
-    return plain_estimator(
-        PublishedFit(
-            np.vstack([theta, np.reshape(version.intercept, (1, -1))]),
-            True,
-            math.nan,
-            flat,
-            np.array(version.feature_names, dtype=object),
-            _labels(version.kind, version.classes),
-        )
-    )
+    theta = np.vstack([theta, np.reshape(version.intercept, (1, -1))])
+    names = np.array(version.feature_names, dtype=object)
+    labels = _labels(version.kind, version.classes)
+    return _estimator(version.columns, PublishedFit(theta, True, math.nan, flat, names, labels))
+
+
+def _estimator(columns: tuple[FittedColumn, ...], fit: PublishedFit) -> Any:
+    if not columns:
+        return plain_estimator(fit)
+    mask = kept(columns, intercept=fit.fit_intercept)
+    final = plain_estimator(replace(fit, theta=fit.theta[mask], features=None))
+    return pipeline_of_columns(columns, final)
 
 
 def _labels(kind: str, classes: tuple[str, ...]) -> Any:

@@ -19,7 +19,6 @@ from safetensors.numpy import save
 
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.service.extras import extra
-from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 
 METADATA = "lethe.json"
@@ -69,18 +68,13 @@ class Exported:
         return {"theta": theta[:p].copy(), "intercept": intercept.copy()}
 
     def estimator(self) -> Any:
-        """Return a plain fitted estimator of scikit-learn.
+        """Return a plain fitted estimator of scikit-learn, or a pipeline with preprocessing.
 
         Raises
         ------
         InvalidData
-            Preprocessing is part of the model, and the estimator would take its features.
+            scikit-learn has no transformer for one of the columns.
         """
-        if self.event.columns:
-            raise InvalidData(
-                f"model {self.event.model_id!r}: preprocessing is part of it, which .skops and "
-                ".onnx do not hold yet; export .json, .safetensors or .npz, which have its columns"
-            )
         from lethe.consumers.export.estimator import estimator_of  # noqa: PLC0415 (scikit-learn)
 
         return estimator_of(self.event, self.theta, self.ridge)
@@ -134,18 +128,24 @@ def as_skops(exported: Exported) -> bytes:
 def as_onnx(exported: Exported) -> bytes:
     """Return the estimator as an ONNX graph in double precision.
 
-    Its input ``X`` is n x p; a classifier has the outputs ``label`` and ``probabilities``.
+    Its input ``X`` is n x p; a classifier has the outputs ``label`` and ``probabilities``. With
+    preprocessing inside the model there is an input for each column
+    (`consumers.export.table_graph`).
 
     Raises
     ------
     InvalidData
-        onnx and skl2onnx are not installed.
+        onnx and skl2onnx are not installed, or categories of a column have no type in ONNX.
     """
     with extra("onnx", "an .onnx file"):
         from onnx.helper import set_model_props  # noqa: PLC0415 (an optional extra)
         from skl2onnx import to_onnx  # noqa: PLC0415
         from skl2onnx.common.data_types import DoubleTensorType  # noqa: PLC0415
 
+    if exported.event.columns:
+        from lethe.consumers.export.table_graph import table_graph  # noqa: PLC0415 (imports onnx)
+
+        return table_graph(exported.event, exported.theta, exported.texts())
     estimator = exported.estimator()
     if exported.event.kind == "linear":  # its converter reads the dtype of the intercept
         estimator.intercept_ = np.asarray(estimator.intercept_, dtype=np.float64)[()]

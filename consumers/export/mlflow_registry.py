@@ -20,6 +20,7 @@ from typing import Any
 from lethe.consumers.service.extras import extra
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import InvalidData, RegistryUnavailable
+from lethe.engine.store.layout.columns import FittedColumn
 
 PREFIX = "lethe."
 MODEL, NAME = "lethe.model_id", "lethe.registered_name"
@@ -320,14 +321,26 @@ def _save(version: ModelVersion, directory: Path) -> None:
     from lethe.consumers.export.estimator import (  # noqa: PLC0415 (imports scikit-learn)
         estimator_of_version,
     )
+    from lethe.consumers.export.pipeline import TRUSTED  # noqa: PLC0415 (likewise)
 
-    columns = Schema([ColSpec("double", name) for name in version.feature_names])
+    named = [(_type_of(column), column.name) for column in version.columns]
+    named = named or [("double", name) for name in version.feature_names]
+    columns = Schema([ColSpec(kind, name) for kind, name in named])
     mlflow.sklearn.save_model(
         estimator_of_version(version),
         str(directory),
         serialization_format="skops",
+        skops_trusted_types=list(TRUSTED),
         signature=ModelSignature(inputs=columns),
         # Named here: to find out by itself, MLflow loads the model in another process.
         pip_requirements=[f"{name}=={installed(name)}" for name in ("scikit-learn", "skops")],
         metadata={"lethe": _tags(version)},
     )
+
+
+def _type_of(column: FittedColumn) -> str:
+    """Return MLflow's type of a column as it is given."""
+    if column.step in ("numeric", "date"):
+        return "double"
+    kinds = {type(known) for known in column.categories if known is not None}
+    return {int: "long", bool: "boolean"}.get(next(iter(kinds), str), "string")

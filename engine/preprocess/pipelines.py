@@ -182,9 +182,9 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     transformer = ColumnTransformer(steps)
     live = state.members.live
     transformer.fit(X, state.members.rows.y[live, 0])
-    _type_categories(transformer)
+    type_categories(transformer)
     if not any(isinstance(name, int) for name in order):
-        _set_names(transformer, [str(name) for name in order])
+        name_columns(transformer, [str(name) for name in order])
     layout = state.base.layout
     keep = np.ones(len(state.published), dtype=np.bool_)
     for hot in layout.one_hot:
@@ -192,7 +192,7 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
 
 
-def _type_categories(transformer: ColumnTransformer) -> None:
+def type_categories(transformer: ColumnTransformer) -> None:
     """Make arrays of numbers of categories that are numbers, as fitting to a typed column does.
 
     They were fitted as objects, and scikit-learn cannot compare a column of numbers with those.
@@ -208,7 +208,7 @@ def _typed(categories: NDArray[Any]) -> NDArray[Any]:
     return np.array(listed) if all(isinstance(one, (int, float)) for one in listed) else categories
 
 
-def _set_names(transformer: ColumnTransformer, names: Sequence[str]) -> None:
+def name_columns(transformer: ColumnTransformer, names: Sequence[str]) -> None:
     """Name the columns of a fitted transformer, as fitting to a data frame does.
 
     A frame whose columns come in another order would otherwise be read by place.

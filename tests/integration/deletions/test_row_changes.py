@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from lethe.consumers.commits.changed_rows import read_changes
+
 from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Reader

@@ -13,6 +13,7 @@ from lethe.consumers.contract.version_chain import theta_of
 from tests.proof.chaos.facts import Facts, Verdict
 from tests.proof.chaos.history import Json
 from tests.proof.live_rows import data_of
+from tests.proof.tables import TableData, refitted
 from tests.support.oracles import distance, retrain_wide
 
 
@@ -59,9 +60,12 @@ def theta_within_its_bound(facts: Facts, seconds: float = 30.0, seed: int = 0) -
 def _distance(facts: Facts, version: Json, parameters: Parameters) -> float:
     model = version["model_id"]
     rows, theta = facts.history.rows[model].at(version["version"]), theta_of(parameters)
-    data = data_of(rows, facts.history.data[model])
+    registered = facts.history.data[model]
+    data = data_of(rows, registered)
     if not rows:
         return float(np.linalg.norm(theta))
+    if isinstance(data, TableData) and isinstance(registered, TableData):
+        return float(distance(theta, refitted(data, registered)))
     penalised = version["status"] == "INTERCEPT_PENALISED"
     penalty = np.full(len(data.penalty), data.ridge) if penalised else data.penalty
     truth = retrain_wide(data.kind, data.design, data.y, data.weight, penalty, start=theta)

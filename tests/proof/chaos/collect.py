@@ -18,6 +18,7 @@ from lethe.engine.store.layout.keys import SHARDS, ModelKeys
 from lethe.engine.store.server.connection import text
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.history import Final, History, Json, Record
+from tests.proof.live_rows import Row
 
 READ = (
     topics.DELETIONS,
@@ -118,8 +119,8 @@ class Search:
     def __init__(self, history: History) -> None:
         needles: dict[str, list[NDArray[np.float64]]] = {"live": [], "deleted": []}
         for rows in history.rows.values():
-            needles["live"] += [np.array(row.x) for row in rows.live.values()]
-            needles["deleted"] += [np.array(life.row.x) for life in rows.past]
+            needles["live"] += [_numbers(row) for row in rows.live.values()]
+            needles["deleted"] += [_numbers(life.row) for life in rows.past]
         self._needles = {
             kind: np.sort(_likely(np.concatenate(parts).view("<u8")))
             for kind, parts in needles.items()
@@ -139,6 +140,11 @@ class Search:
                         at = np.minimum(np.searchsorted(needles, words), len(needles) - 1)
                         found[kind] += int((needles[at] == words).sum())
         return found
+
+
+def _numbers(row: Row) -> NDArray[np.float64]:
+    """Return the numbers of a row: of a table's columns, those that are no text and not missing."""
+    return np.array([value for value in row.x if isinstance(value, float)])
 
 
 def _likely(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

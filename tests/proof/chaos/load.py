@@ -22,6 +22,7 @@ from lethe.engine.errors import Unavailable
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.state import LimitsRecord
 from tests.proof.chaos.history import Asked, Json, change_of
+from tests.proof.tables import TableData, draw, values_like
 from tests.support.families import Data
 
 _STRANGERS = 5
@@ -45,7 +46,7 @@ class Plan:
 
 
 def plans(rng: random.Random, rows: int) -> list[Plan]:
-    """Return the models: linear and logistic, several outputs, classes, and one soon empty."""
+    """Return the models: linear and logistic, several outputs, classes, tables, one soon empty."""
     drawn = np.random.default_rng(rng.randrange(1 << 32))
     wide = LimitsRecord(floor_rows=256, completions=8)
     return [
@@ -55,6 +56,8 @@ def plans(rng: random.Random, rows: int) -> list[Plan]:
         Plan("logistic-exact", make(drawn, "logistic", rows, 12), "exact", 0.005),
         Plan("logistic-influence", make(drawn, "logistic", rows, 5), "influence", 0.02),
         Plan("classes", make(drawn, "classes", rows // 2, 6), "pru", 0.02, wide),
+        Plan("table-exact", draw(rows // 2, drawn), "exact", 0.02, wide),
+        Plan("table-pru", draw(rows // 4, drawn), "pru", 0.1),
         Plan("soon-empty", make(drawn, "linear", 48, 5), "exact", 0.05),
     ]
 
@@ -241,6 +244,8 @@ class Producers:
         data = plan.data
         y = [rng.gauss(1, 1) if data.kind == "linear" else 1.0 for _ in range(data.y.shape[1])]
         row: Json = {"id": name, "values": [rng.gauss(0, 1) for _ in data.X[0]], "target": y}
+        if isinstance(data, TableData):
+            row["values"] = values_like(data, rng)
         if rng.random() < 0.3:
             row["weight"] = rng.choice([0.5, 2.0])
         if inserts and rng.random() < 0.3:

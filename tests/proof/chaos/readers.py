@@ -134,7 +134,8 @@ def mismatch_of(snapshot: Snapshot) -> float:
     """Return how far the parts of a snapshot are from belonging together, relative.
 
     X W^T = X A_b^-1 X^T is symmetric for dual rows of one generation; and for a linear model the
-    gradient at its running answer is 0 on exactly the rows that it was computed from. A model that
+    gradient at its running answer is 0 (with preprocessing, the stored one) on exactly the rows
+    that it was computed from. A model that
     waits for a rebuild has neither: rows that were inserted meanwhile have no dual rows yet.
     """
     state, rows = snapshot.state, snapshot.rows
@@ -149,6 +150,7 @@ def mismatch_of(snapshot: Snapshot) -> float:
         theta = state.stream.theta_exact
         pull = (rows.X * rows.weight[:, None]).T @ (rows.X @ theta - rows.y)
         gradient = pull + state.generation.objective.penalty[:, None] * theta
+        gradient -= 0.0 if state.stream.gradient is None else state.stream.gradient
         scale = np.abs(rows.X.T @ rows.y).max() + 1.0
         worst = max(worst, float(np.abs(gradient).max() / scale))
     return worst

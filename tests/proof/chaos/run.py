@@ -36,7 +36,8 @@ from tests.proof.chaos.readers import Sight, Watcher, look, receipts_to, subscri
 from tests.proof.chaos.recording import read_diaries
 from tests.proof.chaos.store_pair import DURABILITIES, Durability, StorePair
 from tests.proof.independent_fold import Disagreement
-from tests.support.platform import SECRET, config_of, seals, training_data
+from tests.proof.tables import training_data, with_columns
+from tests.support.platform import SECRET, config_of, seals
 from tests.support.servers import KafkaProcess, free_port
 
 _WORKERS = 3
@@ -202,7 +203,7 @@ class Run:
         config = config_of(plan.data, plan.name, plan.method, plan.budget, plan.limits)
         try:
             registrar = Registrar(store, producer, reader, seals())
-            registrar.register(config, training_data(plan.data))
+            registrar.register(with_columns(config, plan.data), training_data(plan.data))
         finally:
             for one in (store, producer, reader):
                 one.close()

@@ -214,13 +214,25 @@ def test_a_history_without_the_registrys_version_is_refused_and_deletes_nothing(
     assert state_of(where) == before
 
 
-def test_a_model_with_preprocessing_is_refused_and_the_version_before_it_stays(where: Path) -> None:
+COLUMNS = (
+    FittedColumn(name="age", step="numeric", impute=0.25, mean=0.5, deviation=2.0),
+    FittedColumn(name="visits", step="numeric"),
+)
+
+
+def test_a_model_with_preprocessing_is_a_pipeline_there(where: Path) -> None:
+    version = replace(versions_of(releases(2))[-1], columns=COLUMNS)
+    mirror_version(registry_at(where), version)
+    np.testing.assert_allclose(predicted(where), version.predict(ROWS), rtol=1e-12)
+
+
+def test_a_column_of_dates_is_refused_and_the_version_before_it_stays(where: Path) -> None:
     first, second = versions_of(releases(2))
     registry = registry_at(where)
     mirror_version(registry, first)
-    prepared = replace(second, columns=(FittedColumn(name="age", step="numeric"),))
-    with pytest.raises(InvalidData, match="preprocessing is part of it"):
-        mirror_version(registry, prepared)
+    dated = replace(second, columns=(FittedColumn(name="age", step="date"), COLUMNS[1]))
+    with pytest.raises(InvalidData, match="column 'age' holds dates"):
+        mirror_version(registry, dated)
     assert [entry.digest for entry in registry.entries("churn")] == [first.digest]
 
 

@@ -1,0 +1,108 @@
+"""Published columns as scikit-learn's transformers, without a row of the model.
+
+All that they learn is published: a mean, a deviation, a category's number. Each is fitted to
+made-up rows, for its form, and is then given these. Imports scikit-learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
+
+from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.pipelines import name_columns, type_categories
+from lethe.engine.store.layout.columns import Category, FittedColumn
+
+TRUSTED = ("numpy.dtype",)
+"""What skops has to trust for an imputed column, beside what it trusts by itself."""
+
+_ROWS = 5  # made up: one for each fold that TargetEncoder fits as well
+_NO_RANK = -1  # of a category that an empty model is asked for: its weight is 0
+
+
+def pipeline_of_columns(columns: Sequence[FittedColumn], final: Any) -> Pipeline:
+    """Return a fitted pipeline that ends in ``final``, whose features are those that `kept` names.
+
+    It takes rows as they were given, and refuses those that the version refuses.
+
+    Raises
+    ------
+    InvalidData
+        A column holds dates, for which scikit-learn has no transformer.
+    """
+    steps = [(column.name, _transformer(column), [i]) for i, column in enumerate(columns)]
+    transformer = ColumnTransformer(steps)
+    rows = np.empty((_ROWS, len(columns)), dtype=object)
+    rows[:] = [_made_up(column) for column in columns]
+    transformer.fit(rows, np.zeros(_ROWS))
+    for column, (_, step, _) in zip(columns, transformer.transformers_, strict=True):
+        for one in [one for _, one in step.steps] if isinstance(step, Pipeline) else [step]:
+            _set(column, one)
+    type_categories(transformer)
+    name_columns(transformer, [column.name for column in columns])
+    return Pipeline([("columns", transformer), ("model", final)])
+
+
+def kept(columns: Sequence[FittedColumn], *, intercept: bool) -> NDArray[np.bool_]:
+    """Return which rows of theta the pipeline has: not those of categories without a live row."""
+    mask: list[bool] = []
+    for column in columns:
+        width = len(column.categories) if column.step == "one-hot" else 1
+        gone = column.vanished if column.step == "one-hot" else ()
+        mask += [place not in gone for place in range(width)]
+    return np.array([*mask, True] if intercept else mask)
+
+
+def live_categories(column: FittedColumn) -> list[Category]:
+    """Return the categories that the version knows, in their order."""
+    gone = frozenset(column.vanished)
+    return [known for place, known in enumerate(column.categories) if place not in gone]
+
+
+def _transformer(column: FittedColumn) -> Any:
+    if column.step == "date":
+        raise InvalidData(
+            f"column {column.name!r} holds dates, for which scikit-learn has no transformer; "
+            "export .onnx, .json, .safetensors or .npz, or register days as numbers"
+        )
+    steps: list[Any] = []
+    if column.step == "numeric":
+        steps += [SimpleImputer()] if column.impute is not None else []
+    elif column.step == "one-hot":
+        unknown = "ignore" if column.ignores_unknown else "error"
+        return OneHotEncoder(
+            categories=[live_categories(column)], handle_unknown=unknown, sparse_output=False
+        )
+    elif column.step == "ordinal":
+        known = [live_categories(column)]
+        unknown = "error" if column.otherwise is None else "use_encoded_value"
+        rank = None if column.otherwise is None else _NO_RANK
+        steps += [OrdinalEncoder(categories=known, handle_unknown=unknown, unknown_value=rank)]
+    else:
+        steps += [TargetEncoder(categories=[list(column.categories)], target_type="continuous")]
+    steps += [StandardScaler()] if (column.mean, column.deviation) != (0.0, 1.0) else []
+    if not steps:
+        return "passthrough"
+    return steps[0] if len(steps) == 1 else make_pipeline(*steps)
+
+
+def _made_up(column: FittedColumn) -> Any:
+    return 0.0 if column.step == "numeric" else live_categories(column)[0]
+
+
+def _set(column: FittedColumn, step: Any) -> None:
+    """Give a fitted transformer what the version says."""
+    if isinstance(step, SimpleImputer):
+        step.statistics_ = np.array([column.impute])
+    elif isinstance(step, StandardScaler):
+        step.mean_, step.scale_ = np.array([column.mean]), np.array([column.deviation])
+        step.var_ = step.scale_**2
+    elif isinstance(step, TargetEncoder):
+        step.encodings_, step.target_mean_ = [np.array(column.values)], column.otherwise

@@ -1,0 +1,121 @@
+"""A linear model with preprocessing as an ONNX graph: one input a column, double precision.
+
+scikit-learn's converters would compute imputed values in single precision, which no runtime has for
+doubles; so the few operations are put together here. Imports onnx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from lethe.consumers.contract.events import Parameters
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
+from lethe.engine.store.layout.columns import FittedColumn
+
+_OPSET, _IR = 19, 9  # the first in which texts can be compared, and the format that goes with it
+_TYPES: Mapping[type, int] = {
+    str: TensorProto.STRING,
+    bool: TensorProto.BOOL,
+    int: TensorProto.INT64,
+}
+
+
+def table_graph(event: Parameters, theta: Array, facts: Mapping[str, str]) -> bytes:
+    """Return the graph of ``theta``, d x m with any intercept last.
+
+    Inputs are n x 1, named as the columns: numbers and days since 1970-01-01 as doubles (NaN where
+    missing), categories as text (empty where missing), whole numbers or booleans. The output is n x
+    m. A row that the version refuses has the prediction NaN: a graph cannot refuse.
+
+    Raises
+    ------
+    InvalidData
+        Categories of a column are not all of one kind that ONNX has.
+    """
+    made = _Graph()
+    parts = [made.features_of(column) for column in event.columns]
+    p = len(theta) - int(event.fit_intercept)
+    features = made.add("Concat", *parts, axis=1)
+    out = made.add("MatMul", features, made.constant(theta[:p]))
+    if event.fit_intercept:
+        out = made.add("Add", out, made.constant(theta[p:]))
+    made.add("Identity", out, output="variable")
+    output = helper.make_tensor_value_info("variable", TensorProto.DOUBLE, [None, theta.shape[1]])
+    graph = helper.make_graph(made.nodes, "lethe", made.inputs, [output], made.constants)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR
+    )
+    helper.set_model_props(model, dict(facts))
+    return bytes(model.SerializeToString())
+
+
+class _Graph:
+    """Nodes, inputs and constants so far."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.inputs: list[ValueInfoProto] = []
+        self.constants: list[TensorProto] = []
+
+    def add(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        """Add an operation; return the name of what it makes."""
+        output = output or f"step.{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def constant(self, values: NDArray[Any] | float) -> str:
+        """Add a constant; return its name."""
+        name = f"constant.{len(self.constants)}"
+        array = np.asarray(values)
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def features_of(self, column: FittedColumn) -> str:
+        """Add what makes a column's features, n x 1 or n x categories."""
+        kind = TensorProto.DOUBLE if column.step in ("numeric", "date") else _kind_of(column)
+        self.inputs.append(helper.make_tensor_value_info(column.name, kind, [None, 1]))
+        if kind == TensorProto.DOUBLE:
+            x = column.name
+            if column.impute is not None:
+                x = self.add("Where", self.add("IsNaN", x), self.constant(column.impute), x)
+            return self._scaled(column, x)
+        hot = self._hot(column)
+        there = self.add("ReduceSum", hot, self.constant(np.array([1])), keepdims=1)
+        if column.step == "one-hot":
+            # An unknown category has 0 there, and 0 / 0 is NaN.
+            return hot if column.ignores_unknown else self.add("Div", hot, there)
+        x = self.add("MatMul", hot, self.constant(np.array(column.values)[:, None]))
+        if column.otherwise is None:
+            return self._scaled(column, self.add("Div", x, there))
+        missing = self.add("Sub", self.constant(1.0), there)
+        other = self.add("Mul", missing, self.constant(column.otherwise))
+        return self._scaled(column, self.add("Add", x, other))
+
+    def _hot(self, column: FittedColumn) -> str:
+        """Add 1 for the category of a row among all, n x categories: 0 for one without a row."""
+        categories = ["" if known is None else known for known in column.categories]
+        equal = self.add("Equal", column.name, self.constant(np.array([categories])))
+        hot = self.add("Cast", equal, to=TensorProto.DOUBLE)
+        live = np.ones(len(categories))
+        live[list(column.vanished)] = 0.0
+        return self.add("Mul", hot, self.constant(live))
+
+    def _scaled(self, column: FittedColumn, x: str) -> str:
+        centred = self.add("Sub", x, self.constant(column.mean))
+        return self.add("Div", centred, self.constant(column.deviation))
+
+
+def _kind_of(column: FittedColumn) -> int:
+    kinds = {str if known is None else type(known) for known in column.categories}
+    if len(kinds) > 1 or {"", None} <= set(column.categories):
+        raise InvalidData(
+            f"column {column.name!r} has missing values beside empty text, numbers or true and "
+            "false, which an ONNX graph cannot tell apart; export .json, .safetensors or .npz"
+        )
+    return _TYPES[kinds.pop()]
