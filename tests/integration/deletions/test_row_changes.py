@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lethe.consumers.commits.changed_rows import read_changes
+from lethe.consumers.commits.folding.changed_rows import read_changes
 
 from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.contract import topics
