@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lethe.consumers.commits.folding.changed_rows import read_changes
 
 from lethe.consumers.commits.commit import RowChange
+from lethe.consumers.commits.folding.changed_rows import read_changes
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Reader
 from lethe.consumers.refresh.job import CATCH_UP_LIMIT, run_job
