@@ -82,7 +82,7 @@ def give_up(missing: Missing) -> NoReturn:
 def need_confluent() -> None:
     """Give up when the second client of Kafka, which is an extra, is not installed."""
     if importlib.util.find_spec("confluent_kafka") is None:
-        give_up(Missing("no confluent-kafka to test with: pip install lethe-engine[confluent]"))
+        give_up(Missing("no confluent-kafka to test with: pip install 'lethe-engine[confluent]'"))
 
 
 def _worker_number() -> int:

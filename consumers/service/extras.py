@@ -24,5 +24,5 @@ def extra(name: str, needed_for: str) -> Iterator[None]:
             raise
         raise InvalidData(
             f"{needed_for} needs the package {error.name}, which is not installed: "
-            f"pip install lethe-engine[{name}]"
+            f"pip install 'lethe-engine[{name}]'"
         ) from None

@@ -44,7 +44,7 @@ def kafka_log(
             raise
         raise InvalidData(
             "setting LETHE_KAFKA_CLIENT=confluent: the package confluent-kafka is not installed: "
-            "pip install lethe-engine[confluent], or unset it to use kafka-python"
+            "pip install 'lethe-engine[confluent]', or unset it to use kafka-python"
         ) from None
     return ConfluentLog(
         servers,

@@ -1,6 +1,6 @@
 """An example of serving: a FastAPI application that predicts with the newest version of a model.
 
-    pip install lethe-engine[server]
+    pip install 'lethe-engine[server]'
     LETHE_MODEL=churn LETHE_KAFKA_BOOTSTRAP_SERVERS=localhost:9092 LETHE_REDIS_URL=redis://... \
         uvicorn --factory --app-dir deploy/serving app:create
 

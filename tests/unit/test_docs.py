@@ -27,6 +27,13 @@ def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
         assert (ROOT / name).exists(), name
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_constant_is_in_the_file_that_is_named_with_it(page: Path) -> None:
+    named = re.findall(r"`([A-Z][A-Z_]{4,})`(?:,| in) `([\w/]+\.py)`", page.read_text())
+    for constant, file in named:
+        assert re.search(rf"^{constant}\b", (ROOT / file).read_text(), re.MULTILINE), constant
+
+
 @pytest.mark.parametrize("page", ["guarantees", "guards"])
 def test_every_test_that_proves_a_promise_exists(page: str) -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / f"docs/{page}.md").read_text())

@@ -140,5 +140,5 @@ def test_an_extra_that_is_missing_is_named_with_what_to_type(
     if package == "skl2onnx":
         need("onnx")
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(InvalidData, match=r"not installed: pip install lethe-engine\[(sk|on)"):
+    with pytest.raises(InvalidData, match=r"not installed: pip install 'lethe-engine\[(sk|on)"):
         write(LINEAR[0])

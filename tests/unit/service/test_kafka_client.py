@@ -22,7 +22,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.Monke
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     settings = load_settings({"kafka_client": "confluent", "kafka_bootstrap_servers": "h:1"})
-    with pytest.raises(InvalidData, match=r"pip install lethe-engine\[confluent\]") as caught:
+    with pytest.raises(InvalidData, match=r"pip install 'lethe-engine\[confluent\]") as caught:
         kafka_log(settings, "test")
     assert "\n" not in str(caught.value)
     assert "LETHE_KAFKA_CLIENT=confluent" in str(caught.value)
