@@ -441,7 +441,7 @@ def test_a_weight_that_was_lost_is_not_taken_from_the_row_as_it_was_before(
             None if change in expired else one for change, one in zip(changes, found, strict=True)
         ]
 
-    monkeypatch.setattr("lethe.consumers.commits.replay.read_changes", without_the_first)
+    monkeypatch.setattr("lethe.consumers.commits.folding.replay.read_changes", without_the_first)
     request = memory.send("m", "row-2")
     settle(memory)
     assert memory.receipts()[-1].code == "DATA_LOST"
