@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED, RequestKeys
 from lethe.consumers.deletions.transition import dead_letter
@@ -18,7 +19,7 @@ from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.suppression.marks import subject_commitments
 from lethe.consumers.suppression.suppressions import Suppressions
 
-_CONFLICT_DETAIL = "the erasure id was used for another subject; the first receipt stands"
+_CONFLICT_DETAIL = "the erasure id was used for another request; the first receipt stands"
 _PENDING = "ERASURE_PENDING"
 _PENDING_DETAIL = (
     "an erasure of this subject is not finished; lift it under another id once its receipt is final"
@@ -78,12 +79,13 @@ class Admission:
         ids = {item.erasure_id for item in items if isinstance(item, ErasureRequest)}
         self._receipts.catch_up()
         published = self._receipts.find(ids)
-        admitted, under_way = Admitted(), dict(pending)
+        admitted, under_way = Admitted(), list(pending.values())
+        begun = {name: (one.request.source, one.commitment) for name, one in pending.items()}
         for item in items:
             if isinstance(item, Refused):
                 self._refuse(item, admitted)
             elif not self._repeat(item, published.get(item.erasure_id), admitted):
-                self._begin(item, under_way, admitted)
+                self._begin(item, begun, under_way, admitted)
         return admitted
 
     def suppress(self, admitted: Admitted) -> None:
@@ -136,21 +138,28 @@ class Admission:
         return True
 
     def _begin(
-        self, item: ErasureRequest, under_way: dict[str, PendingErasure], admitted: Admitted
+        self,
+        item: ErasureRequest,
+        begun: dict[str, tuple[Source, str]],
+        under_way: list[PendingErasure],
+        admitted: Admitted,
     ) -> None:
-        """Begin an erasure or a lifting, unless it is on its way or has to wait for another."""
+        """Begin an erasure or a lifting, unless its id is taken or it has to wait for another.
+
+        ``begun``: by id, source and commitment of what has no final receipt on its topic yet.
+        """
         commitments = self._commitments(item)
-        same_id = under_way.get(item.erasure_id)
-        if same_id is not None:
-            if same_id.commitment not in commitments:
-                conflict = rejected(
-                    item, CONFLICT, _CONFLICT_DETAIL, conflicts_with=same_id.request.source
-                )
+        if item.erasure_id in begun:
+            source, commitment = begun[item.erasure_id]
+            if commitment not in commitments:
+                conflict = rejected(item, CONFLICT, _CONFLICT_DETAIL, conflicts_with=source)
                 admitted.answers.append(receipt_message(conflict, item))
-        elif not item.event.lift:
-            under_way[item.erasure_id] = PendingErasure(item, commitments[0])
-            admitted.erasures.append(under_way[item.erasure_id])
-        elif any(one.request.subject == item.subject for one in under_way.values()):
+            return
+        begun[item.erasure_id] = item.source, commitments[0]
+        if not item.event.lift:
+            admitted.erasures.append(PendingErasure(item, commitments[0]))
+            under_way.append(admitted.erasures[-1])
+        elif any(one.request.subject == item.subject for one in under_way):
             early = rejected(item, _PENDING, _PENDING_DETAIL, commitment=commitments[0])
             admitted.answers.append(receipt_message(early, item))
             self._metrics.erasures.labels("REJECTED").inc()

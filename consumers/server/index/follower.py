@@ -307,16 +307,20 @@ class _StoreWatch:
         self._next = time.monotonic() + _STORE_SECONDS
         known = self._known or {}
         changed = [name for name in facts if facts[name] != known.get(name)]
-        if changed or self._known is None:
+        left = known.keys() - facts.keys()  # the store is one of before their registration
+        if changed or left or self._known is None:
             with _transaction(self._connection):
                 if self._known is None:
                     self._connection.execute("DELETE FROM store_facts")
+                self._connection.executemany(
+                    "DELETE FROM store_facts WHERE model_id = ?", [(name,) for name in left]
+                )
                 self._connection.executemany(
                     "INSERT OR REPLACE INTO store_facts VALUES (?, ?, ?, ?, ?, ?, ?)",
                     [(name, *astuple(facts[name])) for name in changed],
                 )
         self._known = facts
-        return len(changed)
+        return len(changed) + len(left)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete
 from lethe.engine.error.certified import after_deletion
 from lethe.engine.fit.classes import class_counts
+from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Kind, Rows
 from lethe.engine.preprocess.live import LivePipeline, RowsMoved
 from lethe.engine.store.generation import read_factor
@@ -114,9 +115,12 @@ def catch_up(
     gone = tuple(row for row in deleted if row in had)
     old = (*gone, *(row for row in new if row in had))
     caught_up, moved = CaughtUp(staged, staged.stream, gone), RowsMoved()
-    if new:
+    factor: Factor | None = None
+    if new or (old and staged.pipeline is not None and not again):
+        factor = read_factor(store.client, staged.keys, staged.generation)
+    if new and factor is not None:
         rows = _decoded(staged, meta, new)
-        caught_up = _with_rows(store, caught_up, meta, new, rows)
+        caught_up = _with_rows(caught_up, meta, new, rows, factor)
         moved = moved._replace(arriving=rows.transformed)
     if old:
         records = {row: had[row] for row in old}
@@ -124,21 +128,20 @@ def catch_up(
         caught_up = _without_rows(caught_up, meta, records, rows)
         moved = moved._replace(leaving=rows.transformed)
     if staged.pipeline is not None and not caught_up.same:
-        after = _followed(store, caught_up.staged, staged.pipeline, meta, moved, again=again)
+        after = _followed(caught_up.staged, staged.pipeline, meta, moved, None if again else factor)
         caught_up = replace(caught_up, staged=after)
     return replace(caught_up, added=len(new) - (len(old) - len(gone)))
 
 
 def _with_rows(
-    store: ModelStore,
     before: CaughtUp,
     meta: Meta,
     records: Mapping[str, bytes],
     decoded: StoredRows,
+    factor: Factor,
 ) -> CaughtUp:
     """Insert rows, by the values of their live records: new ones only lower leverages."""
     staged, rows, given = before.staged, decoded.rows, decoded.given
-    factor = read_factor(store.client, staged.keys, staged.generation)
     W, dual_error = base_dual_rows(staged.generation, factor, rows.X)
     method = method_named(meta.config.method)
     stream = insert(staged.generation, staged.stream, rows, W, method, dual_error).stream
@@ -174,19 +177,12 @@ def _without_rows(
 
 
 def _followed(
-    store: ModelStore,
-    staged: Staged,
-    pipeline: LivePipeline,
-    meta: Meta,
-    moved: RowsMoved,
-    *,
-    again: bool,
+    staged: Staged, pipeline: LivePipeline, meta: Meta, moved: RowsMoved, factor: Factor | None
 ) -> Staged:
-    """Return a generation whose statistics have followed its rows, too."""
-    if again:
+    """Return a generation whose statistics have followed its rows; without a factor the sums."""
+    if factor is None:
         sums = pipeline.sums_after(staged.generation, moved)
         return replace(staged, pipeline=pipeline.with_sums(sums))
-    factor = read_factor(store.client, staged.keys, staged.generation)
     stream, pipeline = pipeline.after(
         staged.generation, staged.stream, factor, moved, meta.config.method
     )

@@ -103,6 +103,20 @@ def test_a_lift_lets_the_subject_come_back(memory: Platform, worker: ErasureWork
     assert "new-1" in live_rows(memory, "m")
 
 
+def test_an_id_stands_for_one_lift_even_if_it_comes_again_at_once(
+    memory: Platform, worker: ErasureWorker
+) -> None:
+    erase(memory, "stranger", "e-1")
+    erasures.drain(memory, worker)
+    erase(memory, "stranger", "l-1", lift=True)
+    erase(memory, "stranger", "l-1", lift=True)
+    erase(memory, "stranger", "l-1")
+    erasures.drain(memory, worker)
+    told = [one for one, _ in erasures.published(memory) if one.erasure_id == "l-1"]
+    assert [one for one in told if one.code is None] == [erasures.finals(memory)["l-1"]]
+    assert [one.code for one in told if one.op == "erase"] == ["REQUEST_ID_CONFLICT"]
+
+
 def test_a_lift_waits_for_an_erasure_that_is_not_finished(
     memory: Platform, worker: ErasureWorker
 ) -> None:

@@ -23,6 +23,7 @@ from lethe.engine.store.server.connection import reachable
 from tests.integration.conftest import KAFKA
 from tests.support.platform import Platform
 from tests.support.servers import ROOT
+from tests.support.stores import wipe
 
 _SECONDS = 60.0
 
@@ -100,6 +101,8 @@ def test_what_only_the_store_knows_is_shown_and_taken_back(
         until(file, lambda connection: trouble(connection) == {})
         memory.raw().hset(head, "meta", b"{")
         until(file, lambda connection: trouble(connection) == {"m": "CORRUPT_STATE"})
+        wipe(memory)  # the store is another one now, in which no model was registered
+        until(file, lambda connection: trouble(connection) == {})
 
 
 def test_of_two_followers_one_writes_and_the_other_takes_over(
