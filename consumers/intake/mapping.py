@@ -7,7 +7,6 @@ rows, or none.
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections import defaultdict
 from collections.abc import Mapping as MappingType
 from functools import cached_property
@@ -26,6 +25,7 @@ from pydantic import (
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Id
+from lethe.consumers.service.configuration.toml_file import read_toml
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.reading import first_error
 
@@ -203,20 +203,7 @@ def load_mapping(path: Path) -> Mapping:
         The file cannot be read, or does not follow docs/cdc.md; the message names the place.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise InvalidData(f"{path}: more than {MAX_FILE_BYTES} bytes; split the mapping")
-    try:
-        return Mapping.model_validate(tomllib.loads(content.decode("utf-8")))
-    except UnicodeDecodeError:
-        raise InvalidData(f"{path}: is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidData(f"{path}: is not TOML: {error}") from None
-    except RecursionError:
-        raise InvalidData(f"{path}: is nested too deep") from None
+        return Mapping.model_validate(read_toml(path, MAX_FILE_BYTES))
     except ValidationError as error:
         message = first_error(error, "the mapping").replace("Value error, ", "", 1)
         raise InvalidData(f"{path}: {message}; docs/cdc.md has an example") from None

@@ -10,12 +10,12 @@ unknown = "ignore"
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from lethe.consumers.service.configuration.toml_file import read_toml
 from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess.columns import (
     Column,
@@ -50,14 +50,7 @@ def read_preprocess_file(path: Path) -> dict[str, Column]:
     InvalidData
         The file cannot be read, or says what there is not; the message says what and where.
     """
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InvalidData(f"{path}: is larger than {MAX_BYTES} bytes; is it the right file?")
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidData(f"{path}: is not TOML in UTF-8 ({error})") from None
+    document = read_toml(path, MAX_BYTES)
     strange = [name for name in document if name != "columns"]
     listed = document.get("columns")
     if strange or not isinstance(listed, dict) or not listed:

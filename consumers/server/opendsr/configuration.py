@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,6 +19,7 @@ from pydantic import (
 
 from lethe.consumers.contract.events import Id
 from lethe.consumers.service.configuration.durations import seconds_of
+from lethe.consumers.service.configuration.toml_file import read_toml
 from lethe.engine.errors import InvalidData, InvalidRequest
 from lethe.engine.store.layout.reading import first_error
 
@@ -136,16 +136,6 @@ def read_configuration(path: Path) -> Configuration:
         It cannot be read, or does not follow the form.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-        if len(content) > MAX_FILE_BYTES:
-            raise InvalidData(f"{path}: more than {MAX_FILE_BYTES} bytes")
-        return Configuration.model_validate(tomllib.loads(content.decode("utf-8")))
-    except OSError as error:
-        raise InvalidData(f"{path}: cannot be read ({error.strerror})") from None
+        return Configuration.model_validate(read_toml(path, MAX_FILE_BYTES))
     except ValidationError as error:
         raise InvalidData(f"{path}: {first_error(error)} (docs/http.md, OpenDSR)") from None
-    except RecursionError:
-        raise InvalidData(f"{path}: is nested too deep") from None
-    except ValueError as error:  # not UTF-8, or not TOML
-        raise InvalidData(f"{path}: is not TOML: {str(error).splitlines()[0]}") from None
