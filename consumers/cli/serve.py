@@ -17,13 +17,11 @@ from lethe.consumers.cli.terminal.options import Flags, global_options
 from lethe.consumers.cli.terminal.output import prepare
 from lethe.consumers.cli.terminal.stopping import stopped_by
 from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.extras import extra
 from lethe.consumers.service.telemetry.logs import logger
-from lethe.engine.errors import InvalidData
 
 if TYPE_CHECKING:
     from lethe.consumers.server.guard import Access
-
-_EXTRA = ("fastapi", "starlette", "uvicorn", "jinja2", "python_multipart", "multipart")
 
 
 @click.command(short_help="Serve the HTTP API and the console until SIGTERM.")
@@ -90,16 +88,9 @@ def check_extra(what: str) -> None:
     InvalidData
         The extra is missing.
     """
-    try:
-        for module in ("assembly", "serving"):
-            import_module(f"lethe.consumers.server.{module}")  # not needed for --help
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
-            raise
-        raise InvalidData(
-            f"{what} needs {error.name}, which the extra `server` brings: "
-            "pip install 'lethe-engine[server]'"
-        ) from None
+    with extra("server", what):
+        for module in ("assembly", "serving"):  # not needed for --help
+            import_module(f"lethe.consumers.server.{module}")
 
 
 def serve_runtime(

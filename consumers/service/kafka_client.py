@@ -6,7 +6,7 @@ from lethe.consumers.log.base import Log
 from lethe.consumers.log.kafka.settings import SESSION_SECONDS
 from lethe.consumers.service.configuration.credentials import kafka_access, librdkafka_access
 from lethe.consumers.service.configuration.settings import Settings
-from lethe.engine.errors import InvalidData
+from lethe.consumers.service.extras import extra
 
 
 def kafka_log(
@@ -37,15 +37,8 @@ def kafka_log(
             access=kafka_access(settings),
             session_seconds=session_seconds,
         )
-    try:
+    with extra("confluent", "LETHE_KAFKA_CLIENT=confluent"):
         from lethe.consumers.log.kafka.confluent.log import ConfluentLog  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name != "confluent_kafka":
-            raise
-        raise InvalidData(
-            "setting LETHE_KAFKA_CLIENT=confluent: the package confluent-kafka is not installed: "
-            "pip install 'lethe-engine[confluent]', or unset it to use kafka-python"
-        ) from None
     return ConfluentLog(
         servers,
         client_id=client_id,

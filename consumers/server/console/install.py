@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lethe.consumers.server.console import rendering
 from lethe.consumers.server.console.visitors import (
     COOKIE,
-    Keys,
     Sessions,
     Visitor,
 )
@@ -25,6 +24,7 @@ from lethe.consumers.server.index.follower import Follower
 from lethe.consumers.server.index.models import visible_models
 from lethe.consumers.server.index.published import IndexPublished
 from lethe.consumers.server.index.schema import IndexFile
+from lethe.consumers.server.keys import Keys
 from lethe.consumers.server.services import Services
 
 CONTENT_SECURITY_POLICY = (
@@ -65,7 +65,7 @@ class Console:
             "page": "",
             "live": False,
             "progress": None if visitor is None else self.follower.progress,
-            "signed_in": visitor is not None and visitor.permit is not None,
+            "signed_in": visitor is not None and bool(visitor.session),
             "token": self.sessions.token("") if visitor is None else visitor.token,
         }
         text = self.templates.get_template(name).render(known | values)
@@ -73,7 +73,7 @@ class Console:
 
     def visible(self, visitor: Visitor) -> frozenset[str] | None:
         """Return the models that a visitor may see; None: all."""
-        if visitor.permit is None:
+        if visitor.sees_all:
             return None
         with self.file.read() as connection:
             return frozenset(name for name in visible_models(connection) if visitor.sees(name))
@@ -119,11 +119,11 @@ async def visitor_of(request: Request, console: Annotated[Console, Depends(conso
         return Visitor(console.sessions.token(""))
     cookie = request.cookies.get(COOKIE, "")
     secret = console.sessions.secret_of(cookie)
-    permit = None if secret is None else console.keys.find(secret)
-    if permit is None:
+    caller = None if secret is None else console.keys.find(secret)
+    if caller is None:
         where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         raise SignIn(where if request.method == "GET" else f"{PREFIX}/")
-    return Visitor(console.sessions.token(cookie), permit, cookie)
+    return Visitor(console.sessions.token(cookie), caller, cookie)
 
 
 ConsoleOf = Annotated[Console, Depends(console_of)]

@@ -13,8 +13,9 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 from urllib.parse import urlsplit
+
+from lethe.consumers.server.keys import ANYONE, Caller
 
 COOKIE = "lethe-session"
 
@@ -25,43 +26,22 @@ MAX_SESSIONS = 1_000
 """More are for people who sign in again and again: the oldest session ends."""
 
 
-class Permit(Protocol):
-    """What a key may do."""
-
-    def allows(self, model_id: str) -> bool:
-        """Return whether it may touch a model."""
-        ...
-
-    @property
-    def allows_all(self) -> bool:
-        """Whether it is for every model, as an erasure is."""
-        ...
-
-
-class Keys(Protocol):
-    """The keys of the HTTP API."""
-
-    def find(self, secret: str) -> Permit | None:
-        """Return what a key may do; None if it is not one of them or has expired."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who may look. ``permit`` None: nobody needs a key here, and all models are seen."""
+    """Somebody who may look. ``session`` is empty where nobody needs a key."""
 
     token: str
-    permit: Permit | None = None
+    caller: Caller = ANYONE
     session: str = ""
 
     def sees(self, model_id: str) -> bool:
         """Return whether a model may be shown to them."""
-        return self.permit is None or self.permit.allows(model_id)
+        return self.caller.allows(model_id)
 
     @property
     def sees_all(self) -> bool:
         """Whether every model may be shown to them, and each person erased."""
-        return self.permit is None or self.permit.allows_all
+        return self.caller.allows_all
 
 
 @dataclass(frozen=True, slots=True)
