@@ -1,4 +1,4 @@
-"""Carries OpenDSR requests on: sends them when they are due, looks for their outcomes, calls back.
+"""Carries OpenDSR requests on: sends them when they are due, and looks for their outcomes.
 
 Each step can be repeated. An erasure keeps its id, so that one that was sent by a server that died
 before it could note it is the same erasure when it is sent again; and a callback that was made
@@ -7,32 +7,23 @@ before it could be noted is made again, as the standard allows.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.log.base import Producer
-from lethe.consumers.server.opendsr import callbacks
-from lethe.consumers.server.opendsr.configuration import Configuration
-from lethe.consumers.server.opendsr.record import Notice, Records, RequestRecord, State
-from lethe.consumers.server.opendsr.signature import AnswerSigner
+from lethe.consumers.server.opendsr.notifier import Notifier
+from lethe.consumers.server.opendsr.record import Records, RequestRecord, State
 from lethe.consumers.server.services import Services
 from lethe.consumers.service.telemetry.logs import logger
-from lethe.engine.errors import CorruptState, InvalidRequest, LetheError
+from lethe.engine.errors import CorruptState, LetheError
 
 POLL_SECONDS = 1.0
 LOOK_SECONDS = 5.0
 """How often it looks for what is due, and for the outcome of each request that was sent."""
 
-MAX_TRIES = 20
-"""How often a callback is tried: with pauses that double up to an hour, for about half a day."""
-
-_LONGEST_PAUSE = 3_600.0
 _BATCH = 100
 
 
@@ -43,19 +34,16 @@ class Desk:
     ----------
     services
         The log and the outcomes.
-    configuration
-        Where callbacks may go.
-    signer
-        Signs callbacks; None: they are not signed.
+    records
+        The requests.
+    notifier
+        Makes their callbacks.
     """
 
-    def __init__(
-        self, services: Services, configuration: Configuration, signer: AnswerSigner | None
-    ) -> None:
-        self.records = Records(services.store.client)
+    def __init__(self, services: Services, records: Records, notifier: Notifier) -> None:
+        self.records = records
+        self._notifier = notifier
         self._services = services
-        self._configuration = configuration
-        self._signer = signer
         self._producer: Producer | None = None
         self._sending = threading.Lock()  # the producer is used by one thread at a time
         self._log = logger("opendsr")
@@ -64,12 +52,13 @@ class Desk:
     def running(self) -> Iterator[None]:
         """Carry requests on until the block ends."""
         thread = threading.Thread(target=self._run, name="opendsr", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._services.stop.set()
-            thread.join()
+        with self._notifier.running():
+            thread.start()
+            try:
+                yield
+            finally:
+                self._services.stop.set()
+                thread.join()
             if self._producer is not None:
                 self._producer.close()
 
@@ -89,7 +78,7 @@ class Desk:
             self._log.error("damaged", action="opendsr", request=name, reason=str(error))
 
     def advance(self, name: str) -> RequestRecord | None:
-        """Carry a request on as far as it goes now; return its record.
+        """Carry a request on as far as it goes now, and begin its callbacks; return its record.
 
         Raises
         ------
@@ -107,9 +96,7 @@ class Desk:
         if record.state is State.SENT:
             completed = self._completed(record)
             record = self._change(name, lambda now: _looked(now, completed=completed))
-        for notice in record.notices:
-            if notice.at <= time.time():
-                record = self._call_back(record, notice)
+        self._notifier.notify(record)
         return record
 
     def _change(
@@ -131,43 +118,6 @@ class Desk:
         receipts = [self._services.outcomes.erasure(one) for one in record.erasure_ids]
         return all(receipt is not None and receipt.complete for receipt in receipts)
 
-    def _call_back(self, record: RequestRecord, notice: Notice) -> RequestRecord:
-        """Make a callback, unless another thread or server is about to.
-
-        The next try is noted before this one is made: whoever notes it is the one who tries.
-        """
-        name = record.subject_request_id
-        pause = min(2.0**notice.tries, _LONGEST_PAUSE)
-        later = notice.model_copy(update={"tries": notice.tries + 1, "at": time.time() + pause})
-        noted = self._change(name, lambda now: _with_notice(now, notice, later))
-        if later not in noted.notices:
-            return noted
-        body = json.dumps(
-            status_of(record) | {"request_status": notice.status, "status_callback_url": notice.url}
-        ).encode()
-        try:
-            headers = {} if self._signer is None else self._signer.headers(body)
-            callbacks.send(notice.url, body, headers, self._configuration.callbacks)
-        except (callbacks.CallbackFailed, InvalidRequest) as error:
-            last = later.tries == MAX_TRIES
-            self._log.warning(
-                "callback failed", action="callback", request=name, reason=str(error), last=last
-            )
-            if not last:
-                return noted
-        return self._change(name, lambda now: _with_notice(now, later, None))
-
-
-def status_of(record: RequestRecord) -> dict[str, Any]:
-    """Return what the standard says of a request's status."""
-    return {
-        "controller_id": record.controller_id,
-        "subject_request_id": record.subject_request_id,
-        "request_status": record.state.status,
-        "expected_completion_time": rfc3339(record.expected_at),
-        "api_version": "1.0",
-    }
-
 
 def cancelled(record: RequestRecord) -> RequestRecord | None:
     """Return the record of a request that is cancelled; None if it is too late."""
@@ -186,19 +136,5 @@ def _at(record: RequestRecord, before: State, after: State) -> RequestRecord | N
 def _looked(record: RequestRecord, *, completed: bool) -> RequestRecord | None:
     if record.state is not State.SENT:
         return None
-    if completed:
-        return record.at(State.COMPLETED, time.time())
-    return record.model_copy(update={"due": time.time() + LOOK_SECONDS})
-
-
-def _with_notice(
-    record: RequestRecord, before: Notice, after: Notice | None
-) -> RequestRecord | None:
-    """Return the record with one callback noted otherwise (None: made); None if it is not there."""
-    if before not in record.notices:
-        return None
-    replaced = (after if notice == before else notice for notice in record.notices)
-    notices = tuple(notice for notice in replaced if notice is not None)
-    waits = min((notice.at for notice in notices), default=record.due)
-    due = min(record.due, waits) if record.state is State.SENT else waits
-    return record.model_copy(update={"notices": notices, "due": due})
+    due = time.time() + LOOK_SECONDS
+    return record.at(State.COMPLETED, due) if completed else record.model_copy(update={"due": due})

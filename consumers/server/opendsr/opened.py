@@ -11,6 +11,8 @@ from fastapi import FastAPI
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.server.opendsr.configuration import read_configuration
 from lethe.consumers.server.opendsr.desk import Desk
+from lethe.consumers.server.opendsr.notifier import Notifier
+from lethe.consumers.server.opendsr.record import Records
 from lethe.consumers.server.opendsr.routes import OpenDsr, router
 from lethe.consumers.server.opendsr.signature import AnswerSigner
 from lethe.consumers.server.services import Services
@@ -32,7 +34,8 @@ def opendsr_on(
         return
     configuration = read_configuration(path)
     answers = None if signer is None else AnswerSigner(signer.private, configuration.domain)
-    desk = Desk(services, configuration, answers)
+    records = Records(services.store.client)
+    desk = Desk(services, records, Notifier(records, configuration.callbacks, answers))
     app.state.opendsr = OpenDsr(configuration=configuration, desk=desk, signer=answers)
     app.include_router(router)
     with desk.running():

@@ -15,6 +15,7 @@ import redis
 from pydantic import BaseModel, ConfigDict
 
 from lethe.consumers.contract.erasure_events import SubjectErasureRequested
+from lethe.consumers.contract.events import rfc3339
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.keys import PREFIX
 from lethe.engine.store.server.connection import reachable
@@ -100,6 +101,17 @@ class RequestRecord(BaseModel):
     def ended(self) -> bool:
         """Whether nothing more is to be done."""
         return self.state in (State.COMPLETED, State.CANCELLED) and not self.notices
+
+
+def status_of(record: RequestRecord) -> dict[str, Any]:
+    """Return what the standard says of a request's status."""
+    return {
+        "controller_id": record.controller_id,
+        "subject_request_id": record.subject_request_id,
+        "request_status": record.state.status,
+        "expected_completion_time": rfc3339(record.expected_at),
+        "api_version": "1.0",
+    }
 
 
 class Records:

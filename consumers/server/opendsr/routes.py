@@ -23,8 +23,8 @@ from lethe.consumers.server.guard import CallerForAll, CallerOf
 from lethe.consumers.server.keys import Caller
 from lethe.consumers.server.opendsr.callbacks import MAX_CALLBACKS, check_allowed
 from lethe.consumers.server.opendsr.configuration import MAX_IDENTITIES, Configuration
-from lethe.consumers.server.opendsr.desk import Desk, cancelled, status_of
-from lethe.consumers.server.opendsr.record import RequestRecord, State
+from lethe.consumers.server.opendsr.desk import Desk, cancelled
+from lethe.consumers.server.opendsr.record import RequestRecord, State, status_of
 from lethe.consumers.server.opendsr.signature import AnswerSigner
 from lethe.consumers.server.paths import PathId
 from lethe.consumers.server.problems import Problem, responses

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.server.app import create_app
 from lethe.consumers.server.guard import Access
 from lethe.consumers.server.keys import Keys, issue_key
-from lethe.consumers.server.opendsr import desk
+from lethe.consumers.server.opendsr import callbacks, desk
 from lethe.consumers.server.opendsr.opened import opendsr_on
 from lethe.consumers.server.services import Services
 from lethe.engine.errors import LogUnavailable
@@ -169,6 +172,29 @@ def test_a_request_of_a_controller_is_sent_decided_and_called_back(
     assert certificate.text.startswith("-----BEGIN CERTIFICATE-----")
 
 
+def test_no_answer_and_no_other_callback_waits_for_a_slow_address(
+    memory: Platform, controller_of: Callable[..., Controller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow one takes what comes and does not answer; both callbacks are of one request."""
+    monkeypatch.setattr(callbacks, "SECONDS", 2 * _SECONDS)
+    erasures.register(memory, "churn")
+    with socket.create_server(("127.0.0.1", 0)) as slow, listener(200) as (url, came):
+        silent = f"http://127.0.0.1:{slow.getsockname()[1]}/"
+        controller = controller_of(url=f'{url}", "{silent}')
+        name, sent = controller.ask("1", status_callback_urls=[silent, url])
+        under_way, _ = slow.accept()
+        with under_way:
+            end = time.monotonic() + _SECONDS
+            while not came and time.monotonic() < end:
+                time.sleep(0.02)
+            under_way.setblocking(False)
+            with pytest.raises(BlockingIOError):  # nobody has hung up
+                all(iter(partial(under_way.recv, 4096), b""))
+
+    assert (sent.status_code, len(came)) == (201, 1)
+    assert controller.status(name) == "in_progress"
+
+
 def test_a_request_that_is_held_can_be_cancelled_and_is_then_never_sent(
     memory: Platform, controller_of: Callable[..., Controller]
 ) -> None:
@@ -209,6 +235,8 @@ def test_a_server_that_dies_between_sending_and_noting_sends_the_same_erasure_ag
     plain = desk.Desk._send
 
     def send_and_die(self: desk.Desk, record: Any) -> None:
+        if threading.current_thread().name == "opendsr":
+            raise LogUnavailable("the answer comes first")
         plain(self, record)
         monkeypatch.setattr(desk.Desk, "_send", plain)
         raise LogUnavailable("the server died")
