@@ -25,7 +25,5 @@ def read_toml(path: Path, max_bytes: int) -> dict[str, Any]:
         return tomllib.loads(content.decode("utf-8"))
     except OSError as error:
         raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    except RecursionError:
-        raise InvalidData(f"{path}: is nested too deep") from None
-    except ValueError as error:  # also of a number with thousands of digits
+    except (ValueError, RecursionError) as error:  # a ValueError also of thousands of digits
         raise InvalidData(f"{path}: is not TOML in UTF-8 ({error})") from None
