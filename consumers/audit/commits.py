@@ -26,8 +26,9 @@ from lethe.consumers.log.scan import scan
 from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import LetheError, StoreUnavailable
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import commit_partition
-from lethe.engine.store.layout.state import Head, ModelConfig, ModelState
+from lethe.engine.store.layout.state import Head, ModelState
 from lethe.engine.store.store import ModelStore
 
 

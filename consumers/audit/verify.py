@@ -28,8 +28,9 @@ from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm, ridge
 from lethe.engine.fit.precompute import certify_afresh
 from lethe.engine.preprocess.table import Table
 from lethe.engine.refresh.blockwise import precompute_blocks, rows_of, together
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.records import ErrorRecord, OutputCertificateRecord
-from lethe.engine.store.layout.state import ModelConfig, ModelState
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.snapshot import take_snapshot
 from lethe.engine.store.store import ModelStore
 

@@ -32,7 +32,7 @@ from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.fit.objective import Array
-from lethe.engine.store.layout.state import ModelConfig
+from lethe.engine.store.layout.config import ModelConfig
 
 _DEFAULT_WAIT = "300"
 _READ_SECONDS = 0.5

@@ -32,7 +32,7 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import ObjectiveNoise, OutputNoise, Terms
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.layout.state import LimitsRecord, ModelConfig
+from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 
 
 class ObjectiveTerms(click.ParamType[Terms]):

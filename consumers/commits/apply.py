@@ -27,8 +27,9 @@ from lethe.engine.store.generation import (
 )
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.keys import FORMAT, GenerationKeys, ModelKeys
+from lethe.engine.store.layout.meta import Meta, meta_json
 from lethe.engine.store.layout.preprocessing import packed_sums
-from lethe.engine.store.layout.state import Meta, ModelState, PublishedPipeline, meta_json
+from lethe.engine.store.layout.state import ModelState, PublishedPipeline
 from lethe.engine.store.offline import staging
 from lethe.engine.store.store import ModelStore
 

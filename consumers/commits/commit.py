@@ -14,7 +14,8 @@ from enum import StrEnum
 
 from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
 from lethe.engine.store.apply import Place
-from lethe.engine.store.layout.state import DeferredRequest, Head, Meta
+from lethe.engine.store.layout.meta import Meta
+from lethe.engine.store.layout.state import DeferredRequest, Head
 
 
 class CommitKind(StrEnum):

@@ -28,8 +28,8 @@ from lethe.consumers.contract.events import (
 from lethe.consumers.log.base import Message
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.columns import FittedColumn
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.state import ModelConfig
 from lethe.engine.store.lookup import read_shown
 from lethe.engine.store.store import ModelStore
 

@@ -26,8 +26,8 @@ from lethe.consumers.commits.sealed_part import (
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
 from lethe.engine.errors import CorruptState, FormatTooNew, Unauthenticated
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
-from lethe.engine.store.layout.state import ModelConfig
 
 
 class Untrusted(CorruptState):

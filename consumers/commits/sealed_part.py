@@ -25,15 +25,10 @@ from typing import Any
 from lethe.consumers.commits.commit import Answer, Commit, CommitKind, RowChange, Staged, Tombstones
 from lethe.consumers.commits.frame import OpenPart, take, text, whole_number, with_length
 from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
+from lethe.engine.store.layout.config import ModelConfig, parse_config
+from lethe.engine.store.layout.meta import meta_json, parse_meta
 from lethe.engine.store.layout.reading import parse_json
-from lethe.engine.store.layout.state import (
-    DeferredRequest,
-    Head,
-    ModelConfig,
-    meta_json,
-    parse_config,
-    parse_meta,
-)
+from lethe.engine.store.layout.state import DeferredRequest, Head
 
 
 def encode_sealed_part(commit: Commit) -> bytes:

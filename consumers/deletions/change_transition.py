@@ -18,7 +18,8 @@ from lethe.consumers.versions.transition import (
     next_version,
     scalars_of,
 )
-from lethe.engine.store.layout.state import ModelState, with_meta
+from lethe.engine.store.layout.meta import with_meta
+from lethe.engine.store.layout.state import ModelState
 
 
 def change_transition(

@@ -43,8 +43,9 @@ from lethe.consumers.versions.transition import (
     with_receipts,
     without_rows,
 )
+from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.records import Certificate
-from lethe.engine.store.layout.state import DeferredRequest, ModelState, with_meta
+from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.server.rewrite import ERASURE_SECONDS
 
 _LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds

@@ -24,7 +24,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.consumers.registration.register import TrainingData
 from lethe.engine.fit.objective import Array, Kind
-from lethe.engine.store.layout.state import LimitsRecord, ModelConfig
+from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 
 _SEED = 20_21
 """Seed of the demo's only random choices: who has how many rows, and who withdraws."""

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from lethe.engine.errors import CorruptState
+from lethe.engine.store.layout.config import parse_config
 from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys, shard_of
 from lethe.engine.store.layout.reading import parse_ids, parse_json_value, parse_text
-from lethe.engine.store.layout.state import check_format, parse_config, parse_opening
+from lethe.engine.store.layout.state import check_format, parse_opening
 from lethe.engine.store.membership import every_model
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, run_pipeline

@@ -32,8 +32,9 @@ from lethe.engine.error.certified import after_polish
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
 from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.meta import Meta, with_meta
 from lethe.engine.store.layout.records import Certificate
-from lethe.engine.store.layout.state import STAGED, DeferredRequest, Meta, ModelState, with_meta
+from lethe.engine.store.layout.state import STAGED, DeferredRequest, ModelState
 from lethe.engine.store.offline.catch_up import CaughtUp
 from lethe.engine.store.offline.jobs import JobResult
 

@@ -31,10 +31,12 @@ from lethe.engine.preprocess.table import Table
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.layout.columns import ColumnRecord
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys
+from lethe.engine.store.layout.meta import Meta, with_meta
 from lethe.engine.store.layout.preprocessing import layout_of, settings_of
 from lethe.engine.store.layout.records import ErrorRecord, Status
-from lethe.engine.store.layout.state import STAGED, Head, Meta, ModelConfig, ModelState, with_meta
+from lethe.engine.store.layout.state import STAGED, Head, ModelState
 from lethe.engine.store.offline import staging
 from lethe.engine.store.store import ModelStore
 

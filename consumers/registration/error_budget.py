@@ -7,7 +7,7 @@ import math
 from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.errors import InvalidData
 from lethe.engine.refresh.policy import Facts, facts_of
-from lethe.engine.store.layout.state import ModelConfig
+from lethe.engine.store.layout.config import ModelConfig
 
 _ADVICE = "bring the features to a similar scale, raise the ridge, or raise the error budget"
 

@@ -44,8 +44,9 @@ from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.versions.certificates import check_terms
 from lethe.consumers.versions.transition import Transition, scalars_of
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.state import Head, ModelConfig, ModelState
+from lethe.engine.store.layout.state import Head, ModelState
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.catch_up import catch_up
 from lethe.engine.store.offline.predecessor import (

@@ -23,7 +23,8 @@ from lethe.consumers.versions.transition import (
 )
 from lethe.engine.deletion.stream import at_rest
 from lethe.engine.store.generation import thetas_of
-from lethe.engine.store.layout.state import DeferredRequest, ModelState, with_meta
+from lethe.engine.store.layout.meta import with_meta
+from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.offline.predecessor import Predecessor
 
 

@@ -25,9 +25,9 @@ from lethe.engine.errors import BrokenChain, CorruptState, InvalidData, LogReset
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.generation import PARAMETERS, read_published
 from lethe.engine.store.layout.codec import unpack
+from lethe.engine.store.layout.config import parse_config
 from lethe.engine.store.layout.keys import ModelKeys, partition_index
 from lethe.engine.store.layout.reading import integer
-from lethe.engine.store.layout.state import parse_config
 from lethe.engine.store.server.connection import reachable
 
 _BATCH = 16  # records of up to 900 KB

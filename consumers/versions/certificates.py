@@ -25,12 +25,14 @@ from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration
 from lethe.engine.refresh.policy import Choice
+from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.records import (
     Certificate,
     CertificateRecord,
     OutputCertificateRecord,
 )
-from lethe.engine.store.layout.state import ModelConfig, ModelState, with_meta
+from lethe.engine.store.layout.state import ModelState
 
 
 def check_terms(config: ModelConfig) -> None:

@@ -21,7 +21,8 @@ from lethe.engine.error.certified import REFRESH_AT
 from lethe.engine.error.estimate import believed_estimate
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.policy import Choice, Facts, choose, facts_of, used_up
-from lethe.engine.store.layout.state import DeferredRequest, Failures, Meta, ModelState, PendingJob
+from lethe.engine.store.layout.meta import Failures, Meta, PendingJob
+from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.offline.staging import TIME_TO_LIVE
 
 ORDERED = "ordered"

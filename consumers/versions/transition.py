@@ -32,8 +32,9 @@ from lethe.engine.store.generation import PARAMETERS, empty_generation, thetas_o
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import packed_columns
 from lethe.engine.store.layout.fitted_columns import empty_columns, fitted_columns
+from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.records import Certificate, ErrorRecord, ReceiptLog
-from lethe.engine.store.layout.state import STAGED, ModelState, PublishedPipeline, with_meta
+from lethe.engine.store.layout.state import STAGED, ModelState, PublishedPipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Collection
 
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
-from lethe.engine.store.layout.state import Meta, ModelState
+from lethe.engine.store.layout.meta import Meta
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import read_summaries
 from lethe.engine.store.membership import models_in
 from lethe.engine.store.store import ModelStore

@@ -22,7 +22,9 @@ from lethe.engine.fit.precompute import SAFE
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import parse_columns
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import GenerationKeys
+from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.preprocessing import (
     layout_of,
     pack_base,
@@ -31,7 +33,7 @@ from lethe.engine.store.layout.preprocessing import (
     vocabularies_of,
 )
 from lethe.engine.store.layout.reading import parse_json_value
-from lethe.engine.store.layout.state import Meta, ModelConfig, PublishedPipeline
+from lethe.engine.store.layout.state import PublishedPipeline
 from lethe.engine.store.server.connection import reachable
 
 

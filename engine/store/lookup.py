@@ -19,17 +19,11 @@ from lethe.engine.store.cursors import Cursors, PartitionCursors
 from lethe.engine.store.generation import read_published, theta_of
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import FittedColumn
+from lethe.engine.store.layout.config import ModelConfig, parse_config
 from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys, by_shard, shard_of
+from lethe.engine.store.layout.meta import Meta, parse_meta
 from lethe.engine.store.layout.reading import integer, parse_text
-from lethe.engine.store.layout.state import (
-    Head,
-    Meta,
-    ModelConfig,
-    ModelState,
-    check_format,
-    parse_config,
-    parse_meta,
-)
+from lethe.engine.store.layout.state import Head, ModelState, check_format
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import chunks, present, read_shards, run_pipeline
 

@@ -22,16 +22,15 @@ from lethe.engine.store.generation import (
     read_published,
     read_stream,
 )
+from lethe.engine.store.layout.config import parse_config
 from lethe.engine.store.layout.keys import GenerationKeys, ModelKeys
+from lethe.engine.store.layout.meta import Meta, parse_meta
 from lethe.engine.store.layout.reading import integer, parse_ids, parse_text
 from lethe.engine.store.layout.state import (
     Head,
-    Meta,
     ModelState,
     check_format,
-    parse_config,
     parse_deferred,
-    parse_meta,
     parse_offsets,
     parse_opening,
     secret_of,

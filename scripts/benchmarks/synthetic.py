@@ -16,7 +16,7 @@ from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.registration.register import Registrar, TrainingData
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.fit.objective import Array, Kind
-from lethe.engine.store.layout.state import ModelConfig
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.store import ModelStore
 
 RIDGE = 1.0

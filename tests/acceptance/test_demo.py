@@ -39,8 +39,8 @@ from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import BrokenChain
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.records import ErrorRecord
-from lethe.engine.store.layout.state import ModelConfig
 from tests.support.command import PROGRAM
 from tests.support.published import (
     NAMES,

@@ -25,7 +25,7 @@ from lethe.engine.preprocess.columns import (
     passthrough,
 )
 from lethe.engine.store.layout import codec
-from lethe.engine.store.layout.state import ModelConfig
+from lethe.engine.store.layout.config import ModelConfig
 from tests.proof.bounds.oracle import Problem, Wide, distance, length, solve, widened
 from tests.proof.bounds.pipelines import transformed
 from tests.support import pipelines, platform

@@ -14,8 +14,8 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.registration.register import Registered
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.workers.erasure_worker import ErasureWorker
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.state import LimitsRecord
 from lethe.engine.store.server.connection import text
 from tests.support.families import make
 from tests.support.platform import DRAIN_SECONDS, Platform, config_of, training_data

@@ -40,8 +40,9 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import Terms
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.state import LimitsRecord, ModelConfig, ModelState
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.jobs import JobResult
 from lethe.engine.store.server.connection import Barrier, NoBarrier, connect, text
 from lethe.engine.store.server.row_keys import RowKeys

@@ -16,8 +16,8 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.columns import Columns
 from lethe.engine.preprocess.table import read_table
+from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.preprocessing import layout_of, recorded
-from lethe.engine.store.layout.state import LimitsRecord, ModelConfig
 from tests.support import pipelines
 from tests.support.pipelines import Rows
 from tests.support.platform import Platform

@@ -16,9 +16,9 @@ from lethe.consumers.contract.events import MODEL_PARAMETERS, MODEL_VERSION, Par
 from lethe.consumers.log.base import Log, Message
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.codec import pack
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.records import ErrorRecord
-from lethe.engine.store.layout.state import ModelConfig
 
 NAMES = ("age", "visits")
 ERROR = ErrorRecord(

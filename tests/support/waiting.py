@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 
 CROWDED = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)
 """More than 8 rows wait for a rebuild."""

@@ -24,8 +24,9 @@ from lethe.engine.preprocess.live import RowsMoved
 from lethe.engine.preprocess.sums import Sums
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.layout.keys import GenerationKeys
+from lethe.engine.store.layout.meta import Meta, with_meta
 from lethe.engine.store.layout.preprocessing import packed_sums
-from lethe.engine.store.layout.state import Meta, ModelState, with_meta
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
 from lethe.engine.store.offline.staging import read_live

@@ -31,13 +31,14 @@ from lethe.engine.preprocess.table import Table, read_table
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import Step
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import (
     columns_of,
     given_table,
     given_values,
     vocabularies_of,
 )
-from lethe.engine.store.layout.state import ModelConfig, ModelState
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import StoredRows, read_rows
 
 _KIND_OF: Mapping[Step, str] = {

@@ -18,7 +18,8 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Reader
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.layout.state import Head, Meta
+from lethe.engine.store.layout.meta import Meta
+from lethe.engine.store.layout.state import Head
 from lethe.engine.store.offline.predecessor import Predecessor
 
 

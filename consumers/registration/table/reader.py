@@ -32,8 +32,8 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess import table as prepared
 from lethe.engine.preprocess.columns import Column, Numeric
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import columns_of, layout_of, recorded
-from lethe.engine.store.layout.state import ModelConfig
 
 MAX_FEATURES = 8_000
 """The factor is one Redis string, which holds 512 MB: 8 d^2 bytes allow d = 8,191; of C classes

@@ -19,8 +19,8 @@ from lethe.consumers.server.problems import responses, unknown_model
 from lethe.consumers.server.services import ServicesOf
 from lethe.consumers.subscriber.parameters import StoredParameters
 from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.meta import PendingJob
 from lethe.engine.store.layout.reading import checked, parse_json_value
-from lethe.engine.store.layout.state import PendingJob
 from lethe.engine.store.server.pipeline import run_pipeline
 from lethe.engine.store.store import ModelStore
 

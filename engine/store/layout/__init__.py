@@ -7,7 +7,9 @@ May import the rest of the engine; nothing of `engine.store` outside of this pac
 - `reading`: small values, each valid or CORRUPT_STATE
 - `records`: small records that heads and events share; the receipt log
 - `columns`: the same, of columns of a model with preprocessing
-- `state`: a model's state as values: configuration, `Meta`, `ModelState`
+- `config`: the configuration of a model, which registration fixes
+- `meta`: what each commit replaces
+- `state`: all of it, `ModelState`
 - `preprocessing`: columns, base, sums and rows as given of a model with preprocessing
 - `fitted_columns`: its columns as a version publishes them
 - `stored_rows`: row records as rows of a model

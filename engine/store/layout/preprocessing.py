@@ -37,7 +37,7 @@ from lethe.engine.preprocess.sums import Sums, Total
 from lethe.engine.preprocess.table import Table, Vocabulary
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import Category, ColumnRecord, FittedColumn, Step
-from lethe.engine.store.layout.state import ModelConfig
+from lethe.engine.store.layout.config import ModelConfig
 
 _LARGEST_WHOLE = 2**53  # beyond it, JSON has no canonical form of whole numbers
 

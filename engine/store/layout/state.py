@@ -1,35 +1,26 @@
-"""A model's state as values: what one commit replaces (`Meta`), and all of it (`ModelState`).
+"""A model's state as values: its head and what the newest commit has made of the rest.
 
 The store loads a state, and a commit replaces it.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Annotated, Literal
 
-from pydantic import AliasChoices, ConfigDict, Field, field_validator
+from pydantic import field_validator
 
 from lethe.engine.deletion.stream import Generation, Stream
-from lethe.engine.error.budget import OverBudget
-from lethe.engine.error.certified import Ledger
 from lethe.engine.error.estimate import Sentinels
-from lethe.engine.error.terms import OutputNoise, Terms
 from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
-from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.refresh.policy import Limits
-from lethe.engine.store.layout.columns import ColumnRecord, FittedColumn
+from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.keys import FORMAT, GenerationKeys, ModelKeys
+from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.reading import (
     MAX_DIGITS,
-    Count,
-    Counts,
     Texts,
-    checked,
     integer,
     parse_json_value,
     parse_model,
@@ -37,231 +28,11 @@ from lethe.engine.store.layout.reading import (
 )
 from lethe.engine.store.layout.records import (
     SECRET_BYTES,
-    ErrorRecord,
-    Finite,
-    ReceiptLog,
-    Status,
     Stored,
-    outputs,
 )
-
-MAX_VALUE_BYTES = 512 << 20
-"""Largest value of Redis: no model may have a longer factor, or longer thetas."""
 
 STAGED = "staged"
 """Id of arrays that are staged and not live yet: the commit that makes them live gives them one."""
-
-
-class PendingJob(Stored):
-    """The one refresh job that a model waits for."""
-
-    job_id: str
-    reason: str
-    ordered_at: datetime
-
-
-class Failures(Stored):
-    """Failed refreshes that a model waited for, since the last one that succeeded."""
-
-    times: Count
-    newest_at: datetime
-
-
-class LimitsRecord(Stored):
-    """`engine.refresh.policy.Limits` as it is stored; None means the default."""
-
-    far_under: float | None = None
-    fraction_of_d: float | None = None
-    floor_rows: int | None = None
-    completions: int | None = None
-    condition: float | None = None
-    age_seconds: float | None = None
-
-    def limits(self) -> Limits:
-        """Return the limits, defaults filled in."""
-        return Limits(**self.model_dump(exclude_none=True))
-
-
-class ModelConfig(Stored):
-    """The configuration that registration fixes."""
-
-    model_id: str
-    kind: Kind
-    method: str
-    ridge: Finite
-    fit_intercept: bool
-    feature_names: Texts
-    target_names: Texts
-    class_names: Texts = ()
-    error_budget: Finite
-    refresh_every_seconds: float | None = None
-    limits: LimitsRecord = LimitsRecord()
-    certify: Terms | None = None
-    over_budget: OverBudget = OverBudget.COMPLETE
-    subject_namespace: str | None = Field(default=None, exclude_if=lambda name: name is None)
-    """Namespace of the rows' subjects; None if the model was registered without subjects."""
-    preprocess: Annotated[tuple[ColumnRecord, ...], Field(fail_fast=True)] = Field(
-        default=(), exclude_if=operator.not_
-    )
-    """The columns of the table, if preprocessing is part of the model."""
-
-    @field_validator("kind")
-    @classmethod
-    def _served(cls, kind: Kind) -> Kind:
-        if kind not in (Kind.LINEAR, Kind.LOGISTIC):
-            raise ValueError(
-                f"{kind} models are in the library only; the service does not keep them"
-            )
-        return kind
-
-    @property
-    def kind_name(self) -> Literal["linear", "logistic"]:
-        """The kind, as versions and parameters name it."""
-        return "linear" if self.kind is Kind.LINEAR else "logistic"
-
-    @property
-    def completes(self) -> bool:
-        """Whether the exact answer is published where a projection is over the error budget."""
-        return self.over_budget is not OverBudget.PUBLISH and self.output_noise is None
-
-    @property
-    def output_noise(self) -> OutputNoise | None:
-        """The terms of a model whose every version is published with noise of its own."""
-        return self.certify if isinstance(self.certify, OutputNoise) else None
-
-    @property
-    def d(self) -> int:
-        """Length of theta, the intercept included."""
-        return len(self.feature_names) + int(self.fit_intercept)
-
-    @property
-    def row_width(self) -> int:
-        """Numbers that a record keeps of a row: its features, or its columns as given."""
-        return len(self.preprocess) or self.d
-
-    @property
-    def m(self) -> int:
-        """Number of outputs: one a target, or one a class if there are more than two."""
-        return outputs(self.target_names, self.class_names)
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks: outputs that share one Hessian (`engine.fit.blocks`)."""
-        return 1 if self.kind is Kind.LINEAR else self.m
-
-
-class Meta(Stored):
-    """The part of the head that each commit replaces, as JSON; ``config`` apart from it.
-
-    Everything here comes from the commit. What only the store can know (whether V and Q exist,
-    where row records lie) is in `ModelState`.
-    """
-
-    model_config = ConfigDict(serialize_by_alias=True)
-
-    config: ModelConfig
-    status: Status
-    generation: Count
-    generation_key: str
-    dataset_key: str
-    reference_epoch: Count = 0
-    rows_live: Count
-    rows_deleted: Count
-    deletions_logged: Count
-    class_counts: Counts | None = None
-    K: Count
-    r: Count
-    v_trace: float
-    residual: float
-    carried: float
-    completions: Count
-    v_seconds: float = 0.0
-    least_pivot: float
-    added: float = 0.0
-    dual_error: float = 0.0
-    rows_inserted: Count = 0
-    rows_corrected: Count = 0
-    first_deletion_at: datetime | None = None
-    error: ErrorRecord
-    # The stored name is ``certified``.
-    certified_bound: float | None = Field(
-        default=None,
-        validation_alias=AliasChoices("certified_bound", "certified"),
-        serialization_alias="certified",
-    )
-    ledger: Ledger | None = None
-    noised: Count = 0
-    """Points published with noise on the output since the registration."""
-    pending_job: PendingJob | None = None
-    failures: Failures | None = None
-    refreshed_at: datetime
-    receipt_log: ReceiptLog | None = None
-
-    @property
-    def rows_changed(self) -> int:
-        """How many rows were inserted or corrected since the model was registered."""
-        return self.rows_inserted + self.rows_corrected
-
-
-def with_meta(meta: Meta, **changes: object) -> Meta:
-    """Return meta with changes, checked."""
-    return meta.model_validate({**dict(meta), **changes})
-
-
-def meta_json(meta: Meta) -> bytes:
-    """Return meta as the head and commits hold it: JSON without the configuration."""
-    return meta.model_dump_json(exclude={"config"}).encode()
-
-
-def parse_config(data: bytes | None, model_id: str) -> ModelConfig:
-    """Return a stored configuration.
-
-    Raises
-    ------
-    CorruptState
-        It does not parse, or is another model's.
-    """
-    what = f"model {model_id!r}, its stored configuration"
-    config = parse_model(ModelConfig, data, what)
-    if config.model_id != model_id:
-        raise CorruptState(f"{what}: is that of model {config.model_id!r}; run `lethe check`")
-    return config
-
-
-def parse_meta(data: bytes | None, config: ModelConfig) -> Meta:
-    """Return a stored meta, with its configuration.
-
-    Raises
-    ------
-    CorruptState
-        It does not parse, or its arrays do not fit in one value of the store.
-    """
-    what = f"model {config.model_id!r}, its stored head"
-    fields = parse_json_value(data, what)
-    if not isinstance(fields, dict):
-        raise CorruptState(f"{what}: is not an object; run `lethe check`")
-    meta = checked(Meta, {**fields, "config": config}, what)
-    widest = config.d * max(config.m, config.blocks * config.d)
-    if not (config.d and config.m) or 8 * widest > MAX_VALUE_BYTES:
-        raise CorruptState(
-            f"{what}: {config.d} coefficients of {config.m} outputs are no model; run `lethe check`"
-        )
-    return meta
-
-
-def secret_of(stored: bytes | None, what: str) -> bytes | None:
-    """Return the secret that salts commitments; older models have none.
-
-    Raises
-    ------
-    CorruptState
-        It has another length.
-    """
-    if stored is not None and len(stored) != SECRET_BYTES:
-        raise CorruptState(
-            f"{what}: its secret does not have {SECRET_BYTES} bytes; run `lethe check`"
-        )
-    return stored
 
 
 def check_format(stored: bytes | None, model_id: str) -> None:
@@ -284,7 +55,19 @@ def check_format(stored: bytes | None, model_id: str) -> None:
     raise FormatTooOld(f"{what}; register the model again with `lethe register --replace`")
 
 
-# -- the state ------------------------------------------------------------------------------------
+def secret_of(stored: bytes | None, what: str) -> bytes | None:
+    """Return the secret that salts commitments; older models have none.
+
+    Raises
+    ------
+    CorruptState
+        It has another length.
+    """
+    if stored is not None and len(stored) != SECRET_BYTES:
+        raise CorruptState(
+            f"{what}: its secret does not have {SECRET_BYTES} bytes; run `lethe check`"
+        )
+    return stored
 
 
 @dataclass(frozen=True, slots=True)

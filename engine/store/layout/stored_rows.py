@@ -11,8 +11,8 @@ from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.live import LivePipeline, TransformedRows
 from lethe.engine.preprocess.table import Table
 from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import given_table, given_values
-from lethe.engine.store.layout.state import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)

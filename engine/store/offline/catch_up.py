@@ -23,7 +23,7 @@ from lethe.engine.fit.objective import Kind, Rows
 from lethe.engine.preprocess.live import LivePipeline, RowsMoved
 from lethe.engine.store.generation import read_factor
 from lethe.engine.store.layout import codec
-from lethe.engine.store.layout.state import Meta
+from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.stored_rows import StoredRows, read_rows
 from lethe.engine.store.offline.staging import Staged
 from lethe.engine.store.store import ModelStore

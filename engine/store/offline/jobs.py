@@ -30,9 +30,9 @@ from lethe.engine.store.generation import (
 )
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.keys import GenerationKeys, ModelKeys
+from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.reading import Count, Counts, Texts, parse_model
 from lethe.engine.store.layout.records import Status, Stored
-from lethe.engine.store.layout.state import Meta
 from lethe.engine.store.offline.staging import TIME_TO_LIVE, Staged, read_arrays
 from lethe.engine.store.server.connection import Fields, reachable, text
 from lethe.engine.store.store import ModelStore

@@ -14,17 +14,16 @@ import redis
 
 from lethe.engine.errors import CorruptState, FormatTooNew
 from lethe.engine.store.cursors import applied_of, queue_applied
+from lethe.engine.store.layout.config import parse_config
 from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.meta import Meta, parse_meta
 from lethe.engine.store.layout.reading import integer, parse_ids
 from lethe.engine.store.layout.records import SECRET_BYTES
 from lethe.engine.store.layout.state import (
     DeferredRequest,
     Head,
-    Meta,
     check_format,
-    parse_config,
     parse_deferred,
-    parse_meta,
     parse_offsets,
 )
 from lethe.engine.store.server.connection import reachable, text

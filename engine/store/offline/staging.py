@@ -42,9 +42,9 @@ from lethe.engine.store.layout.keys import (
     by_shard,
     shard_of,
 )
+from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.preprocessing import given_values, packed_sums
 from lethe.engine.store.layout.reading import integer
-from lethe.engine.store.layout.state import Meta
 from lethe.engine.store.server.connection import Fields, reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks
 from lethe.engine.store.server.row_keys import RowKeys

@@ -12,7 +12,7 @@ import pytest
 
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from tests.support.platform import Platform
 from tests.support.stores import backup, neighbour_of, restore
 from tests.support.tables import Table

@@ -15,8 +15,8 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.errors import CorruptState, ModelExists
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import commit_partition, shard_of
-from lethe.engine.store.layout.state import LimitsRecord
 from tests.support.invariants import check_theta, ledger_of
 from tests.support.platform import Platform, config_of, row_ids, training_data
 from tests.support.stores import backup, neighbour_of, restore, wipe

@@ -22,8 +22,9 @@ from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogReset, LogUnavailable
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.apply import Applied, ArraysChange, Change, Place, Swap
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition, watermark
-from lethe.engine.store.layout.state import Head, LimitsRecord
+from lethe.engine.store.layout.state import Head
 from lethe.engine.store.server.connection import connect, text
 from tests.support.invariants import check_model, live_rows
 from tests.support.platform import SECRET, Platform, config_of, training_data

@@ -11,7 +11,7 @@ from kafka.partitioner.default import murmur2
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from tests.proof import independent_fold
 from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import Disagreement, fold, partition_of

@@ -15,8 +15,8 @@ from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.workers import halts, refresh_worker
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.state import LimitsRecord
 from lethe.engine.store.offline.jobs import begin_attempt
 from lethe.engine.store.store import ModelStore
 from tests.support.invariants import check_model

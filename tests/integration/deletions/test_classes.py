@@ -17,7 +17,7 @@ from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.fit.classes import probabilities
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from tests.integration.refresh.test_races import SEVERAL_OUTPUTS as SEVERAL
 from tests.integration.refresh.test_refresh import interleave
 from tests.support.crash_lane import feed, finish

@@ -11,7 +11,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.refresh import job as refresh_job
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.offline.staging import TIME_TO_LIVE
 from tests.support.families import Data, make
 from tests.support.invariants import (

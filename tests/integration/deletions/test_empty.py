@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.audit.health.models import check_model as check_stored
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.server.connection import text
 from tests.support.families import make
 from tests.support.invariants import check_model

@@ -21,8 +21,8 @@ from lethe.engine.merkle import (
     verify_consistency,
     verify_inclusion,
 )
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import commit_partition
-from lethe.engine.store.layout.state import LimitsRecord
 from tests.integration.deletions.test_requests import append_to
 from tests.support.evidence import check_receipt_log, published_entries, stored_leaves
 from tests.support.invariants import check_model, check_versions

@@ -20,8 +20,9 @@ from lethe.engine.error.estimate import published_error
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.state import LimitsRecord, ModelState
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.snapshot import take_snapshot
 from lethe.engine.store.server.connection import text
 from tests.support.families import Data, make

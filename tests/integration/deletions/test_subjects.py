@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lethe.engine.store import lookup as lookup_module
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.server.pipeline import present
 from tests.support.families import make
 from tests.support.platform import Platform, config_of, row_ids, training_data

@@ -12,7 +12,7 @@ import numpy as np
 
 from lethe.consumers.registration.register import TrainingData
 from lethe.consumers.service.telemetry.steps import Step
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from tests.support import erasures
 from tests.support.families import Data, make
 from tests.support.invariants import ledger_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from tests.integration.commits.test_fold import ends_at, published, run_to_death, settle
 from tests.integration.preprocess.test_fold import check_same_pipeline
 from tests.support.platform import Platform

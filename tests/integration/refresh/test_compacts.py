@@ -6,7 +6,7 @@ import pytest
 
 from lethe.engine.deletion.crossover import step_seconds
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 

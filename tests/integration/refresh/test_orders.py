@@ -11,7 +11,8 @@ from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.engine.deletion.stream import smallest_eigenvalue
 from lethe.engine.errors import InvalidData
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.state import LimitsRecord, meta_json
+from lethe.engine.store.layout.config import LimitsRecord
+from lethe.engine.store.layout.meta import meta_json
 from lethe.engine.store.membership import registered_models
 from tests.support.families import Data, make
 from tests.support.invariants import check_model

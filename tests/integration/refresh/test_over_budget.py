@@ -8,7 +8,7 @@ from lethe.consumers.contract.events import Receipt
 from lethe.consumers.refresh import swap as refresh_swap
 from lethe.engine.deletion.stream import distance_to_exact
 from lethe.engine.error.budget import OverBudget
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from tests.support.invariants import check_model, true_error
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore

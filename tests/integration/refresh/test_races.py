@@ -9,7 +9,7 @@ import pytest
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.refresh.job import run_job
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from tests.support.invariants import (
     check_model,
     ledger_of,

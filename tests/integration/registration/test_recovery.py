@@ -8,8 +8,8 @@ import pytest
 from lethe.consumers.contract import topics
 from lethe.consumers.registration.candidate import TrainingData
 from lethe.engine.errors import CorruptState, ModelExists
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.state import LimitsRecord
 from tests.support.invariants import check_model, check_theta, ledger_of
 from tests.support.platform import Platform, config_of, training_data
 

@@ -19,8 +19,8 @@ from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.errors import InvalidData, LogUnavailable, ModelExists
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.state import LimitsRecord, ModelConfig
 from lethe.engine.store.membership import every_model, registered_models
 from lethe.engine.store.offline import staging
 from tests.support.families import make

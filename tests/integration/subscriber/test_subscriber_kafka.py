@@ -29,7 +29,7 @@ from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import BrokenChain
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.layout.state import ModelConfig
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.server.connection import NoBarrier, connect
 from lethe.engine.store.store import ModelStore
 from tests.support.kafka_clients import kafka_log

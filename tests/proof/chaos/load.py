@@ -20,7 +20,7 @@ from lethe.consumers.contract.events import DELETION_REQUESTED, ROWS_CHANGED, Re
 from lethe.consumers.log.base import Log, Message
 from lethe.engine.errors import Unavailable
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.state import LimitsRecord
+from lethe.engine.store.layout.config import LimitsRecord
 from tests.proof.chaos.history import Asked, Json, change_of
 from tests.proof.tables import TableData, draw, values_like
 from tests.support.families import Data

@@ -23,6 +23,7 @@ from lethe.engine.preprocess.table import Table, read_table
 from lethe.engine.store.generation import read_published
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import FittedColumn, packed_columns
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.fitted_columns import fitted_columns
 from lethe.engine.store.layout.preprocessing import (
     given_values,
@@ -34,7 +35,6 @@ from lethe.engine.store.layout.preprocessing import (
     unpack_base,
     unpack_sums,
 )
-from lethe.engine.store.layout.state import ModelConfig
 from lethe.engine.store.layout.stored_rows import read_rows
 from tests.proof.fuzz.contract import Harness, joined, parts
 from tests.proof.fuzz.scratch import written

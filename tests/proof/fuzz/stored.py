@@ -27,20 +27,15 @@ from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.generation import read_fixed, read_stream
 from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.config import LimitsRecord, ModelConfig, parse_config
 from lethe.engine.store.layout.keys import FORMAT, ModelKeys
+from lethe.engine.store.layout.meta import Meta, PendingJob, meta_json, parse_meta
 from lethe.engine.store.layout.reading import integer, parse_ids, parse_json_value, parse_text
 from lethe.engine.store.layout.records import ErrorRecord
 from lethe.engine.store.layout.state import (
     DeferredRequest,
-    LimitsRecord,
-    Meta,
-    ModelConfig,
-    PendingJob,
     check_format,
-    meta_json,
-    parse_config,
     parse_deferred,
-    parse_meta,
     parse_offsets,
 )
 from lethe.engine.store.offline.jobs import JobResult, parse_result

@@ -16,8 +16,8 @@ from lethe.consumers.service.loop import TRANSIENT
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import ObjectiveNoise, OutputNoise
 from lethe.engine.errors import LetheError
+from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.keys import commit_partition
-from lethe.engine.store.layout.state import LimitsRecord, ModelConfig
 from lethe.engine.store.membership import models_that_lack_rows
 from tests.proof.simulation.checks import CERTIFIED, TABLE
 from tests.proof.simulation.store import Image

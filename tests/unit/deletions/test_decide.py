@@ -35,9 +35,11 @@ from lethe.consumers.log.base import Partition, Record
 from lethe.engine.error.estimate import Sentinels
 from lethe.engine.store.apply import Place
 from lethe.engine.store.layout.codec import pack_row
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.records import ErrorRecord
-from lethe.engine.store.layout.state import Head, LimitsRecord, Meta, ModelState
+from lethe.engine.store.layout.state import Head, ModelState
 from lethe.engine.store.lookup import Lookup
 from tests.support.families import Data, make
 from tests.support.platform import config_of, row_ids

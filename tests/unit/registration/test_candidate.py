@@ -11,7 +11,7 @@ from lethe.consumers.registration.candidate import TrainingData, _precompute
 from lethe.consumers.registration.error_budget import check_error_budget
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.layout.state import ModelConfig
+from lethe.engine.store.layout.config import ModelConfig
 from tests.support.states import started
 
 

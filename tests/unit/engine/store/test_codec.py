@@ -7,8 +7,10 @@ import pytest
 
 from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.config import LimitsRecord, parse_config
 from lethe.engine.store.layout.keys import FORMAT
-from lethe.engine.store.layout.state import LimitsRecord, check_format, parse_config, parse_meta
+from lethe.engine.store.layout.meta import parse_meta
+from lethe.engine.store.layout.state import check_format
 from tests.support.families import make
 from tests.support.platform import config_of
 

@@ -19,6 +19,8 @@ from lethe.consumers.subscriber.history import read_version
 from lethe.consumers.subscriber.parameters import ParametersReader
 from lethe.engine.errors import BrokenChain, CorruptState, InvalidRequest
 from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.config import parse_config
+from lethe.engine.store.layout.meta import meta_json, parse_meta
 from lethe.engine.store.layout.reading import (
     integer,
     parse_ids,
@@ -26,7 +28,6 @@ from lethe.engine.store.layout.reading import (
     parse_json_value,
     parse_text,
 )
-from lethe.engine.store.layout.state import meta_json, parse_config, parse_meta
 from tests.proof.fuzz.stored import meta
 from tests.support.published import release
 

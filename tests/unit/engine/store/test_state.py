@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.layout.state import ModelConfig
+from lethe.engine.store.layout.config import ModelConfig
 
 
 @pytest.mark.parametrize("kind", [Kind.POISSON, Kind.SOFTMAX])

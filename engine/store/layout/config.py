@@ -1,0 +1,122 @@
+"""The configuration of a model, which registration fixes."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from lethe.engine.error.budget import OverBudget
+from lethe.engine.error.terms import OutputNoise, Terms
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Kind
+from lethe.engine.refresh.policy import Limits
+from lethe.engine.store.layout.columns import ColumnRecord
+from lethe.engine.store.layout.reading import (
+    Texts,
+    parse_model,
+)
+from lethe.engine.store.layout.records import (
+    Finite,
+    Stored,
+    outputs,
+)
+
+
+class LimitsRecord(Stored):
+    """`engine.refresh.policy.Limits` as it is stored; None means the default."""
+
+    far_under: float | None = None
+    fraction_of_d: float | None = None
+    floor_rows: int | None = None
+    completions: int | None = None
+    condition: float | None = None
+    age_seconds: float | None = None
+
+    def limits(self) -> Limits:
+        """Return the limits, defaults filled in."""
+        return Limits(**self.model_dump(exclude_none=True))
+
+
+class ModelConfig(Stored):
+    """The configuration that registration fixes."""
+
+    model_id: str
+    kind: Kind
+    method: str
+    ridge: Finite
+    fit_intercept: bool
+    feature_names: Texts
+    target_names: Texts
+    class_names: Texts = ()
+    error_budget: Finite
+    refresh_every_seconds: float | None = None
+    limits: LimitsRecord = LimitsRecord()
+    certify: Terms | None = None
+    over_budget: OverBudget = OverBudget.COMPLETE
+    subject_namespace: str | None = Field(default=None, exclude_if=lambda name: name is None)
+    """Namespace of the rows' subjects; None if the model was registered without subjects."""
+    preprocess: Annotated[tuple[ColumnRecord, ...], Field(fail_fast=True)] = Field(
+        default=(), exclude_if=operator.not_
+    )
+    """The columns of the table, if preprocessing is part of the model."""
+
+    @field_validator("kind")
+    @classmethod
+    def _served(cls, kind: Kind) -> Kind:
+        if kind not in (Kind.LINEAR, Kind.LOGISTIC):
+            raise ValueError(
+                f"{kind} models are in the library only; the service does not keep them"
+            )
+        return kind
+
+    @property
+    def kind_name(self) -> Literal["linear", "logistic"]:
+        """The kind, as versions and parameters name it."""
+        return "linear" if self.kind is Kind.LINEAR else "logistic"
+
+    @property
+    def completes(self) -> bool:
+        """Whether the exact answer is published where a projection is over the error budget."""
+        return self.over_budget is not OverBudget.PUBLISH and self.output_noise is None
+
+    @property
+    def output_noise(self) -> OutputNoise | None:
+        """The terms of a model whose every version is published with noise of its own."""
+        return self.certify if isinstance(self.certify, OutputNoise) else None
+
+    @property
+    def d(self) -> int:
+        """Length of theta, the intercept included."""
+        return len(self.feature_names) + int(self.fit_intercept)
+
+    @property
+    def row_width(self) -> int:
+        """Numbers that a record keeps of a row: its features, or its columns as given."""
+        return len(self.preprocess) or self.d
+
+    @property
+    def m(self) -> int:
+        """Number of outputs: one a target, or one a class if there are more than two."""
+        return outputs(self.target_names, self.class_names)
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks: outputs that share one Hessian (`engine.fit.blocks`)."""
+        return 1 if self.kind is Kind.LINEAR else self.m
+
+
+def parse_config(data: bytes | None, model_id: str) -> ModelConfig:
+    """Return a stored configuration.
+
+    Raises
+    ------
+    CorruptState
+        It does not parse, or is another model's.
+    """
+    what = f"model {model_id!r}, its stored configuration"
+    config = parse_model(ModelConfig, data, what)
+    if config.model_id != model_id:
+        raise CorruptState(f"{what}: is that of model {config.model_id!r}; run `lethe check`")
+    return config

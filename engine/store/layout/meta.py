@@ -1,0 +1,125 @@
+"""The part of a model's state that each commit replaces."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import AliasChoices, ConfigDict, Field
+
+from lethe.engine.error.certified import Ledger
+from lethe.engine.errors import CorruptState
+from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.reading import (
+    Count,
+    Counts,
+    checked,
+    parse_json_value,
+)
+from lethe.engine.store.layout.records import (
+    ErrorRecord,
+    ReceiptLog,
+    Status,
+    Stored,
+)
+
+MAX_VALUE_BYTES = 512 << 20
+"""Largest value of Redis: no model may have a longer factor, or longer thetas."""
+
+
+class PendingJob(Stored):
+    """The one refresh job that a model waits for."""
+
+    job_id: str
+    reason: str
+    ordered_at: datetime
+
+
+class Failures(Stored):
+    """Failed refreshes that a model waited for, since the last one that succeeded."""
+
+    times: Count
+    newest_at: datetime
+
+
+class Meta(Stored):
+    """The part of the head that each commit replaces, as JSON; ``config`` apart from it.
+
+    Everything here comes from the commit. What only the store can know (whether V and Q exist,
+    where row records lie) is in `ModelState`.
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    config: ModelConfig
+    status: Status
+    generation: Count
+    generation_key: str
+    dataset_key: str
+    reference_epoch: Count = 0
+    rows_live: Count
+    rows_deleted: Count
+    deletions_logged: Count
+    class_counts: Counts | None = None
+    K: Count
+    r: Count
+    v_trace: float
+    residual: float
+    carried: float
+    completions: Count
+    v_seconds: float = 0.0
+    least_pivot: float
+    added: float = 0.0
+    dual_error: float = 0.0
+    rows_inserted: Count = 0
+    rows_corrected: Count = 0
+    first_deletion_at: datetime | None = None
+    error: ErrorRecord
+    # The stored name is ``certified``.
+    certified_bound: float | None = Field(
+        default=None,
+        validation_alias=AliasChoices("certified_bound", "certified"),
+        serialization_alias="certified",
+    )
+    ledger: Ledger | None = None
+    noised: Count = 0
+    """Points published with noise on the output since the registration."""
+    pending_job: PendingJob | None = None
+    failures: Failures | None = None
+    refreshed_at: datetime
+    receipt_log: ReceiptLog | None = None
+
+    @property
+    def rows_changed(self) -> int:
+        """How many rows were inserted or corrected since the model was registered."""
+        return self.rows_inserted + self.rows_corrected
+
+
+def with_meta(meta: Meta, **changes: object) -> Meta:
+    """Return meta with changes, checked."""
+    return meta.model_validate({**dict(meta), **changes})
+
+
+def meta_json(meta: Meta) -> bytes:
+    """Return meta as the head and commits hold it: JSON without the configuration."""
+    return meta.model_dump_json(exclude={"config"}).encode()
+
+
+def parse_meta(data: bytes | None, config: ModelConfig) -> Meta:
+    """Return a stored meta, with its configuration.
+
+    Raises
+    ------
+    CorruptState
+        It does not parse, or its arrays do not fit in one value of the store.
+    """
+    what = f"model {config.model_id!r}, its stored head"
+    fields = parse_json_value(data, what)
+    if not isinstance(fields, dict):
+        raise CorruptState(f"{what}: is not an object; run `lethe check`")
+    meta = checked(Meta, {**fields, "config": config}, what)
+    widest = config.d * max(config.m, config.blocks * config.d)
+    if not (config.d and config.m) or 8 * widest > MAX_VALUE_BYTES:
+        raise CorruptState(
+            f"{what}: {config.d} coefficients of {config.m} outputs are no model; run `lethe check`"
+        )
+    return meta
