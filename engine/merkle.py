@@ -54,30 +54,40 @@ class Frontier:
 
     def appended(self, leaves: Iterable[bytes]) -> Frontier:
         """Return the frontier with further leaf hashes. Cost O(1) hashes each, on average."""
-        size, peaks = self.size, list(self.peaks)
-        for leaf in leaves:
-            hashed, full = leaf, size
-            while full & 1:
-                hashed = node_hash(peaks.pop(), hashed)
-                full >>= 1
-            peaks.append(hashed)
-            size += 1
+        size, peaks = _append(self.size, list(self.peaks), leaves)
         return Frontier(size, tuple(peaks))
 
     @property
     def root(self) -> bytes:
         """The root of the tree; of an empty log the hash of nothing."""
-        if not self.peaks:
-            return hashlib.sha256().digest()
-        *older, root = self.peaks
-        for peak in reversed(older):
-            root = node_hash(peak, root)
-        return root
+        return _root(self.peaks)
 
 
 def root_of(leaves: Sequence[bytes]) -> bytes:
     """Return the root over leaf hashes. Cost O(n)."""
-    return Frontier().appended(leaves).root
+    _, peaks = _append(0, [], leaves)
+    return _root(peaks)
+
+
+def _append(size: int, peaks: list[bytes], leaves: Iterable[bytes]) -> tuple[int, list[bytes]]:
+    """Return the size and the peaks of a log with further leaf hashes; ``peaks`` is used up."""
+    for leaf in leaves:
+        hashed, full = leaf, size
+        while full & 1:
+            hashed = node_hash(peaks.pop(), hashed)
+            full >>= 1
+        peaks.append(hashed)
+        size += 1
+    return size, peaks
+
+
+def _root(peaks: Sequence[bytes]) -> bytes:
+    if not peaks:
+        return hashlib.sha256().digest()
+    *older, root = peaks
+    for peak in reversed(older):
+        root = node_hash(peak, root)
+    return root
 
 
 def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:

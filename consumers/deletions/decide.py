@@ -145,13 +145,13 @@ class Decider:
 
     def decide(self, item: Valid | Refused) -> None:
         """Decide the next request for a deletion."""
-        if self.decide_known(item) or not isinstance(item, Valid):
+        source = source_of(item.record)
+        if self.decide_known(item, source) or not isinstance(item, Valid):
             return
         if isinstance(item.request, DeletionRequest):
-            source = source_of(item.record)
             self.decisions.append(self._decide_valid(item, item.request, source))
 
-    def decide_known(self, item: Valid | Refused) -> bool:
+    def decide_known(self, item: Valid | Refused, source: Source) -> bool:
         """Decide what does not depend on the rows of the request; False for all others.
 
         These are repeats, records that were refused already, and models that were unregistered.
@@ -159,8 +159,7 @@ class Decider:
         request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
         if request_id is None:
             return True
-        source, op = source_of(item.record), op_of(item)
-        if self._is_repeat(source, request_id, item.body, op):
+        if self._is_repeat(item, source, request_id):
             return True
         self.bodies[request_id] = (item.body, source)
         if isinstance(item, Refused):
@@ -170,22 +169,22 @@ class Decider:
             detail = f"model {item.request.model_id!r} was unregistered"
         else:
             return False
+        op = op_of(item)
         self.decisions.append(Rejected(source, request_id, item.body, code, detail, op=op))
         return True
 
-    def _is_repeat(self, source: Source, request_id: str, body: bytes, op: Op) -> bool:
+    def _is_repeat(self, item: Valid | Refused, source: Source, request_id: str) -> bool:
         stored = self.lookup.receipts.get(request_id)
         if stored is not None:
             receipt = unpack(stored, self.state.model_id, request_id).receipt
-            if body_of(stored) == body:
-                self.decisions.append(Duplicate(request_id, receipt))
-            else:
-                self.decisions.append(Conflicting(source, request_id, receipt.source, op))
+            same = body_of(stored) == item.body
+            conflict = Conflicting(source, request_id, receipt.source, op_of(item))
+            self.decisions.append(Duplicate(request_id, receipt) if same else conflict)
             return True
         if request_id in self.bodies:
             first_body, first = self.bodies[request_id]
-            same = first_body == body
-            conflict = Conflicting(source, request_id, first, op)
+            same = first_body == item.body
+            conflict = Conflicting(source, request_id, first, op_of(item))
             self.decisions.append(DuplicateInBatch(request_id) if same else conflict)
             return True
         return False

@@ -26,7 +26,7 @@ from lethe.consumers.commits.folding.changed_rows import (
 )
 from lethe.consumers.contract.commitment import rows_commitment, tombstone_of
 from lethe.consumers.contract.events import RowsChanged, Source
-from lethe.consumers.deletions.decide import Decider, Decision, Rejected
+from lethe.consumers.deletions.decide import Decider, Decision, Rejected, source_of
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.refresh.lost_rows import DATA_LOST
 from lethe.engine.deletion.stream import Stream
@@ -112,7 +112,7 @@ def decide_changes(
     decisions: list[ChangeDecision] = []
     for item in items:
         decided = len(repeats.decisions)
-        if repeats.decide_known(item):
+        if repeats.decide_known(item, source_of(item.record)):
             decisions += repeats.decisions[decided:]
         elif isinstance(item, Valid) and isinstance(item.request, RowsChanged):
             refusal = _of_model(state, lost=lost, encrypted=encrypted)

@@ -62,11 +62,12 @@ class Assignment:
 
     def move(self, records: Iterable[Record]) -> Mapping[Partition, Position]:
         """Move past records that were polled, in order; return the positions that are new."""
-        moved = {}
-        for record in records:
-            moved[record.partition] = Position(record.offset + 1, record.leader_epoch)
-            self.positions[record.partition] = record.offset + 1
-        return moved
+        last = {record.partition: record for record in records}
+        self.positions |= {partition: record.offset + 1 for partition, record in last.items()}
+        return {
+            partition: Position(record.offset + 1, record.leader_epoch)
+            for partition, record in last.items()
+        }
 
 
 def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) -> int:

@@ -267,9 +267,9 @@ class DeletionWorker:
         if not records and self._publisher.outstanding:
             self._publisher.advance()
             records = self._consumer.poll(wait, room)
-        lost = self._drop_lost()
-        # A partition that was lost and is assigned again is read from its watermark, too.
-        records = [record for record in records if record.partition not in lost]
+        if lost := self._drop_lost():
+            # A partition that was lost and is assigned again is read from its watermark, too.
+            records = [record for record in records if record.partition not in lost]
         if self._received is not None and records:
             self._received(records)
         return records
