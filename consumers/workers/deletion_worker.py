@@ -257,7 +257,7 @@ class DeletionWorker:
 
     # -- 1 and 2 ------------------------------------------------------------------------------
 
-    def _poll(self, timeout: float | None) -> list[Record]:
+    def _poll(self, timeout: float | None) -> Sequence[Record]:
         """Poll (step 1) a bounded micro-batch; step 9 of the turn before may complete meanwhile."""
         self._keepalive.check()
         self._at_step(Step.POLL)
