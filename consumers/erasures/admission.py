@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lethe.consumers.contract.events import Source
@@ -89,32 +89,26 @@ class Admission:
         return admitted
 
     def suppress(self, admitted: Admitted) -> None:
-        """Bring the list up to date: in the log, wait until that has it, then in the store.
-
-        Lifts first: an erasure of the same subject came later, or the lift would be rejected.
-        """
+        """Bring the list up to date: in the log, wait until that has it, then in the store."""
         self._suppressions.catch_up()
-        self._change(
+        changes = [
             message
             for item, _ in admitted.lifts
-            for message in self._suppressions.lifting(*item.subject, item.erasure_id)
-        )
-        self._change(
+            for message in self._suppressions.lifting(*item.subject, item.erasure_id, item.record)
+        ]
+        changes += [
             message
-            for one in admitted.erasures
+            for item in (one.request for one in admitted.erasures)
             for message in self._suppressions.suppressing(
-                *one.request.subject, one.request.erasure_id
+                *item.subject, item.erasure_id, item.record
             )
-        )
-        for item, commitment in admitted.lifts:
-            admitted.answers.append(receipt_message(lifted(item, commitment), item))
-            self._metrics.erasures.labels("COMPLETE").inc()
-
-    def _change(self, messages: Iterable[Message]) -> None:
-        changes = list(messages)
+        ]
         if changes:
             self._producer.publish(changes)
             self._suppressions.catch_up()
+        for item, commitment in admitted.lifts:
+            admitted.answers.append(receipt_message(lifted(item, commitment), item))
+            self._metrics.erasures.labels("COMPLETE").inc()
 
     def _refuse(self, item: Refused, admitted: Admitted) -> None:
         unsigned = item.code == UNAUTHENTICATED

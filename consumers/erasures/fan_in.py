@@ -1,4 +1,4 @@
-"""Reading what erasures wait for: receipts of their requests, and row changes on their way."""
+"""What erasures wait for: receipts of their requests, row changes and commits on their way."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from lethe.consumers.commits.packed import body_of, unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.erasures.pending import CONFLICT, Awaited
-from lethe.consumers.log.base import Reader
+from lethe.consumers.log.base import Partition, Reader
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, ModelKeys, every_partition
 from lethe.engine.store.server.pipeline import chunks, run_pipeline
 from lethe.engine.store.store import ModelStore
 
@@ -68,14 +68,23 @@ def _receipt(one: Awaited, stored: bytes) -> Receipt | None:
     )
 
 
-def fence_of(reader: Reader) -> Mapping[str, int]:
+def changes_sent(reader: Reader) -> Mapping[str, int]:
     """Return where each partition of ``lethe.row-changes`` ends now."""
-    partitions = reader.partitions(topics.ROW_CHANGES)
-    return {str(partition): reader.bounds(partition).end for partition in partitions}
+    return _ends(reader, reader.partitions(topics.ROW_CHANGES))
 
 
-def decided_below(store: ModelStore, reader: Reader) -> Mapping[str, int]:
-    """Return below which offset of each partition every row change is decided and applied.
+def commits_sent(reader: Reader) -> Mapping[str, int]:
+    """Return where each partition of ``lethe.commits`` ends now; those added later have none."""
+    partitions = reader.partitions(topics.COMMITS)
+    return _ends(reader, [one for one in partitions if one.index < COMMIT_PARTITIONS])
+
+
+def _ends(reader: Reader, partitions: Sequence[Partition]) -> Mapping[str, int]:
+    return {str(partition): end for partition, end in reader.ends(partitions).items()}
+
+
+def changes_decided(store: ModelStore, reader: Reader) -> Mapping[str, int]:
+    """Return below which offset of each partition every row change is decided.
 
     Of what expired before it was decided nothing will ever be decided.
     """
@@ -84,4 +93,15 @@ def decided_below(store: ModelStore, reader: Reader) -> Mapping[str, int]:
             store.cursors.watermark(str(partition)) or 0, reader.bounds(partition).begin
         )
         for partition in reader.partitions(topics.ROW_CHANGES)
+    }
+
+
+def commits_applied(store: ModelStore) -> Mapping[str, int]:
+    """Return below which offset of each partition every commit is in the store, of all models."""
+    partitions = every_partition()
+    return {
+        f"{cursors.topic_id}/{partition.index}": min(
+            pair.apply for pair in (cursors.pair, *cursors.behind.values())
+        )
+        for partition, cursors in zip(partitions, store.cursors.read_all(partitions), strict=True)
     }

@@ -9,10 +9,16 @@ from typing import Any
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.config import parse_config
-from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys, shard_of
+from lethe.engine.store.layout.keys import (
+    DatasetKeys,
+    GenerationKeys,
+    ModelKeys,
+    every_partition,
+    shard_of,
+)
 from lethe.engine.store.layout.reading import parse_ids, parse_json_value, parse_text
 from lethe.engine.store.layout.state import check_format, parse_opening
-from lethe.engine.store.membership import every_model
+from lethe.engine.store.membership import every_model, models_that_lack_rows
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, run_pipeline
 from lethe.engine.store.store import ModelStore
@@ -87,7 +93,7 @@ def _registered(model_id: str, stored: Any) -> Registered | None:
     if isinstance(stored, CorruptState):
         raise stored
     stored_format, status, config, meta, rows, opening = stored
-    if status is None or status == b"UNREGISTERED":
+    if status == b"UNREGISTERED":
         return None
     check_format(stored_format, model_id)
     what = f"model {model_id!r}, its stored head"
@@ -100,6 +106,11 @@ def _registered(model_id: str, stored: Any) -> Registered | None:
         parse_text(rows, what),
         parse_opening(opening, what),
     )
+
+
+def lack_rows(store: ModelStore) -> bool:
+    """Return whether a model has lost rows (``DATA_LOST``): it may not know whose it had."""
+    return any(models_that_lack_rows(store.client, one) for one in every_partition())
 
 
 def rows_of_subjects(

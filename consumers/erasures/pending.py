@@ -68,10 +68,14 @@ class PendingErasure:
     request, commitment
         What is asked for, and what its receipts are bound to the subject with.
     fence
-        By partition of ``lethe.row-changes``: where it ended when the subject was on the list. Rows
-        that are inserted from there on are rejected.
+        What must be done before the index is read again. By partition of ``lethe.row-changes``:
+        where it ended when the subject was on the list, for rows that are inserted from there on
+        are rejected. Then by partition of ``lethe.commits``: where it ended when these were
+        decided.
+    decided
+        Whether the fence is that of commits.
     asked_again
-        Whether the index was read again after everything before the fence was decided.
+        Whether the index was read again when the store had everything before the fence.
     awaited
         The requests by their ids.
     not_covered
@@ -83,6 +87,7 @@ class PendingErasure:
     request: ErasureRequest
     commitment: str
     fence: Mapping[str, int] = field(default_factory=dict)
+    decided: bool = False
     asked_again: bool = False
     awaited: dict[str, Awaited] = field(default_factory=dict)
     not_covered: frozenset[str] = frozenset()
@@ -93,9 +98,9 @@ class PendingErasure:
         """Whether every model that may hold a row was asked, and has answered."""
         return self.asked_again and all(one.answered for one in self.awaited.values())
 
-    def fence_is_below(self, decided: Mapping[str, int]) -> bool:
-        """Return whether every row change before the fence is decided."""
-        return all(end <= decided.get(partition, 0) for partition, end in self.fence.items())
+    def fence_is_below(self, done: Mapping[str, int]) -> bool:
+        """Return whether everything before the fence is done."""
+        return all(end <= done.get(partition, 0) for partition, end in self.fence.items())
 
     def deferred(self) -> frozenset[str]:
         """Return the models that have deferred a request."""

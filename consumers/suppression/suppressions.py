@@ -1,9 +1,11 @@
 """The suppression list: subjects that were erased, until their erasure is lifted.
 
 ``lethe.suppressions`` is the list: a compacted topic whose keys are marks of subjects, and whose
-newest value of each says whether it is suppressed. The hash in the store is a view of it. Whoever
-needs the list reads the topic to its end first, so that an erasure counts from the moment at which
-the log has acknowledged its mark, whatever the store has lost since.
+value of each says whether it is suppressed, and which request in ``lethe.erasures`` says so. Of two
+values of a mark the one of the later request counts: a worker that was stalled may write its own
+late. The hash in the store is a view of the list. Whoever needs the list reads the topic to its end
+first, so that an erasure counts from the moment at which the log has acknowledged its mark,
+whatever the store has lost since.
 """
 
 from __future__ import annotations
@@ -17,19 +19,44 @@ from lethe.consumers.log.base import Message, Reader, Record
 from lethe.consumers.suppression.marks import marks_of, secret_of
 from lethe.consumers.suppression.topic_view import TopicView
 from lethe.engine.store.layout.keys import ERASED
+from lethe.engine.store.layout.reading import integer
 from lethe.engine.store.log_view import Added, LogView
 from lethe.engine.store.store import ModelStore
 
+_ERASED, _LIFTED = "erased", "lifted"
 _SUBJECTS = 10_000
 """Looked up at once: a registration may have a million, with some 80 bytes a mark."""
 
 
 class Suppression(Event):
-    """The value of a record of ``lethe.suppressions``: a subject is suppressed, or no longer."""
+    """The value of a record of ``lethe.suppressions``: a subject is suppressed, or no longer.
+
+    ``partition`` (``<topic id>/<partition>``) and ``offset`` are those of the request.
+    """
 
     mark: str
     erasure_id: str
     lifted: bool = False
+    partition: str
+    offset: int
+
+    @property
+    def stored(self) -> str:
+        """The value of its mark in the store."""
+        word = _LIFTED if self.lifted else _ERASED
+        return f"{self.partition} {self.offset} {word} {self.erasure_id}"
+
+    @classmethod
+    def parsed(cls, mark: str, stored: str) -> Suppression:
+        """Return what a mark's value in the store says."""
+        partition, offset, word, erasure_id = [*stored.split(" ", 3), "", "", ""][:4]
+        return cls(
+            mark=mark,
+            erasure_id=erasure_id,
+            lifted=word == _LIFTED,
+            partition=partition,
+            offset=integer(offset, f"suppression list, mark {mark}"),
+        )
 
 
 class Suppressions:
@@ -80,22 +107,43 @@ class Suppressions:
                 for mark in marks_of(self._seals, namespace, subject)
             }
             found = self._view.get(list(marked))
-            suppressed |= {marked[mark]: erasure_id for mark, erasure_id in found.items()}
+            newest = [Suppression.parsed(mark, value) for mark, value in found.items()]
+            suppressed |= {marked[one.mark]: one.erasure_id for one in newest if not one.lifted}
         return suppressed
 
-    def suppressing(self, namespace: str, subject_id: str, erasure_id: str) -> list[Message]:
+    def suppressing(
+        self, namespace: str, subject_id: str, erasure_id: str, request: Record
+    ) -> list[Message]:
         """Return what puts a subject on the list; nothing if this erasure has done so before."""
         if self.of(namespace, [subject_id]).get(subject_id) == erasure_id:
             return []
         newest = marks_of(self._seals, namespace, subject_id)[0]
-        return [_message(Suppression(mark=newest, erasure_id=erasure_id))]
+        return [_changing(newest, erasure_id, request, lifted=False)]
 
-    def lifting(self, namespace: str, subject_id: str, erasure_id: str) -> list[Message]:
+    def lifting(
+        self, namespace: str, subject_id: str, erasure_id: str, request: Record
+    ) -> list[Message]:
         """Return what takes a subject off the list, whatever it was marked under."""
-        on_list = self._view.get(marks_of(self._seals, namespace, subject_id))
-        return [
-            _message(Suppression(mark=mark, erasure_id=erasure_id, lifted=True)) for mark in on_list
-        ]
+        newest, *older = marks_of(self._seals, namespace, subject_id)
+        marks = [newest, *self._view.get(older)]
+        return [_changing(mark, erasure_id, request, lifted=True) for mark in marks]
+
+    def repeating(self) -> list[Message]:
+        """Return what counts of the marks whose newest record does not, as of the last `catch_up`.
+
+        Compaction keeps the newest record alone, so that it is written again.
+        """
+        counting = self._view.get(self._view.late())
+        return [_message(Suppression.parsed(mark, value)) for mark, value in counting.items()]
+
+
+def _changing(mark: str, erasure_id: str, request: Record, *, lifted: bool) -> Message:
+    partition, offset = str(request.partition), request.offset
+    return _message(
+        Suppression(
+            mark=mark, erasure_id=erasure_id, lifted=lifted, partition=partition, offset=offset
+        )
+    )
 
 
 def _message(suppression: Suppression) -> Message:
@@ -105,11 +153,13 @@ def _message(suppression: Suppression) -> Message:
 def _added(records: Sequence[Record]) -> Added:
     """Return what records add to the list; one that Lethe did not write adds nothing."""
     fields: list[tuple[str, str]] = []
+    secrets: set[str] = set()
     for record in records:
         try:
             one = Suppression.read(record.value or b"")
         except ValueError:
             continue
         if record.key == one.mark.encode():
-            fields.append((one.mark, "" if one.lifted else one.erasure_id))
-    return Added(fields, frozenset(secret_of(mark) for mark, value in fields if value))
+            fields.append((one.mark, one.stored))
+            secrets |= set() if one.lifted else {secret_of(one.mark)}
+    return Added(fields, frozenset(secrets))

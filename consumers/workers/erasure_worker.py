@@ -3,8 +3,8 @@
 A turn, with the names of `consumers.service.telemetry.steps`:
 
 1. poll and validate  2. put the subjects on the suppression list  3. ask the models that know them
-4. once the row changes that were on their way are decided, ask again  5. when every model has
-answered, publish the combined receipt  6. move the watermark
+4. once the row changes that were on their way are decided and applied, ask again  5. when every
+model has answered, publish the combined receipt  6. move the watermark
 
 What is on its way is in memory only. A worker that dies anywhere leaves it to the next, which reads
 the same erasures again and sends the same requests, byte for byte: models answer them once.
@@ -23,8 +23,14 @@ from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.erasures.admission import Admission
 from lethe.consumers.erasures.asking import Asking
-from lethe.consumers.erasures.fan_in import decided_below, fence_of, read_receipts
-from lethe.consumers.erasures.models import Models, read_models
+from lethe.consumers.erasures.fan_in import (
+    changes_decided,
+    changes_sent,
+    commits_applied,
+    commits_sent,
+    read_receipts,
+)
+from lethe.consumers.erasures.models import Models, lack_rows, read_models
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.sweep import Sweep, unchecked
@@ -221,7 +227,7 @@ class ErasureWorker:
         """Ask the models that know the new subjects; say so in a receipt that is not final."""
         if not erasures:
             return 0
-        fence = fence_of(self._reader)
+        fence = changes_sent(self._reader)
         for erasure in erasures:
             erasure.fence = fence
         self._at_step(Step.ERASE_ASK)
@@ -251,12 +257,7 @@ class ErasureWorker:
         answers = sum(
             one.receipt is not old for (_, one), old in zip(open_requests, before, strict=True)
         )
-        decided = decided_below(self._store, self._reader)
-        again = [
-            erasure
-            for erasure in self._pending.values()
-            if not erasure.asked_again and erasure.fence_is_below(decided)
-        ]
+        again = self._reached_by_store()
         silent = [(erasure, one) for erasure, one in open_requests if one.receipt is None]
         if again or silent:
             models = read_models(self._store)
@@ -264,12 +265,30 @@ class ErasureWorker:
             answers += self._ask_again(again, models)
         return answers
 
+    def _reached_by_store(self) -> list[PendingErasure]:
+        """Return the erasures to ask again: the store has all that came before them by now.
+
+        First every row change that was on its way must be decided, then every commit applied: a
+        store that has gone back lacks models and rows that the log has.
+        """
+        waiting = [one for one in self._pending.values() if not one.asked_again]
+        if not all(one.decided for one in waiting):
+            decided = changes_decided(self._store, self._reader)
+            commits = commits_sent(self._reader)
+            for erasure in waiting:
+                if not erasure.decided and erasure.fence_is_below(decided):
+                    erasure.fence, erasure.decided = commits, True
+        if not any(one.decided for one in waiting):
+            return []
+        applied = commits_applied(self._store)
+        return [one for one in waiting if one.decided and one.fence_is_below(applied)]
+
     def _ask_again(self, erasures: Sequence[PendingErasure], models: Models) -> int:
         """Ask the models that have come to know a subject since they were asked first.
 
-        While a model cannot be read, it cannot be said that everybody was asked.
+        While a model cannot be read, or has lost rows, it cannot be said that everybody was asked.
         """
-        if not erasures or models.damaged:
+        if not erasures or models.damaged or lack_rows(self._store):
             return 0
         self._at_step(Step.ERASE_ASK_AGAIN)
         self._asking.ask(erasures, models)
@@ -353,9 +372,11 @@ class ErasureWorker:
             return
         self._sweep_due = now + self._sweep_seconds
         models = unchecked(self._store, read_models(self._store))
+        self._suppressions.catch_up()
+        if late := self._suppressions.repeating():
+            self._producer.publish(late)
         if not models:
             return
-        self._suppressions.catch_up()
         for model in models:
             self._keepalive()
             awaited = {name for one in self._pending.values() for name in one.awaited}

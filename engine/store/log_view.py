@@ -13,7 +13,7 @@ from typing import Any
 
 import redis
 
-from lethe.engine.store.layout.keys import ERASED_CURSORS, ERASED_SECRETS
+from lethe.engine.store.layout.keys import ERASED_CURSORS, ERASED_LATE, ERASED_SECRETS
 from lethe.engine.store.layout.reading import integer, parse_text
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import Script, chunks, present, run_pipeline
@@ -32,7 +32,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What records add: fields and values, of which an empty one removes its field.
+    """What records add: fields and values.
 
     ``secrets`` are the names of those that the fields were made under.
     """
@@ -44,7 +44,9 @@ class Added:
 class LogView:
     """One such hash; one thread uses an instance.
 
-    ``first_counts``: of several values of one field the first counts, else the last.
+    ``first_counts``: of several values of one field the first counts. Else values begin with
+    ``<partition> <offset>`` of what they follow from, and the newest of these counts, in whatever
+    order they were written.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class LogView:
         self._client = client
         self._key = key
         self._name = name
-        self._rule = "first" if first_counts else "last"
+        self._rule = "first" if first_counts else "newest"
 
     def reached(self) -> Reached:
         """Return how far it has read."""
@@ -69,7 +71,7 @@ class LogView:
         arguments: list[Any] = [self._name, topic_id, low, high, self._rule]
         arguments += [len(added.secrets), *sorted(added.secrets)]
         arguments += [part for field in added.fields for part in field]
-        keys = [self._key, ERASED_CURSORS, ERASED_SECRETS]
+        keys = [self._key, ERASED_CURSORS, ERASED_SECRETS, ERASED_LATE]
         [answer] = run_pipeline(
             self._client, [ADVANCE], lambda pipe: ADVANCE.queue(pipe, keys, arguments)
         )
@@ -80,6 +82,12 @@ class LogView:
         with reachable(self._client):
             names: Any = self._client.smembers(ERASED_SECRETS)
         return frozenset(text(name) for name in names)
+
+    def late(self) -> list[str]:
+        """Return the fields whose newest record in the topic is not the one that counts, sorted."""
+        with reachable(self._client):
+            fields: Any = self._client.smembers(ERASED_LATE)
+        return sorted(text(field) for field in fields)
 
     def __len__(self) -> int:
         with reachable(self._client):

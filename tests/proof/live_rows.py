@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,6 +65,8 @@ class LiveRows:
         What every registration of it brings; rows in the ledger stay away.
     value_at, body_of
         Read the log.
+    staged
+        By the name of a staged generation, the only rows that it brings.
     live
         By id, the rows after the commits so far.
     past
@@ -76,6 +78,7 @@ class LiveRows:
     registered: Mapping[str, Row]
     value_at: ValueAt
     body_of: BodyOf
+    staged: Mapping[str, Collection[str]] = field(default_factory=dict)
     live: dict[str, Row] = field(default_factory=dict)
     past: list[Life] = field(default_factory=list)
     ledger: set[str] = field(default_factory=set)
@@ -98,7 +101,9 @@ class LiveRows:
             for row in list(self.live):
                 self._end(row, version)
         if header["kind"] == "registration":
-            self.live = {row: at for row, at in self.registered.items() if row not in self.ledger}
+            brought = self.staged.get(header["staged"]["generation"], self.registered)
+            away = self.ledger | (self.registered.keys() - brought)
+            self.live = {row: at for row, at in self.registered.items() if row not in away}
             self._born = dict.fromkeys(self.live, version)
         for inserts, _, partition, offset, digest in header.get("changes", ()):
             if offset <= self._read.get(partition, -1):
@@ -110,6 +115,9 @@ class LiveRows:
             for given in json.loads(value)["rows"]:
                 self._change(given, version, inserts=inserts)
         gone = [row for row in header["deleted"] if row in self.live]
+        named = {row for one in answered for row in one.before}
+        if header["kind"] in ("requests", "refresh") and not named.issuperset(gone):
+            raise Disagreement(f"{sorted(set(gone) - named)} are gone, and nobody asked for that")
         for row in gone:
             self._end(row, version)
         self.ledger.update(header["deleted"])

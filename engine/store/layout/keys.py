@@ -40,7 +40,11 @@ BOUND_LOG = f"{PREFIX}:bound-log"
 """The kind of log that the store's models are published to: versions cannot change it."""
 
 ERASED = f"{PREFIX}:{{erased}}:subjects"
-"""Hash: mark of an erased subject -> id of the erasure (`consumers.suppression`)."""
+"""Hash: mark of a subject -> where its newest erasure or lift lies in ``lethe.erasures``, and the
+id of the erasure, none after a lift (`consumers.suppression`)."""
+
+ERASED_LATE = f"{PREFIX}:{{erased}}:late"
+"""Set: marks whose newest record in ``lethe.suppressions`` is not the one that counts."""
 
 ERASED_SECRETS = f"{PREFIX}:{{erased}}:secrets"
 """Set: names of the secrets under which the marks of `ERASED` were made."""

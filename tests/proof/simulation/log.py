@@ -83,7 +83,6 @@ class SimulatedLog(MemoryLog):
         self._watcher.appending(message)
         record = super().append(message)
         self._note(record)
-        self._watcher.appended(record)
         return record
 
     def append_to(self, index: int, message: Message) -> None:
@@ -101,6 +100,7 @@ class SimulatedLog(MemoryLog):
     def _note(self, record: Record) -> None:
         if record.partition.topic == topics.ROW_CHANGES:
             self._changes[str(record.partition), record.offset] = record
+        self._watcher.appended(record)
 
     def trim(self, partition: Partition, below_offset: int) -> None:
         """Remove records, but keep them for the checks."""

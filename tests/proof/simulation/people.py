@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from lethe.consumers.service.steps import no_hook
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
@@ -103,7 +104,8 @@ class People:
     def register(self, model: str, *, replace_model: bool = False) -> None:
         """Register a model at once, by the director's own hand."""
         world = self._world
-        registrar = world.platform.registrar(now=world.now)
+        look = world.erasures.registering(model) if world.erasures else no_hook
+        registrar = world.platform.registrar(now=world.now, at_step=look)
         registrar.register(
             self._configs[model],
             training_data(world.platform.data[model]),
@@ -125,13 +127,19 @@ class People:
 
     def _register(self, model: str, what: str) -> None:
         world = self._world
+        look = world.erasures.registering(model) if world.erasures else no_hook
+
+        def at_step(step: str) -> None:
+            look(step)
+            world.point(f"step: {step}")
+
         registrar = Registrar(
             world.disk.store(world.point, world.cut),
             world.log.producer(),
             world.log.reader(),
             self.seals,
             now=world.now,
-            at_step=lambda step: world.point(f"step: {step}"),
+            at_step=at_step,
         )
         try:
             if what == "unregistered":

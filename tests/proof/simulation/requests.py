@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Record
+from tests.proof.erased import CHILD
 from tests.proof.simulation.log import SimulatedLog
 from tests.proof.tables import TableData, values_like
 from tests.support.families import Data
 
 Counted = Callable[[str], None]
+
+_OF_ERASURE = b'{"request_id":"' + CHILD.encode()
+"""How requests begin that erasure workers send: nobody else sends such."""
 
 UNREGISTERED = "nobody"
 """A model id that is never registered."""
@@ -31,15 +35,23 @@ class Producers:
         Called with the kind of each fault.
     data
         What each model is registered with, by its id.
+    subjects
+        Whose rows are inserted more often than those of others, if any.
     """
 
     def __init__(
-        self, rng: Random, log: SimulatedLog, counted: Counted, data: Mapping[str, Data]
+        self,
+        rng: Random,
+        log: SimulatedLog,
+        counted: Counted,
+        data: Mapping[str, Data],
+        subjects: Sequence[str] = (),
     ) -> None:
         self._rng = rng
         self._log = log
         self._counted = counted
         self._data = data
+        self._subjects = subjects
         self._rows = {model: len(of.X) for model, of in data.items()}
         self._inserts: dict[str, list[str]] = {model: [] for model in data}
         self._producer = log.producer()
@@ -84,6 +96,9 @@ class Producers:
     def of_record(self, record: Record) -> tuple[str, str] | None:
         """Return model and request id of the request in a record; None: it is none of ours."""
         value = record.value or b""
+        if value.startswith(_OF_ERASURE):
+            body = json.loads(value)
+            return body["model_id"], body["request_id"]
         return self._of_body.get(value)
 
     def answered_by(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,14 +107,19 @@ class Producers:
         A topic that was made again has another record at the same place: the newest counts, since
         everything before was decided.
         """
-        bodies = self._bodies[receipt["model_id"], receipt["request_id"]]
-        source = receipt["source"]
+        source, named = receipt["source"], (receipt["model_id"], receipt["request_id"])
         for record in reversed(self._log.everything(source["topic"])):
             place = (record.partition.index, record.offset)
-            if place == (source["partition"], source["offset"]) and record.value in bodies:
+            if place != (source["partition"], source["offset"]):
+                continue
+            if self.of_record(record) == named:
                 body: dict[str, Any] = json.loads(record.value or b"")
                 return body
         raise AssertionError(f"{receipt['request_id']}: its receipt names a record that is not its")
+
+    def publish(self, message: Message) -> None:
+        """Send a message of somebody else."""
+        self._producer.publish([message])
 
     # -- kinds --------------------------------------------------------------------------------
 
@@ -156,6 +176,8 @@ class Producers:
             found["weight"] = self._rng.choice([0.5, 2.0])
         if inserts and self._rng.random() < 0.3:
             found["subject"] = f"subject-{self._rng.randrange(self._rows[model] // 3)}"
+        if inserts and self._subjects and self._rng.random() < 0.5:
+            found["subject"] = self._rng.choice(self._subjects)
         return found
 
     def _ask(self, model: str, what: dict[str, Any], said: str = "") -> str:

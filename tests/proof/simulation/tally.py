@@ -23,6 +23,8 @@ FAULTS = (
     "command to the store lost",
     "commit lands late",
     "disk does not sync",
+    "erasure or lift sent",
+    "erasure worker killed",
     "log cut after a publish, before its acknowledgement",
     "log cut amid a publish",
     "log cut around a poll",
@@ -55,10 +57,17 @@ FAULTS = (
 )
 
 EVENTS = (
+    "combined receipt repeated",
     "commit in vain",
     "commits folded",
     "commits lost by the store",
+    "erasure complete",
+    "erasure id used twice",
+    "erasure worker without the newest secret",
     "halt",
+    "insert of an erased subject refused",
+    "lift complete",
+    "lift rejected",
     "pipeline refitted by the judge",
     "refresh result dropped",
     "refresh swapped in",
@@ -67,6 +76,8 @@ EVENTS = (
     "request repeated",
     "row corrected",
     "row inserted",
+    "rows of erased subjects left out of a registration",
+    "suppression written late",
     "takeover",
     "the store refuses a commit",
 )

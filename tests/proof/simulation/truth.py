@@ -34,11 +34,14 @@ class Truth:
     ----------
     models, rows
         By model id: what its commits come to, and its live rows.
+    staged
+        By the name of a staged generation, the rows that it brings, where somebody was erased.
     """
 
     def __init__(self, value_at: ValueAt, body_of: BodyOf, *secrets: bytes) -> None:
         self.models: dict[str, ModelFold] = {}
         self.rows: dict[str, LiveRows] = {}
+        self.staged: dict[str, frozenset[str]] = {}
         self._value_at, self._body_of = value_at, body_of
         self.late: list[str] = []
         self._keys: dict[str, bytes] = {}
@@ -53,7 +56,7 @@ class Truth:
 
     def plan(self, model_id: str, rows: Mapping[str, Row]) -> None:
         """Know the rows that every registration of a model brings."""
-        self.rows[model_id] = LiveRows(rows, self._value_at, self._body_of)
+        self.rows[model_id] = LiveRows(rows, self._value_at, self._body_of, self.staged)
 
     # -- commits ------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers import halts, lag
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error import gaussian
 from lethe.engine.errors import LogUnavailable, NotDurable, UnknownModel
@@ -50,10 +51,16 @@ from tests.proof.simulation.checks import (
     check_stored,
     undecided,
 )
+from tests.proof.simulation.erasures import (
+    POINTS as ERASURE_POINTS,
+    STEPS as ERASURE_STEPS,
+    Erasures,
+)
 from tests.proof.simulation.log import SimulatedLog
 from tests.proof.simulation.people import People, secret_of
 from tests.proof.simulation.requests import Producers
 from tests.proof.simulation.store import NOTHING, Disk, Image
+from tests.proof.simulation.suppressed import Suppressed
 from tests.proof.simulation.tally import BETWEEN, fault_at, kill_at, listen
 from tests.proof.simulation.truth import Truth
 from tests.proof.simulation.turns import Actor, Killed
@@ -61,6 +68,7 @@ from tests.proof.tables import TableData
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _TURNS = (25, 90)
+_ERASE = 0.35  # of the runs have erasures
 _HEAL_TURNS = 200
 _DRAIN_TURNS = 500  # it takes some ten
 _STEPS = (
@@ -164,7 +172,7 @@ class World:
         halts.HALT_SECONDS = math.inf
         journal.YIELD_SECONDS = 0.0
         follower.LATE_SECONDS = math.inf
-        self._metrics = Metrics()  # of all workers: nobody looks, and making them takes its time
+        self.metrics = Metrics()  # of all workers: nobody looks, and making them takes its time
         self.disk = Disk(url)
         self.log = SimulatedLog(self)
         self._limit = RefreshLimit(self.rng.choice([0.0, 0.0, 15.0]), self.rng.choice([1, 3]))
@@ -183,7 +191,12 @@ class World:
         for model in (*self.models, names[2]):  # the last is registered during the run, or never
             self.people.plan(model)
             self.truth.plan(model, rows_of(self.platform.data[model]))
-        self.producers = Producers(self.rng, self.log, self.count, self.platform.data)
+        self.suppressed = Suppressed(self.truth.models, self.truth.rows, self.count_event)
+        # Drawn apart, so that a run without erasures is the same as before there were any.
+        erases = random.Random(f"erasures of {seed}").random() < _ERASE
+        self.erasures = Erasures(self) if erases else None
+        subjects = self.erasures.subjects if self.erasures else ()
+        self.producers = Producers(self.rng, self.log, self.count, self.platform.data, subjects)
 
     # -- what actors see ----------------------------------------------------------------------
 
@@ -213,12 +226,16 @@ class World:
             self.truth.check_visible(message)
 
     def appended(self, record: Record) -> None:
-        """Judge a commit as it lands."""
+        """Judge a record as it lands."""
         if record.partition.topic == topics.COMMITS:
             judged = self.truth.take(record)
             self.note(f"  {judged}")
             if judged.endswith("void"):
                 self.count_event("commit in vain")
+            elif self.erasures is not None:
+                self.suppressed.take_commit(judged.partition(":")[0])
+        elif self.erasures is not None:
+            self.suppressed.take(record)
 
     def broken(self, messages: Sequence[Message]) -> None:
         """Let messages that were cut off land later, or never.
@@ -265,8 +282,9 @@ class World:
         return PartitionKeys(index)
 
     def undecided(self) -> list[str]:
-        """Return the requests that have no final outcome yet."""
-        return undecided(self.platform, self.producers, self.truth)
+        """Return the requests and erasures that have no final outcome yet."""
+        requests = undecided(self.platform, self.producers, self.truth)
+        return requests + self.suppressed.unanswered()
 
     # -- the run ------------------------------------------------------------------------------
 
@@ -311,6 +329,8 @@ class World:
             people.rotate: 0.3, people.add_partitions: 0.4, people.make_again: 0.5,
             people.retain: 0.7,
         }  # fmt: skip
+        if self.erasures is not None:
+            actions |= {self.erasures.send: 8, self.erasures.start_worker: 3}
         self.rng.choices(list(actions), list(actions.values()))[0]()
 
     def _send(self) -> None:
@@ -335,7 +355,11 @@ class World:
         return [actor for actor in self._everybody() if not actor.done]
 
     def _everybody(self) -> list[Actor]:
-        return [*self._workers, *self._refreshers, *self._registrars]
+        return [*self._workers, *self._refreshers, *self._registrars, *self._erasers]
+
+    @property
+    def _erasers(self) -> list[Actor]:
+        return [] if self.erasures is None else self.erasures.workers
 
     def _start_registrar(self) -> None:
         if sum(not actor.done for actor in self._registrars) < 2:
@@ -376,28 +400,26 @@ class World:
             seals,
             limits=BatchLimits(records=self.rng.choice([1, 4, 256]), poll_seconds=0.0),
             batching=self._batching,
-            metrics=self._metrics,
+            metrics=self.metrics,
             now=self.now,
             at_step=lambda step: self.point(f"step: {step}"),
         )
-        while not self._stopping:
-            self.point("turn")
-            try:
-                worker.run_once(0.0)
-            except TRANSIENT:
-                worker.recover()
-        worker.close()
+        self.serve(worker)
 
     def _refresh(self) -> None:
         worker = RefreshWorker(
             self.log,
             self.disk.store(self.point, self.cut),
-            metrics=self._metrics,
+            metrics=self.metrics,
             now=self.now,
             at_step=lambda step: self.point(f"step: {step}"),
             computing=Inline(),
             limit=self._limit,
         )
+        self.serve(worker)
+
+    def serve(self, worker: DeletionWorker | RefreshWorker | ErasureWorker) -> None:
+        """Let a worker take turns until the run heals."""
         while not self._stopping:
             self.point("turn")
             try:
@@ -420,7 +442,7 @@ class World:
             if kill:
                 actor.kill()
             elif fault:
-                where = self._where()
+                where = self._where(actor)
                 actor.give_turn(points, fault=self._raise, fault_at=where or points // 2)
             else:
                 actor.give_turn(points, until=until)
@@ -429,9 +451,9 @@ class World:
         if actor.failure is not None:
             raise AssertionError(f"{actor.name} failed at {actor.at!r}") from actor.failure
 
-    def _where(self) -> str | None:
+    def _where(self, actor: Actor) -> str | None:
         """Return a point of interest; None for any point."""
-        return self.rng.choice([None, *_POINTS])
+        return self.rng.choice([None, *(ERASURE_POINTS if actor in self._erasers else _POINTS)])
 
     def _step(self) -> None:
         """Let somebody run for a while, whole turns or a few points."""
@@ -439,14 +461,14 @@ class World:
         if living:
             actor = self.rng.choice(living)
             points = self.rng.choice([1, 3, 10, 30, 100, 400])
-            self._turn(actor, points, until=self._where())
+            self._turn(actor, points, until=self._where(actor))
             self.note(f"{actor.name} +{points}: {actor.at}")
             self._profit(actor)
 
     def _profit(self, actor: Actor) -> None:
         """Do what hurts most where an actor is held now, some of the time."""
         chance = self.rng.random()
-        if actor.at in _HURTS and chance < 0.3:
+        if actor.at in (*_HURTS, *ERASURE_STEPS) and chance < 0.3:
             if chance < 0.1:
                 self.go_back()
             elif chance < 0.2:
@@ -460,7 +482,8 @@ class World:
         """Let another worker take over from one that is held amid its steps, and go first."""
         held = [a for a in self._workers if not a.done and a.at not in BETWEEN]
         actor = held_at or (self.rng.choice(held) if held else None)
-        others = [a for a in self._workers if not a.done and a is not actor]
+        same = self._erasers if actor in self._erasers else self._workers
+        others = [a for a in same if not a.done and a is not actor]
         if actor is not None and others:
             self._expel(actor)
             self.count("zombie")
@@ -497,6 +520,8 @@ class World:
             actor = self.rng.choice(living)
             self._turn(actor, kill=True)
             self.count(kill_at(actor.at))
+            if actor in self._erasers:
+                self.count("erasure worker killed")
             self.note(f"kill {actor.name} at {actor.at}")
             if self.rng.random() < 0.5:
                 self._expel(actor)
@@ -579,19 +604,25 @@ class World:
 
     def drain(self) -> None:
         """Let fresh workers finish, without faults; no model may be halted for them."""
+        if self.erasures is None:
+            self._drain()
+        else:
+            self.erasures.drain(self._drain)
+
+    def _drain(self) -> None:
         self._elapsed += self._batching.seconds  # nothing has to wait for company any longer
         fresh = DeletionWorker(
             self.log,
             self.disk.store(lambda _: None),
             self.people.seals,
             batching=self._batching,
-            metrics=self._metrics,
+            metrics=self.metrics,
             now=self.now,
         )
         helper = RefreshWorker(
             self.log,
             self.disk.store(lambda _: None),
-            metrics=self._metrics,
+            metrics=self.metrics,
             now=self.now,
             computing=Inline(),
         )
@@ -624,6 +655,8 @@ class World:
                 check_answer(platform, model)
                 if isinstance(platform.data[model], TableData):
                     self.count_event("pipeline refitted by the judge")
+        if self.erasures is not None:
+            self.erasures.check()
         letters = {record.value for record in platform.records(topics.DEAD_LETTERS)}
         assert letters == self.producers.garbage, "dead letters are not the garbage that was sent"
 
