@@ -65,6 +65,8 @@ class TopicView:
         end = self._reader.bounds(partition).end
         for _ in range(_TRIES):
             reached = self._view.reached()
+            if reached.offset > end:  # or others have read what was added since
+                end = self._reader.bounds(partition).end
             if reached.topic_id not in ("", partition.topic_id) or reached.offset > end:
                 raise LogReset(
                     f"{partition.topic} ends at offset {end} (topic id {partition.topic_id}), but "

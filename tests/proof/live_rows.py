@@ -101,9 +101,10 @@ class LiveRows:
             for row in list(self.live):
                 self._end(row, version)
         if header["kind"] == "registration":
-            brought = self.staged.get(header["staged"]["generation"], self.registered)
-            away = self.ledger | (self.registered.keys() - brought)
-            self.live = {row: at for row, at in self.registered.items() if row not in away}
+            self.live = {row: at for row, at in self.registered.items() if row not in self.ledger}
+            if self.staged:
+                brought = self.staged.get(header["staged"]["generation"], self.live)
+                self.live = {row: at for row, at in self.live.items() if row in brought}
             self._born = dict.fromkeys(self.live, version)
         for inserts, _, partition, offset, digest in header.get("changes", ()):
             if offset <= self._read.get(partition, -1):

@@ -215,7 +215,9 @@ def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool
         " rows_deleted = excluded.rows_deleted, value = excluded.value,"
         " receipt_position = excluded.receipt_position, partition = excluded.partition,"
         " position = excluded.position WHERE excluded.rank > rank"
-        " OR (excluded.rank = rank AND excluded.receipt_position > receipt_position)",
+        # Of several final receipts the first counts (docs/erasures.md), of others the newest.
+        f" OR (excluded.rank = rank AND (rank = {_FINAL}) = "
+        "(excluded.receipt_position < receipt_position))",
         (receipt.erasure_id, receipt.op, rank, receipt.status, receipt.code, receipt.detail, at,
          len(receipt.models), len(receipt.awaited), receipt.rows_deleted, value, record.offset,
          receipt.source.partition, receipt.source.offset),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 import rfc8785
 
+from tests.proof.chaos.erasing import one_combined_receipt, the_erased_stay_away
 from tests.proof.chaos.facts import Facts, Verdict, content_of, source_of
 from tests.proof.chaos.history import History, Json
 from tests.proof.chaos.witnesses import (
@@ -280,6 +281,8 @@ PROMISES: tuple[Callable[[Facts], Verdict], ...] = (
     receipts_in_order,
     no_row_twice,
     ledger_is_the_union,
+    one_combined_receipt,
+    the_erased_stay_away,
     versions_are_a_chain,
     commits_are_a_chain,
     what_was_seen_stands,

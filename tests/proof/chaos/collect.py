@@ -29,6 +29,9 @@ READ = (
     topics.MODELS,
     topics.DEAD_LETTERS,
     topics.REFRESH_JOBS,
+    topics.ERASURES,
+    topics.ERASURE_RECEIPTS,
+    topics.SUPPRESSIONS,
 )
 _FILE_CHUNK = 64 << 20
 
@@ -48,9 +51,9 @@ def read_topics(log: Log, history: History) -> None:
                     for one in records:
                         source = (topic, partition.index, one.offset)
                         value = one.value or b""
-                        headers = dict(one.headers)
+                        headers, time = dict(one.headers), one.timestamp_ms
                         found[topic].append(
-                            Record(source, one.key or b"", value, _object(value), headers)
+                            Record(source, one.key or b"", value, _object(value), headers, time)
                         )
     finally:
         reader.close()

@@ -25,6 +25,8 @@ WEIGHTS = {
     "worker: SIGKILL": 14,
     "worker: SIGSTOP past its session": 8,
     "refresh worker: SIGKILL": 6,
+    "erasure worker: SIGKILL": 8,
+    "erasure worker: SIGSTOP past its session": 5,
     "redis: tail of its file lost": 22,
     "redis: failover to a lagging replica": 6,
     "redis: a backup is restored": 6,
@@ -45,7 +47,7 @@ WEIGHTS = {
 
 _PATIENCE = 4.0  # times the pause
 NEEDS_A_FILE = ("redis: tail of its file lost", "redis: disk full")
-STOPPED = "worker: SIGSTOP past its session"
+ROLES = {"worker": "deletions", "refresh worker": "refresh", "erasure worker": "erasures"}
 IN_PEACE = "worker: SIGKILL, and nothing else"
 
 _NEW, _OLD_SHARE = 4, 0.2
@@ -149,12 +151,10 @@ class Faults:
         if kind in NEEDS_A_FILE and self.store.durability == "none":
             kind = "redis: SIGKILL"  # which loses as much there
         match kind:
-            case "worker: SIGKILL":
-                return self._to_one("deletions", rng, self.crew.kill)
-            case "refresh worker: SIGKILL":
-                return self._to_one("refresh", rng, self.crew.kill)
-            case _ if kind == STOPPED:
-                return self._to_one("deletions", rng, lambda member: self._freeze(member, rng))
+            case _ if server in ROLES:
+                kills = what == "SIGKILL"
+                act = self.crew.kill if kills else lambda member: self._freeze(member, rng)
+                return self._to_one(ROLES[server], rng, act)
             case "redis: tail of its file lost":
                 self.store.truncate(rng.uniform(0.0, 0.4), rng.randrange(2000))
             case "redis: failover to a lagging replica":

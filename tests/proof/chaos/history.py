@@ -62,6 +62,7 @@ class Record:
     value: bytes
     data: Json | None = None
     headers: Mapping[str, bytes] = field(default_factory=dict)
+    timestamp_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

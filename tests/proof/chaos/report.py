@@ -75,6 +75,7 @@ def figures(
         "rows_deleted": sum(len(final.ledger) for final in history.finals.values()),
         "garbage": len(history.garbage),
         "versions": len({(one.model, one.version) for one in history.live}),
+        "erasures": outcome.askers.sent,
         "durability": settings.durability,
         "commits": sum(
             line["what"] == "commit" and line["applied"] == "APPLIED" for line in history.diaries
@@ -168,9 +169,9 @@ def report(found: Figures) -> str:
     """Return the short report."""
     peace, war = found["recovery_seconds"], found["recovery_seconds_among_other_faults"]
     lines = [
-        f"seed {found['seed']}: {found['requests']} requests, {found['versions']} versions, "
-        f"{found['rows_deleted']} rows deleted, {found['faults']} faults in "
-        f"{found['seconds_of_faults']:g} s; {found['seconds']:g} s in all",
+        f"seed {found['seed']}: {found['requests']} requests, {found['erasures']} erasures and "
+        f"lifts, {found['versions']} versions, {found['rows_deleted']} rows deleted, "
+        f"{found['faults']} faults in {found['seconds_of_faults']:g} s; {found['seconds']:g} s in all",
         *(f"  {count:6d}  {kind}" for kind, count in found["faults_by_kind"].items()),
         *(
             f"  {how}: {n['happened']}, {n['lost commits']} lost {n['commits lost']} commits"

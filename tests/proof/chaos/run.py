@@ -28,6 +28,7 @@ from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.agreement import read_rows
 from tests.proof.chaos.collect import Search, files_of, read_final, read_topics, values_of
 from tests.proof.chaos.crew import SESSION_SECONDS, Crew, wait_until
+from tests.proof.chaos.erasing import Askers, children
 from tests.proof.chaos.faults import Faults
 from tests.proof.chaos.history import History
 from tests.proof.chaos.load import Plan, Producers, plans, refresh_order
@@ -42,7 +43,10 @@ from tests.support.servers import KafkaProcess, free_port
 
 _WORKERS = 3
 _REFRESHERS = 2
+_ERASERS = 2
+_ERASURE_SHARE = 0.004  # of the rate of requests: each takes three rows of every model
 _PARTITIONS = 4
+_REQUESTS = (topics.ERASURES, topics.REFRESH_JOBS, topics.DELETIONS, topics.ROW_CHANGES)
 _HEAL_SECONDS = 300.0
 _TIMER_SECONDS = 15.0
 _SNAPSHOT_SECONDS = 20.0  # of a server without a file
@@ -95,6 +99,7 @@ class Outcome:
     faults: Faults
     store: StorePair
     producers: Producers
+    askers: Askers
     sight: Sight
     liveness: float | None = None
     halts: Counter[str] = field(default_factory=Counter)
@@ -135,7 +140,7 @@ class Run:
     def run(self) -> Outcome:
         """Run, and return what came of it; `history` is filled then."""
         self._set_up()
-        outcome = Outcome(self.faults, self.store, self.producers, self.sight)
+        outcome = Outcome(self.faults, self.store, self.producers, self.askers, self.sight)
         self._say(f"{len(self._plans)} models are registered; faults begin")
         begin = time.monotonic()
         self._start_load()
@@ -182,6 +187,8 @@ class Run:
         planned = self.settings.rate * self.settings.seconds
         self.producers = Producers(self.log, self._plans, self.settings.rate, planned)
         self.producers.stop = self._stop_load
+        subjects = self.settings.rows // 3
+        self.askers = Askers(self.log, subjects, _ERASURE_SHARE * self.settings.rate)
         orders = {
             "bootstrap": f"127.0.0.1:{advertised}",
             "redis": self.store.url,
@@ -193,6 +200,8 @@ class Run:
             self.crew.start("deletions")
         for _ in range(_REFRESHERS):
             self.crew.start("refresh")
+        for _ in range(_ERASERS):
+            self.crew.start("erasures")
         self.faults = Faults(
             random.Random(self._rng.random()), self.crew, self.store, self.broker, self.proxies
         )
@@ -220,6 +229,7 @@ class Run:
         for seed in seeds:
             self._thread(self._load, self.producers.run, seed, 1 / len(seeds))
         self._thread(self._load, self._order_refreshes, self._rng.randrange(1 << 32))
+        self._thread(self._load, self.askers.run, self._rng.randrange(1 << 32), self._stop_load)
         watcher = Watcher(
             self.log,
             [topics.RECEIPTS, topics.VERSIONS],
@@ -357,7 +367,7 @@ class Run:
             self._behind = [
                 *(
                     f"{partition} at {passed} of {end}"
-                    for topic in (topics.REFRESH_JOBS, topics.DELETIONS, topics.ROW_CHANGES)
+                    for topic in _REQUESTS
                     for partition, end in reader.ends(reader.partitions(topic)).items()
                     if end > (passed := store.cursors.watermark(str(partition)) or 0)
                 ),
@@ -423,6 +433,7 @@ class Run:
             except LetheError as error:
                 outcome.failures.append(f"{plan.name}: {type(error).__name__}: {error}")
         self.history.asked = self.producers.asked()
+        self.history.asked += children(self.history.topics[topics.DELETIONS])
         self.history.garbage = dict(self.producers.garbage)
         self.history.live = self.sight.live
         self.history.reads = self.sight.reads

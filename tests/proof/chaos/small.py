@@ -10,6 +10,7 @@ import numpy as np
 
 from lethe.consumers.contract import topics
 from tests.proof.chaos.checker import digest_of
+from tests.proof.chaos.erasing import children
 from tests.proof.chaos.facts import Link, link_of
 from tests.proof.chaos.history import Asked, Final, History, Json, Live, Read, Record
 from tests.proof.chaos.load import make
@@ -20,10 +21,11 @@ MODEL = "m"
 _ROWS = 12
 _AT = "2026-01-01T00:00:00.000Z"
 _BATCHES = (("a", ("row-0", "row-1")), ("b", ("row-4",)), ("c", ("row-7", "row-8")))
+_CHILD, _SUBJECT, _ROWS_OF_SUBJECT = "erasure-1", "subject-3", ("row-9", "row-10", "row-11")
 
 
 def history() -> History:
-    """Return three applied requests, a repeat, a conflict, a stranger, and garbage."""
+    """Return three applied requests, an erasure, a repeat, a conflict, a stranger, and garbage."""
     made = History()
     data = make(np.random.default_rng(0), "linear", _ROWS, 3)
     made.data[MODEL] = data
@@ -55,6 +57,11 @@ def history() -> History:
         ledger |= dict.fromkeys(rows, len(versions))
         publish([name])
         answer(record, "APPLIED", rows_deleted=len(rows), version=len(versions) - 1)
+    child = send({"request_id": _CHILD, "model_id": MODEL, "subject_id": _SUBJECT})
+    made.asked += children([child])
+    ledger |= dict.fromkeys(_ROWS_OF_SUBJECT, len(versions))
+    publish([_CHILD])
+    answer(child, "APPLIED", rows_deleted=len(_ROWS_OF_SUBJECT), version=len(versions) - 1)
     again = send({"request_id": "a", "model_id": MODEL, "row_ids": ["row-1", "row-0"]})
     receipts.append(_record(topics.RECEIPTS, len(receipts), receipts[0].data or {}))
     other = send({"request_id": "a", "model_id": MODEL, "row_ids": ["row-9"]})
@@ -79,6 +86,7 @@ def history() -> History:
         ],
         topics.MODELS: parameters,
         topics.DEAD_LETTERS: [letter],
+        **_erasure(),
     }
     stored = {}
     for record in receipts:
@@ -104,11 +112,38 @@ def history() -> History:
     )
     made.live = [Live("watcher", MODEL, v["version"], v["digest"]) for v in versions]
     made.reads = [Read("state", MODEL, 1, versions[1]["digest"], versions[1]["parameters_digest"])]
-    made.diaries = [_applied(float(i), "deletions-1", _link(commits[i])) for i in range(4)]
+    links = enumerate(_link(commit) for commit in commits)
+    made.diaries = [_applied(float(i), "deletions-1", link) for i, link in links]
     made.places = {"id/0": (topics.DELETIONS, 0)}
     made.rows[MODEL] = _rows(made, versions)
     made.remains = {"memory of the store": {"live": 21, "deleted": 0}}
     return made
+
+
+def _erasure() -> dict[str, list[Record]]:
+    """Return what lies in the topics of erasures: one that is complete."""
+    asked: Json = {"erasure_id": "e", "subject_id": _SUBJECT}
+    model: Json = {
+        "model_id": MODEL,
+        "status": "APPLIED",
+        "request_ids": [_CHILD],
+        "rows_deleted": len(_ROWS_OF_SUBJECT),
+    }
+    receipt: Json = {
+        "erasure_id": "e",
+        "status": "COMPLETE",
+        "complete": True,
+        "models": [model],
+        "rows_deleted": len(_ROWS_OF_SUBJECT),
+        "source": {"topic": topics.ERASURES, "partition": 0, "offset": 0},
+        "completed_at": _AT,
+    }
+    mark: Json = {"mark": "k:0", "erasure_id": "e", "lifted": False}
+    said = {topics.ERASURES: asked, topics.ERASURE_RECEIPTS: receipt, topics.SUPPRESSIONS: mark}
+    return {
+        topic: [Record((topic, 0, 0), b"k:0", json.dumps(data).encode(), data)]
+        for topic, data in said.items()
+    }
 
 
 def _rows(made: History, versions: list[Json]) -> LiveRows:
@@ -134,6 +169,12 @@ def _rows(made: History, versions: list[Json]) -> LiveRows:
 def altered(record: Record, **changes: Any) -> Record:
     """Return a record with other members in its JSON object."""
     return _record(record.source[0], record.source[2], {**(record.data or {}), **changes})
+
+
+def rewritten(record: Record, **changes: Any) -> Record:
+    """Return a record of erasures with other members in its JSON object."""
+    data = {**(record.data or {}), **changes}
+    return replace(record, value=json.dumps(data).encode(), data=data)
 
 
 def moved(final: Final, **changes: Any) -> Final:

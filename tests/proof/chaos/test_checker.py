@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.proof.chaos.bound import theta_within_its_bound
 from tests.proof.chaos.checker import judge
 from tests.proof.chaos.facts import Facts
 from tests.proof.chaos.history import History, Live, Read, Record
-from tests.proof.chaos.small import MODEL, altered, commit_record, history, moved
+from tests.proof.chaos.small import MODEL, altered, commit_record, history, moved, rewritten
 
 
 def verdicts(made: History) -> dict[str, list[str]]:
@@ -86,7 +87,7 @@ def _request_in_two_versions(made: History) -> None:
 
 def _row_deleted_that_nobody_named(made: History) -> None:
     final = made.finals[MODEL]
-    made.finals[MODEL] = moved(final, ledger={**final.ledger, "row-10": 3})
+    made.finals[MODEL] = moved(final, ledger={**final.ledger, "row-6": 3})
 
 
 def _row_record_left(made: History) -> None:
@@ -153,9 +154,10 @@ def _void_commit_was_published(made: History) -> None:
 
 def _commit_of_no_version(made: History) -> None:
     commits = made.topics[topics.COMMITS]
-    commits.append(commit_record(4))
-    digest = Facts(made).chain(MODEL)[4].digest
-    made.finals[MODEL] = moved(made.finals[MODEL], commit=4, commit_digest=digest)
+    number = len(commits)
+    commits.append(commit_record(number))
+    digest = Facts(made).chain(MODEL)[number].digest
+    made.finals[MODEL] = moved(made.finals[MODEL], commit=number, commit_digest=digest)
 
 
 def _store_behind_the_log(made: History) -> None:
@@ -207,6 +209,31 @@ def _wrong_bound(made: History) -> None:
     parameters[2] = altered(parameters[2], theta=[theta[0] + 1e-6, *theta[1:]])
 
 
+def _combined_receipt_counts_others(made: History) -> None:
+    [receipt] = made.topics[topics.ERASURE_RECEIPTS]
+    made.topics[topics.ERASURE_RECEIPTS] = [rewritten(receipt, rows_deleted=4)]
+
+
+def _combined_receipt_comes_twice(made: History) -> None:
+    [receipt] = made.topics[topics.ERASURE_RECEIPTS]
+    later = rewritten(receipt, completed_at="2026-01-01T00:00:01.000Z")
+    made.topics[topics.ERASURE_RECEIPTS].append(later)
+
+
+def _no_combined_receipt(made: History) -> None:
+    made.topics[topics.ERASURE_RECEIPTS].clear()
+
+
+def _erased_subject_comes_back(made: History) -> None:
+    live = made.rows[MODEL].live
+    live["row-2"] = replace(live["row-2"], subject="subject-3")
+
+
+def _erased_subject_taken_off_the_list(made: History) -> None:
+    [mark] = made.topics[topics.SUPPRESSIONS]
+    made.topics[topics.SUPPRESSIONS].append(rewritten(mark, lifted=True))
+
+
 def _deserter(made: History) -> None:
     made.deserters.append("deletions-7")
 
@@ -247,6 +274,12 @@ DEFECTS: dict[Callable[[History], None], str] = {
     _bytes_left: "places that still hold bytes of deleted rows",
     _blind_search: "places that still hold bytes of deleted rows",
     _wrong_bound: "versions whose theta is outside its bound of retraining",
+    _combined_receipt_counts_others: "erasures without exactly one true final receipt",
+    _combined_receipt_comes_twice: "erasures without exactly one true final receipt",
+    _no_combined_receipt: "erasures without exactly one true final receipt",
+    _erased_subject_comes_back: "subjects who were erased and have rows, or are not on the list",
+    _erased_subject_taken_off_the_list: "subjects who were erased and have rows, or are not on the "
+    "list",
     _deserter: "workers that ended by themselves",
 }
 

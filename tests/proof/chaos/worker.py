@@ -22,6 +22,7 @@ from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.kafka_client import kafka_log
 from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
+from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import Unavailable
 from lethe.engine.store.server.connection import Barrier, connect
@@ -73,7 +74,7 @@ def work(orders: dict[str, Any]) -> None:
         os._exit(code)
 
 
-def _reach(orders: dict[str, Any], diary: Diary) -> DeletionWorker | RefreshWorker:
+def _reach(orders: dict[str, Any], diary: Diary) -> DeletionWorker | RefreshWorker | ErasureWorker:
     """Make the worker, as often as it takes: servers may be away."""
     while True:
         try:
@@ -90,6 +91,8 @@ def _reach(orders: dict[str, Any], diary: Diary) -> DeletionWorker | RefreshWork
             store = RecordedStore(client, Barrier(client, required=False), diary)
             if orders["role"] == "refresh":
                 return RefreshWorker(log, store)
+            if orders["role"] == "erasures":
+                return ErasureWorker(log, store, seals())
             limits = BatchLimits(records=orders["records"], poll_seconds=0.2)
             return DeletionWorker(log, store, seals(), limits=limits)
         except Unavailable:

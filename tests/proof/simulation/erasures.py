@@ -6,12 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from lethe.consumers.service.steps import Step
-
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.log.base import Message
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.store.layout.keys import ModelKeys

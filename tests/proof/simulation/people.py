@@ -8,12 +8,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from lethe.consumers.service.steps import no_hook
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.loop import TRANSIENT
+from lethe.consumers.service.telemetry.steps import no_hook
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import ObjectiveNoise, OutputNoise
 from lethe.engine.errors import LetheError
