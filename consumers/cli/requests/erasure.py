@@ -147,7 +147,10 @@ def _where(newest: SubjectErasureCompleted | None) -> str:
     if newest is None:
         return "it is in the log and will be processed once a worker runs (`lethe work`)"
     if not newest.awaited:
-        return "changes of rows that came before it are not decided yet"
+        return (
+            "what came before it is not decided and in the store yet, or a model has lost rows "
+            "(`lethe check` says which)"
+        )
     shown = ", ".join(repr(model) for model in newest.awaited[:10])
     more = f" and {len(newest.awaited) - 10} more" if len(newest.awaited) > 10 else ""
     return f"awaited: {shown}{more}"

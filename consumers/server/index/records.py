@@ -216,11 +216,11 @@ def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool
         " receipt_position = excluded.receipt_position, partition = excluded.partition,"
         " position = excluded.position WHERE excluded.rank > rank"
         # Of several final receipts the first counts (docs/erasures.md), of others the newest.
-        f" OR (excluded.rank = rank AND (rank = {_FINAL}) = "
-        "(excluded.receipt_position < receipt_position))",
+        " OR (excluded.rank = rank"
+        " AND (rank = ?) = (excluded.receipt_position < receipt_position))",
         (receipt.erasure_id, receipt.op, rank, receipt.status, receipt.code, receipt.detail, at,
          len(receipt.models), len(receipt.awaited), receipt.rows_deleted, value, record.offset,
-         receipt.source.partition, receipt.source.offset),
+         receipt.source.partition, receipt.source.offset, _FINAL),
     )  # fmt: skip
     return True
 

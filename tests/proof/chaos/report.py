@@ -171,7 +171,8 @@ def report(found: Figures) -> str:
     lines = [
         f"seed {found['seed']}: {found['requests']} requests, {found['erasures']} erasures and "
         f"lifts, {found['versions']} versions, {found['rows_deleted']} rows deleted, "
-        f"{found['faults']} faults in {found['seconds_of_faults']:g} s; {found['seconds']:g} s in all",
+        f"{found['faults']} faults in {found['seconds_of_faults']:g} s; "
+        f"{found['seconds']:g} s in all",
         *(f"  {count:6d}  {kind}" for kind, count in found["faults_by_kind"].items()),
         *(
             f"  {how}: {n['happened']}, {n['lost commits']} lost {n['commits lost']} commits"
