@@ -13,6 +13,7 @@ _OUTPUT_NOISE = "tests/integration/deletions/test_output_noise.py"
 _OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
 _INTAKE = "tests/integration/intake/test_intake.py"
 _TRANSLATE = "tests/unit/intake/test_translate.py"
+_TWO_ERASERS = "tests/integration/erasures/test_two_workers.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
 
 
@@ -55,6 +56,7 @@ _FOLDER = "consumers/commits/folding/fold.py"
 _PARTITION_FOLD = "consumers/commits/folding/partition_fold.py"
 _FOLLOWER = "consumers/commits/folding/follower.py"
 _PUBLISHER = "consumers/commits/publisher.py"
+_ERASURE_WORKER = "consumers/workers/erasure_worker.py"
 
 MUTANTS = (
     # -- appending: the log is the compare-and-set
@@ -590,6 +592,52 @@ MUTANTS = (
             ),
         ),
         f"{_TRANSLATE}::test_what_the_connector_invented_never_names_a_subject",
+    ),
+    # -- erasures
+    Mutant(
+        "an erasure: of two words on a subject the later request counts",
+        (
+            Edit(
+                "engine/store/log_view.lua",
+                "return here ~= there or tonumber(at) >= tonumber(before)",
+                "return true",
+            ),
+        ),
+    ),
+    Mutant(
+        "an erasure: models that have come to know the subject are asked",
+        (Edit(_ERASURE_WORKER, "self._asking.ask(erasures, models)", "pass"),),
+    ),
+    Mutant(
+        "an erasure: a registration leaves out who is on the list",
+        (
+            Edit(
+                "consumers/registration/register.py",
+                "data.without_subjects(self._erased(config, data))",
+                "data",
+            ),
+            Edit(
+                "consumers/registration/register.py",
+                "self._gone(before, candidate.data) | self._erased_rows(candidate)",
+                "self._gone(before, candidate.data)",
+            ),
+        ),
+    ),
+    Mutant(
+        "an erasure: the store must have every commit of the log",
+        (Edit(_ERASURE_WORKER, "if one.decided and one.fence_is_below(applied)]", "]"),),
+        f"{_TWO_ERASERS}::test_nobody_is_gone_while_the_store_lacks_a_model_that_the_log_has",
+    ),
+    Mutant(
+        "an erasure: the first final receipt counts",
+        (
+            Edit(
+                "engine/store/log_view.lua",
+                "redis.call('HSETNX', VIEW, field, value)",
+                "redis.call('HSET', VIEW, field, value)",
+            ),
+        ),
+        f"{_TWO_ERASERS}::test_if_models_came_meanwhile_the_first_final_receipt_counts",
     ),
     # -- preprocessing inside a model
     Mutant(
