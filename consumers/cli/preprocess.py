@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from lethe.consumers.cli.terminal.output import Output
+from lethe.consumers.registration.table.frozen import FrozenFile, read_frozen_file
 from lethe.consumers.registration.table.preprocess_file import proposal, read_preprocess_file
 from lethe.consumers.registration.table.reader import (
     Columns,
@@ -24,9 +25,11 @@ from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.columns import Column
 from lethe.engine.preprocess.settings import Settings
 
+Preprocess = dict[str, Column] | FrozenFile
 
-def columns_asked(options: dict[str, Any], kind: Kind) -> dict[str, Column] | None:
-    """Return what --preprocess says is done to each column; None without it.
+
+def preprocess_asked(options: dict[str, Any], kind: Kind) -> Preprocess | None:
+    """Return what --preprocess says is done to each column, or a transformer; None without it.
 
     Raises
     ------
@@ -38,6 +41,13 @@ def columns_asked(options: dict[str, Any], kind: Kind) -> dict[str, Column] | No
         return None
     if options["features"] is not None:
         raise click.UsageError("--preprocess names the columns to learn from; leave out --features")
+    if path.suffix.lower() == ".skops":
+        if options["certify"] is not None:
+            raise InvalidData(
+                "a certificate would not cover a frozen transformer, which keeps what it learnt; "
+                "certify a model without one"
+            )
+        return read_frozen_file(path)
     refused = {
         "a logistic model": kind is not Kind.LINEAR,
         "--method influence": options["method"] == "influence",
@@ -47,7 +57,8 @@ def columns_asked(options: dict[str, Any], kind: Kind) -> dict[str, Column] | No
     if unsupported is not None:
         raise InvalidData(
             "--preprocess is for linear models by --method pru or exact so far, without a "
-            f"certificate, and not for {unsupported}; the library has more (docs/preprocessing.md)"
+            f"certificate, and not for {unsupported}; give a fitted transformer (.skops), which "
+            "stays as it is, or use the library (docs/preprocessing.md)"
         )
     columns = read_preprocess_file(path)
     with_intercept = not options["no_intercept"]
@@ -60,7 +71,7 @@ def read_rows(
     path: Path,
     columns: Columns,
     kind: Kind,
-    preprocess: dict[str, Column] | None,
+    preprocess: Preprocess | None,
     report: Progress,
     out: Output,
 ) -> TableRead:
@@ -71,6 +82,8 @@ def read_rows(
     InvalidData
         The table cannot be used.
     """
+    if isinstance(preprocess, FrozenFile):
+        return read_table(path, columns, kind, report, preprocess)
     if preprocess is not None:
         return read_prepared_table(path, columns, preprocess, report)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from lethe.consumers.cli.preprocess import columns_asked, proposed_file, read_rows
+from lethe.consumers.cli.preprocess import preprocess_asked, proposed_file, read_rows
 from lethe.consumers.cli.terminal.options import Duration, Limit, Number, global_options
 from lethe.consumers.cli.terminal.output import (
     certificate_line,
@@ -104,7 +104,8 @@ class OutputTerms(click.ParamType[Terms]):
     help="TOML file that says what is done to each column: numeric, one-hot, ordinal, "
     "target-encode or date. Means, deviations and encodings are then part of the model, and forget "
     "rows as it does; --data holds the columns as they are. Without it, a table with text, dates "
-    "or missing numbers gets such a file proposed. Linear models by --method pru or exact.",
+    "or missing numbers gets such a file proposed. Linear models by --method pru or exact. Or a "
+    "fitted transformer of scikit-learn in a .skops file, for any model: it stays as it is.",
 )  # fmt: skip
 @click.option(
     "--subject", metavar="COL",
@@ -196,7 +197,7 @@ def register(ctx: click.Context, /, **options: Any) -> None:
         raise click.UsageError("--namespace requires --subject")
     _check_numbers(options)
     kind = Kind(options["kind"])
-    preprocess = columns_asked(options, kind)
+    preprocess = preprocess_asked(options, kind)
     features = options["features"]
     columns = Columns(
         id=options["id_column"],
@@ -251,6 +252,7 @@ def _config(
         over_budget=OverBudget(options["over_budget"] or OverBudget.COMPLETE),
         subject_namespace=_namespace(options),
         preprocess=data.preprocess,
+        frozen_transformer=data.frozen_transformer,
     )
 
 
@@ -319,6 +321,7 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "rows_of_erased_subjects": done.erased,
         "features": list(config.feature_names),
         "columns": [column.name for column in config.preprocess],
+        "frozen_transformer": config.frozen_transformer,
         "columns_left_out": list(read.left_out),
         "targets": list(config.target_names),
         "classes": list(config.class_names),
@@ -343,6 +346,8 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
     certificate = certificate_of(done.state)
     if certificate is not None:
         lines.append(certificate_line(certificate))
+    if config.frozen_transformer is not None:
+        lines.append("the transformer is frozen: what it learnt from deleted rows stays in it")
     if read.data.subjects:
         lines.append(f"{len(read.data.subjects)} subjects")
     if config.refresh_every_seconds is not None:

@@ -332,7 +332,8 @@ class Version(SparseEvent):
     before that (docs/commit.md). ``receipt_log`` is the head of the log of final receipts, with
     those of this version's own commit (docs/evidence.md). ``completed``: a projection would have
     been over the error budget, and the exact answer of the quadratic model is published instead.
-    ``preprocess``: preprocessing is part of the model, and forgets rows as the model does.
+    ``preprocess``: ``live``, if preprocessing is part of the model and forgets rows as the model
+    does; ``frozen``, if a transformer made the features that stays as it is.
     """
 
     model_id: str
@@ -355,7 +356,7 @@ class Version(SparseEvent):
     commit_prev: str
     receipt_log: LogHead | None = Field(default=None, exclude_if=_absent)
     completed: bool = Field(default=False, exclude_if=operator.not_)
-    preprocess: Literal["live"] | None = Field(default=None, exclude_if=_absent)
+    preprocess: Literal["live", "frozen"] | None = Field(default=None, exclude_if=_absent)
 
 
 IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")

@@ -70,6 +70,8 @@ class TrainingData:
     preprocess, table
         Of a model with preprocessing, its columns, and the rows as they were given; X then has no
         columns.
+    frozen_transformer
+        SHA-256 of the transformer that made the features, if one did.
     """
 
     ids: tuple[str, ...]
@@ -81,6 +83,7 @@ class TrainingData:
     class_names: tuple[str, ...] = ()
     preprocess: tuple[ColumnRecord, ...] = ()
     table: Table | None = None
+    frozen_transformer: str | None = None
 
     def without(self, row_ids: frozenset[str]) -> TrainingData:
         """Return the rows but for these, which were deleted: they never come back.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.generation import PARAMETERS, empty_generation, thetas_of
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import packed_columns
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.fitted_columns import empty_columns, fitted_columns
 from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.records import Certificate, ErrorRecord, ReceiptLog
@@ -147,9 +148,15 @@ def new_version(
         commit_prev=state.head.digest,
         receipt_log=None if meta.receipt_log is None else meta.receipt_log.head(),
         completed=completed,
-        preprocess="live" if config.preprocess else None,
+        preprocess=_preprocess(config),
     )
     return unsigned.model_copy(update={"digest": version_chain.version_digest(unsigned)})
+
+
+def _preprocess(config: ModelConfig) -> Literal["live", "frozen"] | None:
+    if config.preprocess:
+        return "live"
+    return None if config.frozen_transformer is None else "frozen"
 
 
 # -- transitions ----------------------------------------------------------------------------------

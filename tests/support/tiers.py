@@ -50,6 +50,7 @@ THOROUGH = (
     "tests/integration/preprocess/test_deletions.py::test_after_every_deletion_it_is_the_refitted_pipeline[kafka-pru",
     "tests/integration/preprocess/test_fold.py::test_a_worker_that_dies",
     "tests/integration/preprocess/test_fold.py::test_every_refresh",
+    "tests/integration/preprocess/test_frozen",
     "tests/integration/preprocess/test_row_changes.py::test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline[streams",
     "tests/integration/preprocess/test_row_changes.py::test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline[kafka-pru",
     "tests/integration/preprocess/test_row_changes.py::test_a_worker_that_dies",

@@ -18,6 +18,7 @@ from lethe.consumers.contract.events import Given
 from lethe.consumers.registration.candidate import TrainingData
 from lethe.consumers.registration.table.class_column import class_column
 from lethe.consumers.registration.table.file import TableFile, column_names, open_file
+from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.typed import given_json, typed_columns
 from lethe.consumers.registration.table.values import (
     ColumnError,
@@ -85,9 +86,13 @@ class TableRead:
 
 
 def read_table(
-    path: Path, columns: Columns, kind: Kind, progress: Progress = no_progress
+    path: Path,
+    columns: Columns,
+    kind: Kind,
+    progress: Progress = no_progress,
+    frozen: FrozenFile | None = None,
 ) -> TableRead:
-    """Read and check training rows.
+    """Read and check training rows; a ``frozen`` transformer makes the features of its columns.
 
     Raises
     ------
@@ -102,6 +107,8 @@ def read_table(
     reading = f"reading {path.name}"
     progress(reading, 0, 0)
     file = open_file(path, {columns.id, columns.subject or columns.id})
+    if frozen is not None:
+        columns = replace(columns, features=frozen.columns)
     _check_columns(file, columns, kind)
     rows = file.table.num_rows
     if rows == 0:
@@ -122,14 +129,20 @@ def read_table(
         _check_size(path, rows, len(names), y.shape[1])
     else:
         y = np.column_stack([numbers(file, name) for name in columns.targets])
-    X = _features(file, names, reading, progress)
+    if frozen is None:
+        X = _features(file, names, reading, progress)
+    else:
+        names, X = frozen.features(file)
+        _check_size(path, rows, len(names))
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
     left_out = {
         name: what_it_holds(file, name)
         for name in candidates
         if columns.features is None and name not in names
     }
-    return TableRead(TrainingData(ids, X, y, names, columns.targets, subjects, classes), left_out)
+    data = TrainingData(ids, X, y, names, columns.targets, subjects, classes)
+    digest = None if frozen is None else frozen.digest
+    return TableRead(replace(data, frozen_transformer=digest), left_out)
 
 
 def read_prepared_table(

@@ -61,6 +61,8 @@ class ModelConfig(Stored):
         default=(), exclude_if=operator.not_
     )
     """The columns of the table, if preprocessing is part of the model."""
+    frozen_transformer: str | None = Field(default=None, exclude_if=lambda digest: digest is None)
+    """SHA-256 of the transformer that made the features, and keeps what it learnt from rows."""
 
     @field_validator("kind")
     @classmethod

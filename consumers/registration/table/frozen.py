@@ -1,0 +1,124 @@
+"""A fitted transformer of scikit-learn in front of a model, which stays as it is.
+
+It makes the features once, when the model is registered. What it learnt from rows that are deleted
+later stays in it, and each version says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lethe.consumers.registration.table.file import TableFile
+from lethe.consumers.registration.table.typed import typed_columns
+from lethe.consumers.registration.table.values import is_numeric
+from lethe.consumers.service.extras import extra
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.columns import Column, Numeric, OneHot
+from lethe.engine.preprocess.frozen import FrozenTransformer, transformed
+
+MAX_BYTES = 64 << 20
+"""Of the file: an encoder of a million categories."""
+
+_EXTRA = "mlflow"  # it has both: skops, and pandas, to whose frames transformers are fitted
+_TRUSTED = ("numpy.dtype",)
+"""Beside scikit-learn's and NumPy's own types, which skops trusts: SimpleImputer has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenFile:
+    """A transformer from a file: what it is, the columns that it takes, and the file's SHA-256."""
+
+    path: Path
+    transformer: FrozenTransformer
+    columns: tuple[str, ...]
+    digest: str
+
+    def features(self, file: TableFile) -> tuple[tuple[str, ...], Array]:
+        """Return names and numbers of the features that it makes of a table, n x p.
+
+        Raises
+        ------
+        InvalidData
+            It refuses the table, or makes no finite numbers.
+        """
+        kinds: dict[str, Column] = {
+            name: Numeric() if is_numeric(file, name) else OneHot() for name in self.columns
+        }
+        typed = typed_columns(file, kinds, complete=False)
+        with extra(_EXTRA, "a frozen transformer"):
+            from pandas import DataFrame  # noqa: PLC0415 (an optional extra)
+
+        frame = DataFrame(
+            {name: [nan if v is None else v for v in typed[name].tolist()] for name in self.columns}
+        )
+        made = np.asarray(transformed(self.transformer, frame))
+        if made.ndim != 2 or made.dtype.kind not in "biuf" or not np.isfinite(made).all():
+            raise InvalidData(
+                f"{self.path}: the transformer makes features that are not finite numbers; impute "
+                "and encode in it"
+            )
+        return self._names(made.shape[1]), made.astype(np.float64)
+
+    def _names(self, p: int) -> tuple[str, ...]:
+        """Return the names of p features, as the transformer has them or by their place."""
+        try:
+            names = tuple(map(str, self.transformer.get_feature_names_out()))  # type: ignore[attr-defined]  # not all have it
+        except (AttributeError, ValueError):
+            names = ()
+        return names if len(set(names)) == p else tuple(f"feature {j}" for j in range(p))
+
+
+def read_frozen_file(path: Path) -> FrozenFile:
+    """Return the fitted transformer in a ``.skops`` file.
+
+    Raises
+    ------
+    InvalidData
+        There is none, it has types that are not trusted, or it was not fitted to named columns.
+    """
+    with extra(_EXTRA, "a frozen transformer"):
+        from skops.io import loads  # noqa: PLC0415 (an optional extra)
+        from skops.io.exceptions import UntrustedTypesFoundException  # noqa: PLC0415
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidData(f"{path}: is larger than {MAX_BYTES} bytes; is it the right file?")
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
+    try:
+        loaded: Any = loads(data, trusted=list(_TRUSTED))
+    except UntrustedTypesFoundException as error:
+        raise InvalidData(
+            f"{path}: {error}; a frozen transformer consists of scikit-learn's own classes"
+        ) from None
+    except Exception as error:  # a damaged file raises anything
+        raise InvalidData(
+            f"{path}: is no .skops file that can be read ({type(error).__name__}); write it with "
+            "skops.io.dump"
+        ) from None
+    names = getattr(loaded, "feature_names_in_", None)
+    if not isinstance(loaded, FrozenTransformer) or names is None:
+        raise InvalidData(
+            f"{path}: holds no transformer that was fitted to a data frame, whose columns it names"
+        )
+    return FrozenFile(path, loaded, _columns(loaded), hashlib.sha256(data).hexdigest())
+
+
+def _columns(transformer: Any) -> tuple[str, ...]:
+    """Return the columns that a transformer takes: not those that a ColumnTransformer drops."""
+    names = np.array([str(name) for name in transformer.feature_names_in_], dtype=object)
+    first = transformer[0] if hasattr(transformer, "steps") else transformer
+    dropped: set[str] = set()
+    for _, step, where in getattr(first, "transformers_", ()):
+        if isinstance(step, str) and step == "drop":
+            listed = [where] if isinstance(where, str) else where
+            named = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
+            dropped.update(listed if named else names[listed])
+    return tuple(name for name in names if name not in dropped)

@@ -1,0 +1,141 @@
+"""A frozen transformer in front of a model of the service: its versions say so."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from lethe.consumers.contract.version_chain import theta_of
+from lethe.consumers.registration.register import Registered
+from lethe.consumers.registration.table.frozen import read_frozen_file
+from lethe.consumers.registration.table.reader import Columns, TableRead, read_table
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.layout.config import ModelConfig
+from tests.support.extras import need
+from tests.support.platform import Platform
+
+N = 60
+
+
+def written(directory: Path, kind: str) -> tuple[Path, Path, NDArray[Any], NDArray[Any]]:
+    """Return a table, a transformer fitted to all of it, its features, and the target."""
+    need("skops", "pandas")
+    import pandas as pd
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+    from skops.io import dump
+
+    rng = np.random.default_rng(0)
+    age, town = 50 + 9 * rng.standard_normal(N), rng.choice(["Ulm", "Bonn", "Kiel"], N)
+    age[rng.random(N) < 0.1] = np.nan
+    y = np.nan_to_num(age, nan=50) / 10 + (town == "Ulm") + rng.standard_normal(N)
+    y = y if kind == "linear" else (y > np.median(y)).astype(int)
+    frame = pd.DataFrame({"id": range(N), "town": town, "age": age, "y": y})
+    columns = ColumnTransformer(
+        [
+            ("age", make_pipeline(SimpleImputer(), StandardScaler()), ["age"]),
+            ("town", OneHotEncoder(sparse_output=False), ["town"]),
+        ]
+    ).fit(frame)
+    dump(columns, directory / "columns.skops")
+    with (directory / "rows.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", "age", "town", "y"])
+        for i in range(N):
+            rows.writerow([f"u{i}", "" if np.isnan(age[i]) else repr(float(age[i])), town[i], y[i]])
+    return directory / "rows.csv", directory / "columns.skops", columns.transform(frame), y
+
+
+def read(table: Path, transformer: Path, kind: str) -> TableRead:
+    columns = Columns(id="id", targets=("y",))
+    return read_table(table, columns, Kind(kind), frozen=read_frozen_file(transformer))
+
+
+def registered(platform: Platform, found: TableRead, kind: str) -> Registered:
+    config = ModelConfig(
+        model_id="m",
+        kind=Kind(kind),
+        method="exact",
+        ridge=1.0,
+        fit_intercept=True,
+        feature_names=found.data.feature_names,
+        target_names=("y",),
+        error_budget=0.5,
+        frozen_transformer=found.data.frozen_transformer,
+    )
+    return platform.registrar().register(config, found.data)
+
+
+@pytest.mark.parametrize("kind", ["linear", "logistic"])
+def test_a_model_behind_a_frozen_transformer_forgets_and_each_version_says_what_does_not(
+    memory: Platform, tmp_path: Path, kind: str
+) -> None:
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    table, transformer, features, y = written(tmp_path, kind)
+    found = read(table, transformer, kind)
+    assert found.data.feature_names == ("age__age", "town__town_Bonn", "town__town_Kiel",
+                                        "town__town_Ulm")  # fmt: skip
+    np.testing.assert_allclose(found.data.X, features, rtol=1e-12)
+    registered(memory, found, kind)
+    memory.send("m", "u1", "u2", "u3")
+    memory.drain()
+    versions = memory.versions()
+    assert len(versions) >= 2
+    assert {version.preprocess for version in versions} == {"frozen"}
+    live = np.r_[0, 4:N]
+    model = Ridge() if kind == "linear" else LogisticRegression(tol=1e-12, max_iter=10_000)
+    model.fit(features[live], y[live])
+    truth = np.append(np.ravel(model.coef_), np.ravel(model.intercept_))
+    away = np.linalg.norm(theta_of(memory.parameters())[:, 0] - truth)
+    error = versions[-1].error
+    assert away <= (error.bound if error.bound is not None else 1e-2 * np.linalg.norm(truth))
+    config = memory.load().meta.config
+    assert config.frozen_transformer == read_frozen_file(transformer).digest
+
+
+def test_what_is_no_fitted_transformer_is_refused_in_a_line(tmp_path: Path) -> None:
+    need("skops", "pandas")
+    import pandas as pd
+    from sklearn.linear_model import Ridge
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler
+    from skops.io import dump
+
+    table, transformer, _, _ = written(tmp_path, "linear")
+    with pytest.raises(InvalidData, match="cannot be read"):
+        read_frozen_file(tmp_path / "none.skops")
+    for name, content in {
+        "empty": b"",
+        "text": b"no archive",
+        "cut": transformer.read_bytes()[:99],
+    }.items():
+        path = tmp_path / f"{name}.skops"
+        path.write_bytes(content)
+        with pytest.raises(InvalidData, match=r"is no \.skops file that can be read"):
+            read_frozen_file(path)
+    frame = pd.DataFrame({"age": [1.0, 2.0, 4.0]})
+    estimators = {
+        "a regression": Ridge().fit(frame, [1, 2, 3]),
+        "without names": StandardScaler().fit(frame.to_numpy()),
+    }
+    for estimator in estimators.values():
+        dump(estimator, tmp_path / "other.skops")
+        with pytest.raises(InvalidData, match="holds no transformer that was fitted to a data"):
+            read_frozen_file(tmp_path / "other.skops")
+    dump(FunctionTransformer(written).fit(frame), tmp_path / "code.skops")
+    with pytest.raises(InvalidData, match=r"Untrusted types found.*scikit-learn's own classes"):
+        read_frozen_file(tmp_path / "code.skops")
+    table.write_text("id,age,y\nu1,3,1\nu2,4,2\n")
+    with pytest.raises(InvalidData, match="has no column 'town'"):
+        read(table, transformer, "linear")
+    table.write_text("id,age,town,y\nu1,3,Atlantis,1\nu2,4,Ulm,2\n")
+    with pytest.raises(InvalidData, match="the frozen transformer refuses the table"):
+        read(table, transformer, "linear")
