@@ -576,8 +576,8 @@ MUTANTS = (
         (
             Edit(
                 "consumers/workers/intake_worker.py",
-                "for each in moved if each.former in live",
-                "for each in moved",
+                "if each.former in live:",
+                "if True:",
             ),
         ),
         f"{_INTAKE}::test_a_row_moves_to_its_new_key_but_an_erased_one_does_not_come_back",
