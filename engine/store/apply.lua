@@ -166,6 +166,13 @@ end
 for _, row in ipairs(manifest.inserted) do
   if redis.call('HEXISTS', LEDGER, row) == 1 then return {'CORRUPT', 'an inserted row, deleted'} end
 end
+local rows_of = {} -- as they are afterwards, of the subjects of inserted rows
+for subject, inserted in pairs(manifest.subjects) do
+  local parsed, rows = pcall(cjson.decode, redis.call('HGET', SUBJECTS, subject) or '[]')
+  if not parsed or type(rows) ~= 'table' then return {'CORRUPT', "a subject's rows"} end
+  for _, row in ipairs(inserted) do rows[#rows + 1] = row end
+  rows_of[subject] = cjson.encode(rows)
+end
 if manifest.v_before then
   if redis.call('LLEN', V) ~= manifest.v_before then return {'CORRUPT', 'rows of V'} end
   if redis.call('LLEN', Q) ~= manifest.q_before then return {'CORRUPT', 'rows of Q'} end
@@ -202,12 +209,7 @@ end
 in_chunks('RPUSH', CHANGED, manifest.changed)
 in_chunks('RPUSH', IDS, manifest.inserted)
 in_chunks('SREM', RETIRED, manifest.inserted)
-for i = 1, #manifest.subjects, 2 do
-  local row, subject = manifest.subjects[i], manifest.subjects[i + 1]
-  local rows = cjson.decode(redis.call('HGET', SUBJECTS, subject) or '[]')
-  rows[#rows + 1] = row
-  redis.call('HSET', SUBJECTS, subject, cjson.encode(rows))
-end
+for subject, rows in pairs(rows_of) do redis.call('HSET', SUBJECTS, subject, rows) end
 
 note_deleted()
 in_chunks('RPUSH', DELETIONS, manifest.deleted)

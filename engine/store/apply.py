@@ -256,7 +256,7 @@ class Change:
             "erase": by_shard(self.erase),
             "inserted": list(written.inserted),
             "changed": list(written.changed),
-            "subjects": [part for pair in written.subjects.items() for part in pair],
+            "subjects": by_subject(written.subjects),
             "written": [],
             "tombstones": [part for mark, end in self.tombstones.items() for part in (end, mark)],
             "records": len(written.records),
@@ -293,6 +293,14 @@ class Change:
         for name, value in head.items():
             arguments += (name, value)
         return keys, arguments + rows
+
+
+def by_subject(subjects: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the rows of each subject, from the subject of each row."""
+    rows: dict[str, list[str]] = {}
+    for row, subject in subjects.items():
+        rows.setdefault(subject, []).append(row)
+    return rows
 
 
 def corrupt(change: Change, detail: str) -> CorruptState:

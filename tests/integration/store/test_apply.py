@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,17 @@ import redis
 from redis.crc import key_slot
 
 from lethe.engine.errors import StoreUnavailable
-from lethe.engine.store.apply import APPLY, Applied, ArraysChange, Change, Place, Swap
+from lethe.engine.store.apply import (
+    APPLY,
+    Applied,
+    ArraysChange,
+    Change,
+    Place,
+    RowsWritten,
+    Swap,
+)
 from lethe.engine.store.layout.keys import ModelKeys, shard_of
-from lethe.engine.store.server.connection import Barrier, connect
+from lethe.engine.store.server.connection import Barrier, connect, text
 from lethe.engine.store.store import ModelStore
 
 KEYS = ModelKeys("a model/ä")
@@ -280,3 +289,31 @@ def test_a_server_that_is_away_is_unavailable(store: ModelStore) -> None:
     with pytest.raises(StoreUnavailable):
         ModelStore(away, Barrier(store.client, required=False)).apply([whole()])
     away.close()
+
+
+@pytest.mark.parametrize("damaged", [b"[", b"7", b""])
+def test_rows_of_a_subject_that_cannot_be_read_change_nothing(
+    store: ModelStore, damaged: bytes
+) -> None:
+    """An insert adds to them: the script must see that it can before it writes anything."""
+    dataset = KEYS.dataset("rows")
+    store.client.hset(dataset.subjects, "friend", damaged)
+    written = RowsWritten(
+        dataset, ["new-1", "new-2"], {"new-1": b"x", "new-2": b"y"}, {"new-1": "friend"}
+    )
+    before = dump(store.client)
+    assert applied(store, whole(written=written)) is Applied.CORRUPT
+    assert dump(store.client) == before
+
+
+def test_inserted_rows_join_those_of_their_subjects(store: ModelStore) -> None:
+    dataset = KEYS.dataset("rows")
+    store.client.hset(dataset.subjects, "friend", json.dumps(["old-1"]))
+    owners = {"new-1": "friend", "new-2": "s/é", "new-3": "friend"}
+    written = RowsWritten(dataset, list(owners), dict.fromkeys(owners, b"x"), owners)
+    assert applied(store, whole(written=written)) is Applied.APPLIED
+    stored = store.client.hgetall(dataset.subjects)
+    assert {text(name): json.loads(rows) for name, rows in stored.items()} == {
+        "friend": ["old-1", "new-1", "new-3"],
+        "s/é": ["new-2"],
+    }
