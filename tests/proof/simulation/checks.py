@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +16,10 @@ from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Log, Record
 from lethe.engine.fit.objective import Kind, norm
 from lethe.engine.store.layout import codec
-from lethe.engine.store.layout.keys import SHARDS, ModelKeys
+from lethe.engine.store.layout.keys import SHARDS, ModelKeys, every_partition
 from lethe.engine.store.layout.records import CertificateRecord
 from lethe.engine.store.server.connection import text
-from tests.proof.agreement import check_store
+from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import ModelFold
 from tests.proof.live_rows import LiveRows, data_of
 from tests.proof.simulation.log import SimulatedLog
@@ -29,6 +30,9 @@ from tests.support.families import Data
 from tests.support.invariants import check_theta, keys_of, retrained
 from tests.support.oracles import distance
 from tests.support.platform import Platform
+
+if TYPE_CHECKING:
+    from tests.proof.simulation.world import World
 
 CERTIFIED = "certified"
 """Name of the family whose models are certified."""
@@ -257,3 +261,37 @@ def check_company(platform: Platform, model: str, batching: Batching) -> None:
             waited = version.created_at.timestamp() - since
             enough = gone >= batching.rows or waited > batching.seconds - 0.01
             assert enough, f"{model}: version {version.version} leaves out {gone} rows"
+
+
+def check(world: World) -> None:
+    """Check every promise at the end of a run.
+
+    Raises
+    ------
+    AssertionError
+        One is broken.
+    """
+    missing = world.undecided()
+    assert not missing, f"no final outcome of {missing}"
+    platform, models = world.platform, world.truth.models
+    receipts = answers_of_commits(platform)
+    versions = {record.value or b"" for record in platform.records(topics.VERSIONS)}
+    check_published(models, receipts, versions)
+    for partition in every_partition():
+        behind = platform.store.cursors.read(partition).behind
+        assert not behind, f"cursors of {sorted(behind)} lag behind"
+    for model, fold in models.items():
+        if not fold.commits:
+            continue
+        check_stored(platform, model, fold)
+        check_rows(platform, model, fold, world.truth.rows[model])
+        check_company(platform, model, world.batching)
+        if world.truth.registered(model):
+            check_newest(platform, model, fold)
+            check_answer(platform, model)
+            if isinstance(platform.data[model], TableData):
+                world.count_event("pipeline refitted by the judge")
+    if world.erasures is not None:
+        world.erasures.check()
+    letters = {record.value for record in platform.records(topics.DEAD_LETTERS)}
+    assert letters == world.producers.garbage, "dead letters are not the garbage that was sent"

@@ -88,7 +88,7 @@ class Erasures:
             sweep_seconds=0.0,
         )
         try:
-            world.serve(worker)
+            world.processes.serve(worker)
         except KeyUnknown:  # the secret was rotated: the process ends, and is started again
             worker.close()
             world.count_event("erasure worker without the newest secret")

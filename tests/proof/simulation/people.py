@@ -245,7 +245,7 @@ class People:
         """
         world = self._world
         world.stop_everybody()
-        world.drain()
+        world.processes.drain()
         if world.undecided():
             return  # a model that has lost rows has requests in it that wait
         topic = self._rng.choice([topics.DELETIONS, topics.DELETIONS, topics.ROW_CHANGES])

@@ -6,7 +6,6 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -18,17 +17,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from lethe.consumers.commits import journal
 from lethe.consumers.commits.folding import follower
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Message, Record
 from lethe.consumers.log.memory import MemoryConsumer
 from lethe.consumers.refresh.queue import RefreshLimit
-from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers import halts, lag
-from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
-from lethe.consumers.workers.erasure_worker import ErasureWorker
-from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error import gaussian
 from lethe.engine.errors import LogUnavailable, NotDurable, UnknownModel
 from lethe.engine.refresh.kind import RefreshKind
@@ -36,35 +30,23 @@ from lethe.engine.store.layout.keys import (
     ModelKeys,
     PartitionKeys,
     commit_partition,
-    every_partition,
 )
-from tests.proof.agreement import check_published
-from tests.proof.independent_fold import ModelFold
 from tests.proof.live_rows import rows_of
-from tests.proof.simulation.checks import (
-    SimulatedPlatform,
-    answers_of_commits,
-    check_answer,
-    check_company,
-    check_newest,
-    check_rows,
-    check_stored,
-    undecided,
-)
+from tests.proof.simulation.checks import SimulatedPlatform, check, undecided
 from tests.proof.simulation.erasures import (
     POINTS as ERASURE_POINTS,
     STEPS as ERASURE_STEPS,
     Erasures,
 )
 from tests.proof.simulation.log import SimulatedLog
-from tests.proof.simulation.people import People, secret_of
+from tests.proof.simulation.people import People
+from tests.proof.simulation.processes import Processes
 from tests.proof.simulation.requests import Producers
 from tests.proof.simulation.store import NOTHING, Disk, Image
 from tests.proof.simulation.suppressed import Suppressed
 from tests.proof.simulation.tally import BETWEEN, fault_at, kill_at, listen
 from tests.proof.simulation.truth import Truth
 from tests.proof.simulation.turns import Actor, Killed
-from tests.proof.tables import TableData
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _TURNS = (25, 90)
@@ -100,19 +82,6 @@ def _neighbours() -> list[list[str]]:
     for name in (f"model-{number}" for number in range(200)):
         by_partition[commit_partition(name)].append(name)
     return [names[:3] for names in by_partition.values()]
-
-
-class Inline(Executor):
-    """Computes at once, in the actor's own turn."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return a future that is done."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 @dataclass
@@ -157,9 +126,7 @@ class World:
         self.trimmed = False
         self._elapsed = 0.0
         self._running: Actor | None = None
-        self._stopping = False
-        self._workers: list[Actor] = []
-        self._refreshers: list[Actor] = []
+        self.processes = Processes(self)
         self._registrars: list[Actor] = []
         self._consumers: dict[str, MemoryConsumer] = {}
         self._made = 0
@@ -175,8 +142,8 @@ class World:
         self.metrics = Metrics()  # of all workers: nobody looks, and making them takes its time
         self.disk = Disk(url)
         self.log = SimulatedLog(self)
-        self._limit = RefreshLimit(self.rng.choice([0.0, 0.0, 15.0]), self.rng.choice([1, 3]))
-        self._batching = Batching(self.rng.choice([1, 1, 1, 2, 6]), self.rng.choice([5.0, 40.0]))
+        self.limit = RefreshLimit(self.rng.choice([0.0, 0.0, 15.0]), self.rng.choice([1, 3]))
+        self.batching = Batching(self.rng.choice([1, 1, 1, 2, 6]), self.rng.choice([5.0, 40.0]))
         partitions = self.rng.choice([1, 2, 16, 16])
         self.platform = SimulatedPlatform(
             self.log, url, partitions, relaxed=True, most_turns=_DRAIN_TURNS
@@ -286,6 +253,10 @@ class World:
         requests = undecided(self.platform, self.producers, self.truth)
         return requests + self.suppressed.unanswered()
 
+    def pass_time(self, seconds: float) -> None:
+        """Let the virtual time pass."""
+        self._elapsed += seconds
+
     # -- the run ------------------------------------------------------------------------------
 
     def run(self) -> Report:
@@ -301,13 +272,14 @@ class World:
                 self.people.register(model)
             self.people.keep_image()
             for _ in range(2):
-                self._start_worker()
-            self._start_refresher()
+                self.processes.start_worker()
+            self.processes.start_refresher()
             for _ in range(self.rng.randint(*_TURNS)):
-                self._elapsed += self.rng.expovariate(1.0)
+                self.pass_time(self.rng.expovariate(1.0))
                 self._act()
             self._heal()
-            self._check()
+            check(self)
+            self._count_changes()
         finally:
             for actor in self._everybody():
                 if not actor.done:
@@ -319,10 +291,10 @@ class World:
         return self.report
 
     def _act(self) -> None:
-        people = self.people
+        people, processes = self.people, self.processes
         actions: dict[Callable[[], object], float] = {
             self._send: 18, self._step: 50, self._fail: 10, self._kill: 4, self._evict: 4,
-            self._start_worker: 3, self._start_stranger: 0.3, self._start_refresher: 2,
+            processes.start_worker: 3, processes.start_stranger: 0.3, processes.start_refresher: 2,
             self._start_registrar: 1, self._restart_store: 1, people.keep_image: 4,
             self.go_back: 4, self._wipe: 0.15, self._overtake: 3, self._order: 3, self._land: 4,
             self.producers.deliver: 4, self._leap: 0.3, people.drop_results: 0.5,
@@ -345,7 +317,7 @@ class World:
         self.note(f"order {size} of {model}")
 
     def _leap(self) -> None:
-        self._elapsed += 7 * 3600.0
+        self.pass_time(7 * 3600.0)
         self.count("clock leaps by seven hours")
         self.note("seven hours pass")
 
@@ -355,7 +327,12 @@ class World:
         return [actor for actor in self._everybody() if not actor.done]
 
     def _everybody(self) -> list[Actor]:
-        return [*self._workers, *self._refreshers, *self._registrars, *self._erasers]
+        return [
+            *self.processes.workers,
+            *self.processes.refreshers,
+            *self._registrars,
+            *self._erasers,
+        ]
 
     @property
     def _erasers(self) -> list[Actor]:
@@ -375,58 +352,6 @@ class World:
             self._turn(actor, kill=True)
         for actor in self._everybody():
             self._expel(actor)
-
-    def _start_worker(self) -> None:
-        if sum(not actor.done for actor in self._workers) < 3:
-            seals = self.people.seals
-            self._workers.append(Actor(self.name("worker"), lambda: self._delete(seals)))
-
-    def _start_stranger(self) -> None:
-        """Start a worker with a secret that nobody else has: it may halt for itself alone."""
-        if sum(not actor.done for actor in self._workers) < 3:
-            self.count("worker with a wrong secret")
-            seals = SealKeys([secret_of("wrong")])
-            self._workers.append(Actor(self.name("stranger"), lambda: self._delete(seals)))
-            self.note("start a worker with a wrong secret")
-
-    def _start_refresher(self) -> None:
-        if sum(not actor.done for actor in self._refreshers) < 2:
-            self._refreshers.append(Actor(self.name("refresher"), self._refresh))
-
-    def _delete(self, seals: SealKeys) -> None:
-        worker = DeletionWorker(
-            self.log,
-            self.disk.store(self.point, self.cut),
-            seals,
-            limits=BatchLimits(records=self.rng.choice([1, 4, 256]), poll_seconds=0.0),
-            batching=self._batching,
-            metrics=self.metrics,
-            now=self.now,
-            at_step=lambda step: self.point(f"step: {step}"),
-        )
-        self.serve(worker)
-
-    def _refresh(self) -> None:
-        worker = RefreshWorker(
-            self.log,
-            self.disk.store(self.point, self.cut),
-            metrics=self.metrics,
-            now=self.now,
-            at_step=lambda step: self.point(f"step: {step}"),
-            computing=Inline(),
-            limit=self._limit,
-        )
-        self.serve(worker)
-
-    def serve(self, worker: DeletionWorker | RefreshWorker | ErasureWorker) -> None:
-        """Let a worker take turns until the run heals."""
-        while not self._stopping:
-            self.point("turn")
-            try:
-                worker.run_once(0.0)
-            except TRANSIENT:
-                worker.recover()
-        worker.close()
 
     def _turn(
         self,
@@ -480,9 +405,9 @@ class World:
 
     def _overtake(self, held_at: Actor | None = None) -> None:
         """Let another worker take over from one that is held amid its steps, and go first."""
-        held = [a for a in self._workers if not a.done and a.at not in BETWEEN]
+        held = [a for a in self.processes.workers if not a.done and a.at not in BETWEEN]
         actor = held_at or (self.rng.choice(held) if held else None)
-        same = self._erasers if actor in self._erasers else self._workers
+        same = self._erasers if actor in self._erasers else self.processes.workers
         others = [a for a in same if not a.done and a is not actor]
         if actor is not None and others:
             self._expel(actor)
@@ -577,7 +502,7 @@ class World:
 
     def _heal(self) -> None:
         """Let everybody who lives finish, the dead be noticed, and fresh workers do the rest."""
-        self._stopping = True
+        self.processes.stopping = True
         self.note("heal")
         self.producers.deliver(everything=True)
         for actor in self._living():
@@ -594,73 +519,16 @@ class World:
             else:
                 self.in_flight.pop()
         self.platform.seals = self.people.seals
-        self.drain()
+        self.processes.drain()
         self.people.release()
         for _ in range(3):
             if not self.undecided():
                 break
-            self._elapsed += 7200.0  # what has failed lately is ordered again
-            self.drain()
+            self.pass_time(7200.0)  # what has failed lately is ordered again
+            self.processes.drain()
 
-    def drain(self) -> None:
-        """Let fresh workers finish, without faults; no model may be halted for them."""
-        if self.erasures is None:
-            self._drain()
-        else:
-            self.erasures.drain(self._drain)
-
-    def _drain(self) -> None:
-        self._elapsed += self._batching.seconds  # nothing has to wait for company any longer
-        fresh = DeletionWorker(
-            self.log,
-            self.disk.store(lambda _: None),
-            self.people.seals,
-            batching=self._batching,
-            metrics=self.metrics,
-            now=self.now,
-        )
-        helper = RefreshWorker(
-            self.log,
-            self.disk.store(lambda _: None),
-            metrics=self.metrics,
-            now=self.now,
-            computing=Inline(),
-        )
-        try:
-            self.platform.drain(fresh, helper)
-            assert not len(fresh._halts), f"halted: {fresh._halts._reasons}"
-        finally:
-            fresh.close()
-            helper.close()
-
-    def _check(self) -> None:
-        missing = self.undecided()
-        assert not missing, f"no final outcome of {missing}"
-        platform, models = self.platform, self.truth.models
-        receipts = answers_of_commits(platform)
-        versions = {record.value or b"" for record in platform.records(topics.VERSIONS)}
-        check_published(models, receipts, versions)
-        for partition in every_partition():
-            behind = platform.store.cursors.read(partition).behind
-            assert not behind, f"cursors of {sorted(behind)} lag behind"
-        for model, fold in models.items():
-            if not fold.commits:
-                continue
-            self._count_changes(fold)
-            check_stored(platform, model, fold)
-            check_rows(platform, model, fold, self.truth.rows[model])
-            check_company(platform, model, self._batching)
-            if self.truth.registered(model):
-                check_newest(platform, model, fold)
-                check_answer(platform, model)
-                if isinstance(platform.data[model], TableData):
-                    self.count_event("pipeline refitted by the judge")
-        if self.erasures is not None:
-            self.erasures.check()
-        letters = {record.value for record in platform.records(topics.DEAD_LETTERS)}
-        assert letters == self.producers.garbage, "dead letters are not the garbage that was sent"
-
-    def _count_changes(self, fold: ModelFold) -> None:
-        for _, _, header in fold.commits:
-            for inserts, rows, *_ in header.get("changes", ()):
-                self.report.events[f"row {'inserted' if inserts else 'corrected'}"] += len(rows)
+    def _count_changes(self) -> None:
+        for fold in self.truth.models.values():
+            for _, _, header in fold.commits:
+                for inserts, rows, *_ in header.get("changes", ()):
+                    self.report.events[f"row {'inserted' if inserts else 'corrected'}"] += len(rows)
