@@ -6,6 +6,7 @@ made-up rows, for its form, and is then given these. Imports scikit-learn.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,10 +61,14 @@ def kept(columns: Sequence[FittedColumn], *, intercept: bool) -> NDArray[np.bool
     return np.array([*mask, True] if intercept else mask)
 
 
-def live_categories(column: FittedColumn) -> list[Category]:
-    """Return the categories that the version knows, in their order."""
+def _known(column: FittedColumn) -> list[Category | float]:
+    """Return the categories that the version knows, in their order; NaN for a missing value.
+
+    Data frames have that. To scikit-learn, None is another category.
+    """
     gone = frozenset(column.vanished)
-    return [known for place, known in enumerate(column.categories) if place not in gone]
+    live = [known for place, known in enumerate(column.categories) if place not in gone]
+    return [math.nan if known is None else known for known in live]
 
 
 def _transformer(column: FittedColumn) -> Any:
@@ -78,23 +83,27 @@ def _transformer(column: FittedColumn) -> Any:
     elif column.step == "one-hot":
         unknown = "ignore" if column.ignores_unknown else "error"
         return OneHotEncoder(
-            categories=[live_categories(column)], handle_unknown=unknown, sparse_output=False
+            categories=[_known(column)], handle_unknown=unknown, sparse_output=False
         )
     elif column.step == "ordinal":
-        known = [live_categories(column)]
-        unknown = "error" if column.otherwise is None else "use_encoded_value"
-        rank = None if column.otherwise is None else _NO_RANK
-        steps += [OrdinalEncoder(categories=known, handle_unknown=unknown, unknown_value=rank)]
+        steps += [_ordinal(column)]
     else:
-        steps += [TargetEncoder(categories=[list(column.categories)], target_type="continuous")]
+        steps += [TargetEncoder(categories=[_known(column)], target_type="continuous")]
     steps += [StandardScaler()] if (column.mean, column.deviation) != (0.0, 1.0) else []
     if not steps:
         return "passthrough"
     return steps[0] if len(steps) == 1 else make_pipeline(*steps)
 
 
+def _ordinal(column: FittedColumn) -> OrdinalEncoder:
+    encoder = OrdinalEncoder(categories=[_known(column)])
+    if column.otherwise is not None:
+        encoder.set_params(handle_unknown="use_encoded_value", unknown_value=_NO_RANK)
+    return encoder
+
+
 def _made_up(column: FittedColumn) -> Any:
-    return 0.0 if column.step == "numeric" else live_categories(column)[0]
+    return 0.0 if column.step == "numeric" else _known(column)[0]
 
 
 def _set(column: FittedColumn, step: Any) -> None:

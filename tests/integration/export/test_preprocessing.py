@@ -12,7 +12,15 @@ from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.export.files import Exported, as_onnx, as_skops
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.columns import Columns, Date, Numeric, OneHot, TargetEncode
+from lethe.engine.preprocess.columns import (
+    Column,
+    Columns,
+    Date,
+    Numeric,
+    OneHot,
+    Ordinal,
+    TargetEncode,
+)
 from tests.support import pipelines
 from tests.support.extras import need
 from tests.support.platform import Platform
@@ -136,6 +144,44 @@ def test_an_onnx_file_takes_every_kind_of_column(memory: Platform) -> None:
     rows["town"][:2] = "Atlantis", town.categories[town.vanished[0]]
     assert np.isnan(predicted(graph, rows)[:2]).all(), "what the version refuses is no number"
     assert not np.isnan(predicted(graph, rows)[2:]).any()
+
+
+KINDS: dict[str, list[Any]] = {
+    "text": ["a", None, "b", "c"],
+    "number": [3, 7, 7, 12],
+    "flag": [True, False, True, True],
+}
+
+
+@pytest.mark.parametrize("column", [OneHot(), Ordinal(), TargetEncode()], ids=str)
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_categories_of_every_kind_predict_the_same(
+    memory: Platform, kind: str, column: Column
+) -> None:
+    need("skops", "onnxruntime")
+    from skops.io import loads
+
+    values = ["d" if v is None and isinstance(column, Ordinal) else v for v in KINDS[kind]]
+    given: dict[str, NDArray[Any]] = {"x": np.array(values * 5, dtype=object)}
+    PreparedTable(
+        memory, {"x": column}, rows={"x": given["x"].copy()}, y=np.arange(20.0) % 7
+    ).register()
+    expected = version_of(memory).predict(given)
+    pipeline = loads(as_skops(exported(memory)), trusted=TRUSTED)
+    np.testing.assert_allclose(pipeline.predict(frame(given)), expected, rtol=1e-12)
+    if kind == "text":
+        given["x"][given["x"] == None] = ""  # noqa: E711 (an array)
+    else:
+        given["x"] = np.array(given["x"].tolist())
+    np.testing.assert_allclose(predicted(as_onnx(exported(memory)), given), expected, rtol=1e-12)
+
+
+def test_missing_values_beside_numbers_are_refused_by_name_for_onnx(memory: Platform) -> None:
+    need("skl2onnx")
+    values = np.array([1, None, 2, 2], dtype=object)
+    PreparedTable(memory, {"x": OneHot()}, rows={"x": values}, y=np.arange(4.0)).register()
+    with pytest.raises(InvalidData, match="column 'x' has missing values beside"):
+        as_onnx(exported(memory))
 
 
 def test_dates_are_refused_by_name_where_scikit_learn_has_no_transformer(memory: Platform) -> None:
