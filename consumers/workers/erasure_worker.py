@@ -371,7 +371,8 @@ class ErasureWorker:
         if now < self._sweep_due or not self._consumer.assignment():
             return
         self._sweep_due = now + self._sweep_seconds
-        models = unchecked(self._store, read_models(self._store))
+        new = unchecked(self._store, read_models(self._store))
+        models = [one for one in new if one.opening is not None]  # else it would answer nothing
         self._suppressions.catch_up()
         if late := self._suppressions.repeating():
             self._producer.publish(late)

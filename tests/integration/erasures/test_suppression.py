@@ -148,6 +148,23 @@ def test_a_registration_that_misses_the_erasure_is_searched_afterwards(
     check_model(memory, "raced")
 
 
+def test_a_registration_is_searched_when_it_takes_requests(
+    memory: Platform, worker: ErasureWorker
+) -> None:
+    """What is asked before the model is open counts for nothing."""
+
+    def erased_meanwhile(step: str) -> None:
+        if step == Step.REGISTER_APPEND:
+            erase(memory, "subject-1", "e-1")
+            erasures.drain(memory, worker)
+        if step == Step.REGISTER_OPEN:
+            erasures.turn(worker)
+
+    erasures.register(memory, "raced", at_step=erased_meanwhile)
+    erasures.drain(memory, worker)
+    assert not live_rows(memory, "raced") & set(rows_of(1))
+
+
 def test_a_subject_erased_while_rows_are_staged_is_left_out_of_version_0(
     memory: Platform, worker: ErasureWorker
 ) -> None:
