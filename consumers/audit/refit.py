@@ -20,14 +20,7 @@ from lethe.consumers.contract import version_chain
 from lethe.consumers.contract.events import Parameters, Version
 from lethe.consumers.registration.table.reader import Columns, read_table
 from lethe.engine.errors import InvalidData, LetheError, NotConverged, Unavailable, UnknownModel
-from lethe.engine.fit.objective import (
-    Array,
-    Kind,
-    Objective,
-    Rows,
-    ridge_penalty,
-    with_intercept,
-)
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
 from lethe.engine.store.layout.records import CertificateRecord
 from lethe.engine.store.store import ModelStore
 

@@ -12,7 +12,13 @@ from typing import Any, Literal
 import click
 import numpy as np
 
-from lethe.consumers.cli.requests.deletion import NoReceipt, receipts_partition, sentence
+from lethe.consumers.cli.requests.receipts import (
+    NoReceipt,
+    new_records,
+    receipt_in,
+    receipts_partition,
+    sentence,
+)
 from lethe.consumers.cli.terminal.options import Flags, WaitSeconds, global_options
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
@@ -35,8 +41,6 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.config import ModelConfig
 
 _DEFAULT_WAIT = "300"
-_READ_SECONDS = 0.5
-_READ_RECORDS = 500
 _PAUSE_SECONDS = 1.0
 _SHARE = 4  # of the rows that a generation takes: one request leaves room for others
 _TEMPORARY = ("GENERATION_FULL", "AWAITING_REBUILD", "DATA_LOST")
@@ -269,15 +273,10 @@ def _answered(sender: _Sender, part: _Part, attempt: int, deadline: float) -> Re
     """
     offset = sender.reader.bounds(sender.receipts).end
     request_id = sender.send(part, attempt)
-    while time.monotonic() < deadline:
-        pause = min(_READ_SECONDS, max(0.0, deadline - time.monotonic()))
-        records, offset = sender.reader.read(sender.receipts, offset, pause, _READ_RECORDS)
+    for records in new_records(sender.reader, sender.receipts, offset, deadline):
         for record in records:
-            try:
-                receipt = Receipt.read(record.value or b"")
-            except ValueError:
-                continue
-            if (receipt.model_id, receipt.request_id) == (sender.model_id, request_id):
+            receipt = receipt_in(record, sender.model_id, request_id)
+            if receipt is not None:
                 return receipt
     raise NoReceipt(
         f"no receipt of request {request_id} (part {part.number + 1} of the file) in time; it is "

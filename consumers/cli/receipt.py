@@ -10,7 +10,7 @@ import click
 from lethe.consumers.audit.commits import RequestCommit, seals_of_auditor
 from lethe.consumers.audit.request.report import FoundReceipt, RequestReport, report_of
 from lethe.consumers.audit.request.rows import Opening, RowsReport, rows_report
-from lethe.consumers.cli.requests.deletion import what_changed
+from lethe.consumers.cli.requests.receipts import what_changed
 from lethe.consumers.cli.terminal.options import global_options, trust_option
 from lethe.consumers.cli.terminal.output import (
     Output,

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from lethe.consumers.cli.requests.receipts import new_records
 from lethe.consumers.cli.terminal.options import WaitSeconds, global_options
 from lethe.consumers.cli.terminal.output import Output, error_number, number, prepare
 from lethe.consumers.contract import cloudevents, topics
@@ -242,13 +243,11 @@ def _wait(out: Output, waiting: _Waiting, offset: int, seconds: float) -> Versio
         No version came in time.
     """
     job = waiting.job
-    end = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     outdated_since: float | None = None
     with out.progress() as report:
-        while time.monotonic() < end:
-            report(f"waiting for refresh {job.job_id}", 0, 0)
-            pause = min(_READ_SECONDS, max(0.0, end - time.monotonic()))
-            records, offset = waiting.reader.read(waiting.partition, offset, pause, _READ_RECORDS)
+        report(f"waiting for refresh {job.job_id}", 0, 0)
+        for records in new_records(waiting.reader, waiting.partition, offset, deadline):
             for record in records:
                 version = _version(record.value)
                 if version is not None and _made_by(version, job):

@@ -18,11 +18,7 @@ from lethe.consumers.commits.frame import (
     join_frame,
     signed_bytes,
 )
-from lethe.consumers.commits.sealed_part import (
-    decode_sealed_part,
-    deleted_rows,
-    encode_sealed_part,
-)
+from lethe.consumers.commits.sealed_part import decode_sealed_part, deleted_rows, encode_sealed_part
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
 from lethe.engine.errors import CorruptState, FormatTooNew, Unauthenticated

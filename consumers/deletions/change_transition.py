@@ -12,12 +12,7 @@ from lethe.consumers.contract.events import Receipt
 from lethe.consumers.deletions.row_changes import Change, ChangeDecision, ChangeStep
 from lethe.consumers.deletions.transition import answer_of, answered, repeats_of
 from lethe.consumers.versions.refresh_schedule import order_refresh
-from lethe.consumers.versions.transition import (
-    Origin,
-    Transition,
-    next_version,
-    scalars_of,
-)
+from lethe.consumers.versions.transition import Origin, Transition, next_version, scalars_of
 from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.state import ModelState
 

@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from lethe.consumers.contract.erasure_events import (
-    ModelErasure,
-    SubjectErasureCompleted,
-)
+from lethe.consumers.contract.erasure_events import ModelErasure, SubjectErasureCompleted
 from lethe.consumers.contract.events import Receipt, Source
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.erasures.fan_out import Asked

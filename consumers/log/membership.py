@@ -12,14 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from lethe.consumers.log.base import (
-    Bounds,
-    Consumer,
-    Partition,
-    PartitionReset,
-    Position,
-    Record,
-)
+from lethe.consumers.log.base import Bounds, Consumer, Partition, PartitionReset, Position, Record
 
 
 class Membership:

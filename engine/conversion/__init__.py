@@ -8,12 +8,7 @@
 
 from __future__ import annotations
 
-from lethe.engine.conversion.exporting import (
-    PublishedFit,
-    logistic_of,
-    plain_estimator,
-    ridge_of,
-)
+from lethe.engine.conversion.exporting import PublishedFit, logistic_of, plain_estimator, ridge_of
 from lethe.engine.conversion.importing import from_sklearn
 
 __all__ = ["PublishedFit", "from_sklearn", "logistic_of", "plain_estimator", "ridge_of"]

@@ -18,12 +18,7 @@ from functools import partial
 import numpy as np
 
 from lethe.engine.deletion.coupled import stale_inverse
-from lethe.engine.deletion.generation import (
-    Generation,
-    Stream,
-    inverse_error,
-    smallest_eigenvalue,
-)
+from lethe.engine.deletion.generation import Generation, Stream, inverse_error, smallest_eigenvalue
 from lethe.engine.error.certificate import (
     Certificate,
     Measured,

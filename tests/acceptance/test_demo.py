@@ -42,13 +42,7 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.records import ErrorRecord
 from tests.support.command import PROGRAM
-from tests.support.published import (
-    NAMES,
-    parameters_message,
-    publish,
-    releases,
-    version_message,
-)
+from tests.support.published import NAMES, parameters_message, publish, releases, version_message
 
 # One worker runs the file: its tests share servers, and some build on those before.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_demo")]

@@ -5,15 +5,23 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
 from pydantic import ValidationError
 
-from lethe.consumers.cli.terminal.output import Output, counted, error_number, number, prepare
+from lethe.consumers.cli.requests.receipts import (
+    NoReceipt,
+    new_records,
+    receipt_in,
+    receipts_partition,
+    sentence,
+)
+from lethe.consumers.cli.terminal.output import Output, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import (
     MAX_REQUEST_BYTES,
@@ -24,23 +32,14 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.contract.requests import deletion_message, request_value
 from lethe.consumers.contract.signatures import Signer, read_signer
-from lethe.consumers.log.base import Partition, Reader
+from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest, Unavailable
 from lethe.engine.store.layout.reading import first_error
 
-_READ_SECONDS = 0.5
 _SHOWN = 10  # unknown rows that are named
-_READ_RECORDS = 500
 MAX_ROWS_FILE_BYTES = MAX_ROWS * (4 * 128 + 2) + 3
 """The most that `MAX_ROWS` ids of 128 characters take, with line ends and a byte order mark."""
-
-
-class NoReceipt(Unavailable):
-    """No final receipt came in time; the request is in the log and will be processed."""
-
-    code = "NO_RECEIPT"
-    exit_code = 1
 
 
 def send(ctx: click.Context, options: dict[str, Any]) -> int:
@@ -162,22 +161,6 @@ def _send(runtime: Runtime, request: DeletionRequest, signer: Signer | None) -> 
 # -- the receipt --------------------------------------------------------------------------------
 
 
-def receipts_partition(reader: Reader, model_id: str, requests: str) -> Partition:
-    """Return the partition that the receipt of a request in topic ``requests`` is published on.
-
-    Raises
-    ------
-    InvalidRequest
-        A topic does not exist.
-    """
-    if not (reader.partitions(requests) and reader.partitions(topics.RECEIPTS)):
-        raise InvalidRequest(
-            f"the topics {requests} and {topics.RECEIPTS} do not exist; `lethe register` "
-            "and `lethe work` create them. Nothing was sent"
-        )
-    return reader.partition_for(topics.RECEIPTS, model_id.encode())
-
-
 def _wait(
     out: Output,
     reader: Reader,
@@ -187,64 +170,33 @@ def _wait(
     seconds: float,
 ) -> int:
     """Print the receipts of a request up to the final one; return the exit code."""
-    end = time.monotonic() + seconds
-    deferred = False
     with out.progress() as report:
-        while time.monotonic() < end:
-            report(f"waiting for the receipt of {request.request_id}", 0, 0)
-            pause = min(_READ_SECONDS, max(0.0, end - time.monotonic()))
-            records, offset = reader.read(partition, offset, pause, _READ_RECORDS)
-            for record in records:
-                receipt = _receipt(record.value, request)
-                if receipt is not None and receipt.final:
-                    break
-                if receipt is not None and not deferred:
-                    deferred = True
-                    click.echo(f"lethe: {sentence(receipt)}", err=True)
-            else:
-                continue
-            break
-        else:
-            place = "deferred and waits for a refresh" if deferred else "in the log"
-            raise NoReceipt(
-                f"no final receipt of request {request.request_id} in {seconds:g} s; it is "
-                f"{place} and will be processed once a worker runs (`lethe work`). To see it "
-                f"later: `lethe receipt {request.request_id}`. A request that fails "
-                f"authentication gets none: it goes to {topics.DEAD_LETTERS}"
-            )
+        report(f"waiting for the receipt of {request.request_id}", 0, 0)
+        batches = new_records(reader, partition, offset, time.monotonic() + seconds)
+        receipt = _newest(batches, request)
+    if receipt is None or not receipt.final:
+        place = "in the log" if receipt is None else "deferred and waits for a refresh"
+        raise NoReceipt(
+            f"no final receipt of request {request.request_id} in {seconds:g} s; it is {place} and "
+            "will be processed once a worker runs (`lethe work`). To see it later: `lethe receipt "
+            f"{request.request_id}`. A request that fails authentication gets none: it goes to "
+            f"{topics.DEAD_LETTERS}"
+        )
     out.document(receipt.model_dump(mode="json"))
     out.line(sentence(receipt))
     return 1 if receipt.status == "REJECTED" else 0
 
 
-def _receipt(value: bytes | None, request: DeletionRequest) -> Receipt | None:
-    """Return a record's receipt if it belongs to this request."""
-    try:
-        receipt = Receipt.read(value or b"")
-    except ValueError:
-        return None
-    expected = (request.model_id, request.request_id)
-    return receipt if (receipt.model_id, receipt.request_id) == expected else None
-
-
-def what_changed(receipt: Receipt) -> str:
-    """Return in words what a request did to rows."""
-    if receipt.op == "insert":
-        return f"{counted(receipt.rows_inserted, 'row')} inserted"
-    if receipt.op == "correct":
-        return f"{counted(receipt.rows_corrected, 'row')} corrected"
-    return f"{counted(receipt.rows_deleted, 'row')} deleted"
-
-
-def sentence(receipt: Receipt) -> str:
-    """Return a receipt as a line."""
-    parts = [f"request {receipt.request_id}: {receipt.status}"]
-    if receipt.code:
-        parts.append(f"{receipt.code}: {receipt.detail}" if receipt.detail else receipt.code)
-    if receipt.final and receipt.status != "REJECTED":
-        unknown = f", {receipt.rows_unknown} unknown" if receipt.rows_unknown else ""
-        parts.append(f"{what_changed(receipt)}{unknown}, version {receipt.version}")
-    if receipt.final and receipt.error is not None:
-        error = receipt.error
-        parts.append(f"error {error_number(error.relative)} of a budget of {number(error.budget)}")
-    return "; ".join(parts)
+def _newest(batches: Iterable[Sequence[Record]], request: DeletionRequest) -> Receipt | None:
+    """Return the final receipt as soon as it comes, else the newest; the first is said at once."""
+    newest = None
+    for record in chain.from_iterable(batches):
+        receipt = receipt_in(record, request.model_id, request.request_id)
+        if receipt is None:
+            continue
+        if receipt.final:
+            return receipt
+        if newest is None:
+            click.echo(f"lethe: {sentence(receipt)}", err=True)
+        newest = receipt
+    return newest

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import click
 from pydantic import ValidationError
 
-from lethe.consumers.cli.requests.deletion import NoReceipt
+from lethe.consumers.cli.requests.receipts import NoReceipt, check_topics, new_records
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import (
@@ -21,13 +23,10 @@ from lethe.consumers.contract.erasure_events import (
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
 from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.contract.signatures import Signer, read_signer
-from lethe.consumers.log.base import Partition, Reader
+from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.store.layout.reading import first_error
-
-_READ_SECONDS = 0.5
-_READ_RECORDS = 500
 
 
 def send(ctx: click.Context, options: dict[str, Any]) -> int:
@@ -40,7 +39,8 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
         runtime.models()  # fails before anything is sent if the store cannot be reached
         reader = runtime.log.reader()
         try:
-            partition = _receipts(reader)
+            check_topics(reader, topics.ERASURES, topics.ERASURE_RECEIPTS)
+            [partition, *_] = reader.partitions(topics.ERASURE_RECEIPTS)
             begin = reader.bounds(partition).end
             _publish(runtime, request, signer)
             if options["wait"] is None:
@@ -80,23 +80,6 @@ def _publish(runtime: Runtime, request: SubjectErasureRequested, signer: Signer 
 # -- the receipt --------------------------------------------------------------------------------
 
 
-def _receipts(reader: Reader) -> Partition:
-    """Return the partition of combined receipts.
-
-    Raises
-    ------
-    InvalidRequest
-        A topic does not exist.
-    """
-    receipts = reader.partitions(topics.ERASURE_RECEIPTS)
-    if not (receipts and reader.partitions(topics.ERASURES)):
-        raise InvalidRequest(
-            f"the topics {topics.ERASURES} and {topics.ERASURE_RECEIPTS} do not exist; `lethe "
-            "register` and `lethe work` create them. Nothing was sent"
-        )
-    return receipts[0]
-
-
 def _wait(
     out: Output,
     reader: Reader,
@@ -106,29 +89,32 @@ def _wait(
     seconds: float,
 ) -> int:
     """Print the combined receipt once it is final; return the exit code."""
-    end = time.monotonic() + seconds
-    newest: SubjectErasureCompleted | None = None
     with out.progress() as report:
-        while time.monotonic() < end and (newest is None or not newest.final):
-            report(f"waiting for the receipt of {request.erasure_id}", 0, 0)
-            pause = min(_READ_SECONDS, max(0.0, end - time.monotonic()))
-            records, offset = reader.read(partition, offset, pause, _READ_RECORDS)
-            for record in records:
-                receipt = _receipt(record.value, request)
-                newest = receipt or newest
-                if receipt is not None and receipt.final:
-                    break
+        report(f"waiting for the receipt of {request.erasure_id}", 0, 0)
+        batches = new_records(reader, partition, offset, time.monotonic() + seconds)
+        newest = _newest(batches, request)
     if newest is None or not newest.final:
         raise NoReceipt(
             f"no final receipt of {_what(lift=request.lift)} {request.erasure_id} in "
-            f"{seconds:g} s; "
-            f"{_where(newest)}. A request that fails authentication gets none: it goes to "
-            f"{topics.DEAD_LETTERS}"
+            f"{seconds:g} s; {_where(newest)}. A request that fails authentication gets none: it "
+            f"goes to {topics.DEAD_LETTERS}"
         )
     out.document(newest.model_dump(mode="json"))
     for line in lines_of(newest):
         out.line(line)
     return 0 if newest.complete else 1
+
+
+def _newest(
+    batches: Iterable[Sequence[Record]], request: SubjectErasureRequested
+) -> SubjectErasureCompleted | None:
+    """Return the final receipt as soon as it comes, else the newest."""
+    newest = None
+    for record in chain.from_iterable(batches):
+        newest = _receipt(record.value, request) or newest
+        if newest is not None and newest.final:
+            break
+    return newest
 
 
 def _receipt(

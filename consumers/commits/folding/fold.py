@@ -18,11 +18,7 @@ from lethe.consumers.commits.folding.partition_fold import (
     FoldParts,
     PartitionFold,
 )
-from lethe.consumers.commits.journal import (
-    Tail,
-    check_tail,
-    commit_partitions,
-)
+from lethe.consumers.commits.journal import Tail, check_tail, commit_partitions
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.published_versions import versioned_models

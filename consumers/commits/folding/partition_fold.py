@@ -14,11 +14,7 @@ from lethe.consumers.commits.folding.counted import OpenRecord, count, read_open
 from lethe.consumers.commits.folding.fold_lease import FoldLease
 from lethe.consumers.commits.folding.opener import Opener
 from lethe.consumers.commits.folding.replay import Replay, forgotten, parts_of, reset, too_old
-from lethe.consumers.commits.journal import (
-    Followed,
-    Tail,
-    read_records,
-)
+from lethe.consumers.commits.journal import Followed, Tail, read_records
 from lethe.consumers.commits.publish import messages_of, newest_parameters
 from lethe.consumers.commits.shred import shred
 from lethe.consumers.commits.state_cache import StateCache

@@ -9,14 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
-from lethe.consumers.log.base import (
-    Bounds,
-    Partition,
-    PartitionReset,
-    Position,
-    Reader,
-    Record,
-)
+from lethe.consumers.log.base import Bounds, Partition, PartitionReset, Position, Reader, Record
 from lethe.consumers.log.kafka.log import Cluster, Reachable, by_topic
 from lethe.consumers.log.kafka.server import Server
 from lethe.consumers.log.kafka.settings import HINT_SECONDS, REQUEST_SECONDS, SLICE_SECONDS

@@ -12,10 +12,7 @@ from fastapi.responses import Response
 from pydantic_core import to_json
 
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.erasure_events import (
-    SubjectErasureCompleted,
-    SubjectErasureRequested,
-)
+from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.erasures.request import validate_erasure

@@ -15,11 +15,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lethe.consumers.server.console import rendering
-from lethe.consumers.server.console.visitors import (
-    COOKIE,
-    Sessions,
-    Visitor,
-)
+from lethe.consumers.server.console.visitors import COOKIE, Sessions, Visitor
 from lethe.consumers.server.index.follower import Follower
 from lethe.consumers.server.index.models import visible_models
 from lethe.consumers.server.index.published import IndexPublished

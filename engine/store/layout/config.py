@@ -13,15 +13,8 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.policy import Limits
 from lethe.engine.store.layout.columns import ColumnRecord
-from lethe.engine.store.layout.reading import (
-    Texts,
-    parse_model,
-)
-from lethe.engine.store.layout.records import (
-    Finite,
-    Stored,
-    outputs,
-)
+from lethe.engine.store.layout.reading import Texts, parse_model
+from lethe.engine.store.layout.records import Finite, Stored, outputs
 
 
 class LimitsRecord(Stored):

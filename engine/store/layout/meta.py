@@ -9,18 +9,8 @@ from pydantic import AliasChoices, ConfigDict, Field
 from lethe.engine.error.certified import Ledger
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.config import ModelConfig
-from lethe.engine.store.layout.reading import (
-    Count,
-    Counts,
-    checked,
-    parse_json_value,
-)
-from lethe.engine.store.layout.records import (
-    ErrorRecord,
-    ReceiptLog,
-    Status,
-    Stored,
-)
+from lethe.engine.store.layout.reading import Count, Counts, checked, parse_json_value
+from lethe.engine.store.layout.records import ErrorRecord, ReceiptLog, Status, Stored
 
 MAX_VALUE_BYTES = 512 << 20
 """Largest value of Redis: no model may have a longer factor, or longer thetas."""

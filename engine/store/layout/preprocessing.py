@@ -25,13 +25,7 @@ from lethe.engine.preprocess.columns import (
     TargetEncode,
     standardised,
 )
-from lethe.engine.preprocess.layout import (
-    CodedPart,
-    Layout,
-    OneHotPart,
-    lay_out,
-    lay_out_known,
-)
+from lethe.engine.preprocess.layout import CodedPart, Layout, OneHotPart, lay_out, lay_out_known
 from lethe.engine.preprocess.settings import Settings
 from lethe.engine.preprocess.sums import Sums, Total
 from lethe.engine.preprocess.table import Table, Vocabulary

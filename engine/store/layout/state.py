@@ -26,10 +26,7 @@ from lethe.engine.store.layout.reading import (
     parse_model,
     parse_text,
 )
-from lethe.engine.store.layout.records import (
-    SECRET_BYTES,
-    Stored,
-)
+from lethe.engine.store.layout.records import SECRET_BYTES, Stored
 
 STAGED = "staged"
 """Id of arrays that are staged and not live yet: the commit that makes them live gives them one."""

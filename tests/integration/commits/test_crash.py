@@ -24,15 +24,7 @@ from tests.support.crash_lane import finish, many_rows
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
 from tests.support.servers import KafkaProcess, ValkeyProcess
-from tests.support.worker_process import (
-    EVERY,
-    FOLDING,
-    REGISTERING,
-    ROOT,
-    WAYS,
-    Way,
-    WorkerProcess,
-)
+from tests.support.worker_process import EVERY, FOLDING, REGISTERING, ROOT, WAYS, Way, WorkerProcess
 
 SECONDS = 120.0
 LANE_SECONDS = 700.0

@@ -14,11 +14,7 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.offline.staging import TIME_TO_LIVE
 from tests.support.families import Data, make
-from tests.support.invariants import (
-    check_model,
-    live_mask,
-    unfinished,
-)
+from tests.support.invariants import check_model, live_mask, unfinished
 from tests.support.platform import Platform
 
 

@@ -10,10 +10,7 @@ from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.refresh.job import run_job
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import LimitsRecord
-from tests.support.invariants import (
-    check_model,
-    ledger_of,
-)
+from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, row_ids
 
 SIZES = list(RefreshKind)

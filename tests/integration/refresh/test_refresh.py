@@ -15,12 +15,7 @@ from lethe.engine.store.offline.catch_up import catch_up
 from lethe.engine.store.offline.snapshot import load_factor
 from lethe.engine.store.offline.staging import Staged
 from lethe.engine.store.store import ModelStore
-from tests.support.invariants import (
-    check_model,
-    ledger_of,
-    retrained,
-    true_error,
-)
+from tests.support.invariants import check_model, ledger_of, retrained, true_error
 from tests.support.oracles import distance, projection
 from tests.support.platform import Platform, row_ids
 

@@ -25,13 +25,7 @@ from lethe.engine.store.membership import every_model, registered_models
 from lethe.engine.store.offline import staging
 from tests.support.families import make
 from tests.support.invariants import check_model, check_theta, check_versions, ledger_of, live_mask
-from tests.support.platform import (
-    Platform,
-    config_of,
-    row_ids,
-    store_at,
-    training_data,
-)
+from tests.support.platform import Platform, config_of, row_ids, store_at, training_data
 from tests.support.tables import Table
 
 KAFKA = pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.xdist_group("kafka")])

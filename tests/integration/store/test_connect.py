@@ -6,12 +6,7 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_info
 
-from lethe.consumers.contract.sealing import (
-    KeyUnknown,
-    handover,
-    new_seal_file,
-    rotate_seal_file,
-)
+from lethe.consumers.contract.sealing import KeyUnknown, handover, new_seal_file, rotate_seal_file
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
 from lethe.engine.errors import FormatTooOld, InvalidData

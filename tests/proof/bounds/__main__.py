@@ -21,15 +21,7 @@ from threadpoolctl import threadpool_limits
 from tests.proof.bounds import against, cost, figures, pipelines
 from tests.proof.bounds.case import drawn
 from tests.proof.bounds.figures import Figures
-from tests.proof.bounds.running import (
-    HELD_OUT,
-    MILD,
-    SETS,
-    named,
-    run_job,
-    run_set,
-    together,
-)
+from tests.proof.bounds.running import HELD_OUT, MILD, SETS, named, run_job, run_set, together
 from tests.proof.bounds.states import PLANS, describe
 
 STATES = {

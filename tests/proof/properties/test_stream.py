@@ -19,13 +19,7 @@ from scipy.linalg import solve
 from certification.sentinels import ratios
 from lethe.engine import LinearModel, LogisticModel, RefreshKind
 from tests.support.families import Array, Data, families, make
-from tests.support.oracles import (
-    Wide,
-    distance,
-    projection,
-    relative,
-    retrain_wide,
-)
+from tests.support.oracles import Wide, distance, projection, relative, retrain_wide
 from tests.support.states import start
 
 LOG = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lethe.consumers.cli.requests.deletion import NoReceipt, _wait
+from lethe.consumers.cli.requests.deletion import _wait
+from lethe.consumers.cli.requests.receipts import NoReceipt
 from lethe.consumers.cli.terminal.output import Output
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DeletionRequest, Receipt, ReceiptStatus, Source

@@ -10,13 +10,7 @@ from scipy.integrate import quad
 from scipy.special import gammaincc
 from scipy.stats import norm
 
-from lethe.engine.error.gaussian import (
-    delta_of,
-    draw_noise_within,
-    epsilon_of,
-    longest,
-    mu_of,
-)
+from lethe.engine.error.gaussian import delta_of, draw_noise_within, epsilon_of, longest, mu_of
 
 TERMS = [(1.0, 1e-4), (0.1, 1e-6), (0.5, 1e-12), (3.0, 1e-5), (10.0, 1e-3), (0.01, 0.3)]
 
