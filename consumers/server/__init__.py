@@ -4,6 +4,7 @@ It decides nothing: it appends requests to the log, and reads what the workers h
 import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``server``.
 
 - `serving`: the process: uvicorn, signals, one runtime
+- `connections`: one connection, and what its client may delay
 - `assembly`: the whole application of one process
 - `app`: the API: routers, errors, the OpenAPI document
 - `access`: from settings to who may call

@@ -46,6 +46,7 @@ def _routed() -> FastAPI:
         redirect_slashes=False,
     )
     problems.install(app)
+    app.include_router(deletions.requests)  # first: it is looked for most often
     for routes in (status, deletions, erasures, models, versions):
         app.include_router(routes.router)
     _complete_schema(app)

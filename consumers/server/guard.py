@@ -10,13 +10,13 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,21 +35,18 @@ BODY_SECONDS = 20.0
 MAX_BUCKETS = 10_000
 """Callers whose rate is remembered, about 2 MB; the one that was silent longest is forgotten."""
 
-SEND_SECONDS = 60.0
-"""How long a client may take to make room for more of an answer; then its connection is closed."""
-
 FORMS = "/console/"
 MAX_FORM_BYTES = 4 << 20
 """Below this path a body is a form: the same ids, percent-encoded."""
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_HEADERS: Mapping[str, str] = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-}
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+)
 """Of every answer that does not set them itself."""
 
 
@@ -114,14 +111,10 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
-            try:
-                async with asyncio.timeout(SEND_SECONDS):
-                    await send(message)
-            except TimeoutError:
-                raise ClientDisconnect from None
+                given = message["headers"]
+                named = {name for name, _ in given}
+                message["headers"] = [*given, *(one for one in _HEADERS if one[0] not in named)]
+            await send(message)
 
         headers = Headers(scope=scope)
         try:
@@ -131,7 +124,14 @@ class Guard:
         except Problem as problem:
             await problem.response()(scope, receive, send_with_headers)
         else:
-            await self._pass_on(scope, limited, send_with_headers)
+            try:
+                await self._app(scope, limited, send_with_headers)
+            except ClientDisconnect:
+                pass  # uvicorn closes a connection whose answer is not complete
+            except Exception as error:
+                self._note_defect(error)
+                if not status:
+                    await _defect().response()(scope, receive, send_with_headers)
         finally:
             caller = scope["state"].get("caller")
             self._log.info(
@@ -144,24 +144,9 @@ class Guard:
                 key=caller.name if caller else "-",
             )
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have the application answer; a defect of it is answered and logged here."""
-        started = False
-
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watched)
-        except ClientDisconnect:
-            return  # uvicorn closes a connection whose answer is not complete
-        except Exception as error:
-            self._log.error("defect", action="defect", reason=type(error).__name__)
-            self._log.debug("traceback of the defect", action="defect", exc_info=error)
-            if not started:
-                await _defect().response()(scope, receive, send)
+    def _note_defect(self, error: Exception) -> None:
+        self._log.error("defect", action="defect", reason=type(error).__name__)
+        self._log.debug("traceback of the defect", action="defect", exc_info=error)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Note in the scope who calls; raise `Problem` if the request goes no further."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 import os
@@ -12,24 +11,17 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import h11
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from lethe.consumers.server.connections import PunctualProtocol
 from lethe.engine.errors import InvalidData
 
 GRACE_SECONDS = 10
 """How long clients may take to read their answers after SIGTERM; then connections are closed."""
 
-MAX_CONNECTIONS = 1_000
-"""Connections at a time; more get 503. Each takes a file descriptor; a process often has 1,024."""
-
 KEEP_ALIVE_SECONDS = 15
 """How long an idle connection stays open."""
-
-HEAD_SECONDS = 10.0
-"""How long a client may take to send the head of a request: one that drips bytes holds nothing."""
 
 MAX_HEAD_BYTES = 32_768
 """Most bytes of a request line and its headers; an id in a path takes up to 1,536 of them."""
@@ -97,7 +89,6 @@ def server_of(
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
@@ -118,38 +109,3 @@ class _Server(uvicorn.Server):
         """Begin to end."""
         self._stop.set()
         super().handle_exit(sig, frame)
-
-
-class PunctualProtocol(H11Protocol):
-    """Closes a connection whose client takes too long to send the head of a request.
-
-    uvicorn closes idle connections, but waits for ever once a first byte has come, and before it.
-    """
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first head."""
-        super().connection_made(transport)
-        self._expect_head()
-
-    def data_received(self, data: bytes) -> None:
-        """Stop waiting once a head is complete; wait for the next one from its first byte on."""
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._forget_head()
-        elif self._deadline is None and self.conn.trailing_data[0]:
-            self._expect_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._forget_head()
-        super().connection_lost(exc)
-
-    def _expect_head(self) -> None:
-        self._deadline = self.loop.call_later(HEAD_SECONDS, self.timeout_keep_alive_handler)
-
-    def _forget_head(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None

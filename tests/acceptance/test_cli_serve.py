@@ -5,20 +5,21 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from lethe.consumers.server import serving
+from lethe.consumers.server import connections, serving
 from tests.support.command import Lethe
 from tests.support.servers import ROOT
 from tests.support.training import write
@@ -105,7 +106,7 @@ def test_killed_between_acknowledgement_and_answer_a_retry_doubles_nothing(lethe
 def test_slow_clients_hold_nothing(lethe: Lethe) -> None:
     """Given clients that send half a head, or nothing, they are cut off and others are served."""
     patched = (
-        "from lethe.consumers.server import serving; serving.HEAD_SECONDS = 0.5;"
+        "from lethe.consumers.server import connections; connections.HEAD_SECONDS = 0.5;"
         "from lethe.consumers.cli.main import run; run(['serve', '--port', '0', '--json'])"
     )
     process = subprocess.Popen(
@@ -123,6 +124,40 @@ def test_slow_clients_hold_nothing(lethe: Lethe) -> None:
         finally:
             for client in slow:
                 client.close()
+
+
+def test_1_000_connections_are_served_and_the_next_is_told_to_come_back(lethe: Lethe) -> None:
+    patched = (
+        "from lethe.consumers.server import serving; serving.KEEP_ALIVE_SECONDS = 600;"
+        "from lethe.consumers.cli.main import run; run(['serve', '--port', '0', '--json'])"
+    )
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(most[0], min(4_096, most[1])), most[1]))
+    process = subprocess.Popen(
+        [sys.executable, "-c", patched], env=lethe.environment, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    with serving_at(process) as url, ExitStack() as stack:
+        address = (urlsplit(url).hostname, urlsplit(url).port)
+
+        def ask() -> tuple[socket.socket, bytes]:
+            client = stack.enter_context(socket.create_connection(address, timeout=_SECONDS))
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return client, client.recv(65_536)
+
+        served = [ask() for _ in range(connections.MAX_CONNECTIONS)]
+        beyond, refused = ask()
+        assert beyond.recv(1) == b""
+        served[0][0].close()
+        end = time.monotonic() + _SECONDS
+        while not (later := ask()[1]).startswith(b"HTTP/1.1 200") and time.monotonic() < end:
+            time.sleep(0.01)
+
+    assert all(answer.startswith(b"HTTP/1.1 200") for _, answer in served)
+    assert refused.startswith(b"HTTP/1.1 503")
+    assert b"retry-after: 1" in refused.lower()
+    assert b'"code": "BUSY"' in refused
+    assert later.startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(

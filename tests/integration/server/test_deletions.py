@@ -10,6 +10,8 @@ from fastapi.testclient import TestClient
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_REQUESTED
+from lethe.consumers.log.base import Producer
+from lethe.engine.errors import LogUnavailable
 from tests.support.platform import Platform, row_ids
 
 ClientOf = Callable[[Platform], TestClient]
@@ -54,6 +56,31 @@ def test_the_idempotency_key_is_the_identity_where_the_body_has_none(
     assert [one.json()["request_id"] for one in answers] == ["again", "again"]
     assert client.get(answers[0].headers["location"]).json()["rows_deleted"] == 1
     assert memory.store.load_model("m").version == 1
+
+
+def test_while_the_log_is_down_nothing_is_accepted_and_the_same_request_sent_again_counts_once(
+    memory: Platform, client_of: ClientOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.register("m")
+    body = {"request_id": "r", "row_ids": list(row_ids(memory.data["m"])[:1])}
+
+    def refuse() -> Producer:
+        raise LogUnavailable("no broker answers")
+
+    with monkeypatch.context() as down:
+        down.setattr(memory.log, "producer", refuse)
+        client = client_of(memory)
+        refused = [client.post("/v1/models/m/deletions", json=body) for _ in range(2)]
+        assert memory.records(topics.DELETIONS) == []
+    accepted = [client_of(memory).post("/v1/models/m/deletions", json=body) for _ in range(2)]
+    memory.drain()
+
+    for answer in refused:
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json()["code"] == "LOG_UNAVAILABLE"
+        assert answer.json()["request_id"] == "r"
+    assert [one.status_code for one in accepted] == [202, 202]
+    assert memory.store.load_model("m").meta.rows_deleted == 1
 
 
 def test_a_body_names_no_model_but_that_of_the_path(memory: Platform, client_of: ClientOf) -> None:
