@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from lethe.consumers.service.logs import configure_logging
 from tests.proof.http.generated import application, try_all
 from tests.support.servers import own_redis
 
@@ -16,6 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.proof.http", description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000)
     given = parser.parse_args()
+    configure_logging("ERROR")  # a line for each request says nothing here
     with tempfile.TemporaryDirectory() as directory, own_redis(Path(directory), 0) as url:
         index = Path(directory) / "index"
         index.mkdir()
