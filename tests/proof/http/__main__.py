@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lethe.consumers.service.logs import configure_logging
+from lethe.consumers.service.telemetry.logs import configure_logging
 from tests.proof.http.generated import application, try_all
 from tests.support.servers import own_redis
 
