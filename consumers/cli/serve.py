@@ -18,6 +18,7 @@ from lethe.consumers.cli.terminal.output import prepare
 from lethe.consumers.cli.terminal.stopping import stopped_by
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.extras import extra
+from lethe.consumers.service.loop import collect_rarely
 from lethe.consumers.service.telemetry.logs import logger
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def serve(ctx: click.Context, /, **options: Any) -> int:
         serving.listen(settings.server_host, settings.server_port) as listening,
         open_runtime(settings) as runtime,
     ):
+        collect_rarely()  # a search of everything holds up every request for 70 ms
         serve_runtime(runtime, listening, admitted, stop, ready)
     out.line("stopped")
     return 0
