@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
 import time
@@ -15,19 +14,16 @@ from typing import Any, Literal
 import redis
 
 from lethe.consumers.contract import topics
-from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.kafka_client import kafka_log
-from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys
 from lethe.engine.store.server.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.agreement import read_rows
 from tests.proof.chaos.collect import Search, files_of, read_final, read_topics, values_of
-from tests.proof.chaos.crew import SESSION_SECONDS, Crew, wait_until
+from tests.proof.chaos.crew import SESSION_SECONDS, Crew
 from tests.proof.chaos.erasing import Askers, children
 from tests.proof.chaos.faults import Faults
 from tests.proof.chaos.history import History
@@ -35,6 +31,7 @@ from tests.proof.chaos.load import Plan, Producers, plans, refresh_order
 from tests.proof.chaos.proxy import Proxies
 from tests.proof.chaos.readers import Sight, Watcher, look, receipts_to, subscribe
 from tests.proof.chaos.recording import read_diaries
+from tests.proof.chaos.rest import HEAL_SECONDS, Rest
 from tests.proof.chaos.store_pair import DURABILITIES, Durability, StorePair
 from tests.proof.independent_fold import Disagreement
 from tests.proof.tables import training_data, with_columns
@@ -46,9 +43,6 @@ _REFRESHERS = 2
 _ERASERS = 2
 _ERASURE_SHARE = 0.004  # of the rate of requests: each takes three rows of every model
 _PARTITIONS = 4
-_REQUESTS = (topics.ERASURES, topics.REFRESH_JOBS, topics.DELETIONS, topics.ROW_CHANGES)
-_HEAL_SECONDS = 300.0
-_TIMER_SECONDS = 15.0
 _SNAPSHOT_SECONDS = 20.0  # of a server without a file
 
 
@@ -122,7 +116,6 @@ class Run:
         self._closing: list[Callable[[], None]] = []
         self._live: dict[str, str] = {}
         self._snapshot_due = 0.0
-        self._behind: list[str] = []  # what was not at rest when it was last looked at
         self.sight = Sight()
         self.history = History()
 
@@ -150,14 +143,15 @@ class Run:
         self._kill_in_peace()
         self._stop_loading()
         healed = time.monotonic()
+        rest = Rest(self.log, self._plans, self.producers, self._model_store, self.store.url)
         try:
-            self._wait_until_decided()
+            rest.wait()
             outcome.liveness = time.monotonic() - healed
             self._say(f"everything is decided {outcome.liveness:.1f} s after the last fault")
-            self._last_rebuilds()
+            rest.rebuild()
             self._say("the last rebuilds are done")
         except TimeoutError as error:
-            outcome.failures.append(f"liveness: {error}; {self._missing()}")
+            outcome.failures.append(f"liveness: {error}; {rest.missing()}")
             self._say(outcome.failures[-1])
         self._read_back(outcome)
         outcome.seconds["all"] = time.monotonic() - begin
@@ -329,91 +323,7 @@ class Run:
     def _stop_loading(self) -> None:
         self._stop_load.set()
         for thread in self._load:
-            thread.join(_HEAL_SECONDS)
-
-    def _wait_until_decided(self) -> None:
-        raw, store, reader = connect(self.store.url), self._model_store(), self.log.reader()
-        producer, deadline = self.log.producer(), time.monotonic() + _HEAL_SECONDS
-        due = time.monotonic() + _TIMER_SECONDS
-        try:
-            while not self._at_rest(raw, store, reader) or self.producers.waiting():
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"not everything is decided within {_HEAL_SECONDS:g} s")
-                if time.monotonic() > due:
-                    due = time.monotonic() + _TIMER_SECONDS
-                    self._order_what_is_stuck(store, producer)
-        finally:
-            for one in (raw, store, reader, producer):
-                one.close()
-
-    def _order_what_is_stuck(self, store: ModelStore, producer: Producer) -> None:
-        """Do what the timer of `lethe refresh --due` does (docs/operations.md).
-
-        A refresh whose worker was killed three times has failed, and no commit comes any more that
-        orders another one.
-        """
-        with contextlib.suppress(Unavailable):
-            for plan in self._plans:
-                state = store.load_model(plan.name)
-                if is_stuck(state):
-                    generation = state.meta.generation
-                    order = refresh_order(RefreshKind.REBUILD, plan.name, generation, state.version)
-                    producer.publish([order])
-
-    def _at_rest(self, raw: redis.Redis, store: ModelStore, reader: Reader) -> bool:
-        """Return whether every record is passed and nothing waits in the store."""
-        time.sleep(0.2)
-        with contextlib.suppress(Unavailable, redis.ConnectionError, redis.TimeoutError):
-            self._behind = [
-                *(
-                    f"{partition} at {passed} of {end}"
-                    for topic in _REQUESTS
-                    for partition, end in reader.ends(reader.partitions(topic)).items()
-                    if end > (passed := store.cursors.watermark(str(partition)) or 0)
-                ),
-                *(
-                    f"{partition} at {cursors} of {end}"
-                    for partition, end in reader.ends(reader.partitions(topics.COMMITS)).items()
-                    if end > (cursors := store.cursors.read(PartitionKeys(partition.index))).lowest
-                ),
-                *(
-                    f"deferred requests of {plan.name}"
-                    for plan in self._plans
-                    if raw.hlen(ModelKeys(plan.name).deferred)
-                ),
-            ]
-            return not self._behind
-        return False
-
-    def _missing(self) -> str:
-        waiting = sorted(self.producers.waiting())
-        return (
-            f"{len(waiting)} requests without a final receipt, such as {waiting[:3]}; "
-            f"{self._behind}"
-        )
-
-    def _last_rebuilds(self) -> None:
-        """Rebuild every model, so that nothing derived from deleted rows is left."""
-        store, producer = self._model_store(), self.log.producer()
-        before = {}
-        for plan in self._plans:
-            state = store.load_model(plan.name)
-            if state.meta.rows_live:
-                before[plan.name] = state.meta.generation
-                order = refresh_order(
-                    RefreshKind.REBUILD, plan.name, before[plan.name], state.version
-                )
-                producer.publish([order])
-        wait_until(
-            lambda: all(
-                store.load_model(name).meta.generation > old for name, old in before.items()
-            ),
-            _HEAL_SECONDS,
-            "the last rebuilds",
-        )
-        store.close()
-        producer.close()
-        self._wait_until_decided()
+            thread.join(HEAL_SECONDS)
 
     def _read_back(self, outcome: Outcome) -> None:
         self._stop_watch.set()

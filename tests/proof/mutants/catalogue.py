@@ -603,10 +603,13 @@ MUTANTS = (
                 "return true",
             ),
         ),
+        f"{_TWO_ERASERS}::test_a_lift_that_is_written_late_leaves_a_later_erasure_on_the_list",
     ),
     Mutant(
         "an erasure: models that have come to know the subject are asked",
         (Edit(_ERASURE_WORKER, "self._asking.ask(erasures, models)", "pass"),),
+        "tests/integration/erasures/test_suppression.py"
+        "::test_rows_inserted_on_their_way_are_found_when_the_index_is_read_again",
     ),
     Mutant(
         "an erasure: a registration leaves out who is on the list",
