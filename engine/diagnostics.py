@@ -46,18 +46,11 @@ class EachLeftOut:
     q
         (k, m), the errors that the rows have once they are out; NaN where 1 - leverage is below
         the gate of a deletion (`engine.deletion.downdate.SMALLEST_PIVOT`): only a refit can tell.
-    dual_rows
-        k x d x h, the present ones.
     """
 
     reach: Array
     leverage: Array
     q: Array
-    dual_rows: Array
-
-    def steps(self) -> Array:
-        """Return theta_(-i) - theta of each row, k x d x m. Cost O(k d m)."""
-        return np.asarray(self.dual_rows * self.q[:, None, :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +79,26 @@ def leave_each_out(generation: Generation, stream: Stream, rows: Rows, W: Array)
 
     Notes
     -----
-    Cost O(k d) a block, and O(k K d) where K rows have changed in this generation.
+    Cost O(k d) a block, and O(k K d) where K rows have changed in this generation: one product
+    with V, because x_i . w_i needs no present dual row.
     """
     k, d, h = len(rows), rows.X.shape[1], generation.blocks
-    dual = current_dual_rows(stream, rows.X, W).reshape(k, h, d)
-    reach = np.einsum("id,ihd->ih", rows.X, dual)
+    reach = np.einsum("id,ihd->ih", rows.X, W.reshape(k, h, d))
+    if len(stream.V):
+        reach += np.column_stack([stream.V.part(c, d).leverages(rows.X) for c in range(h)])
     leverage = generation.objective.curvatures(rows, generation.theta_b) * reach
     error = linearised_error(generation, stream, rows)
     left = 1.0 - leverage
     q = np.full(error.shape, np.nan)
     np.divide(error, left, out=q, where=left >= SMALLEST_PIVOT)
-    return EachLeftOut(reach, leverage, q, dual.transpose(0, 2, 1))
+    return EachLeftOut(reach, leverage, q)
+
+
+def steps(stream: Stream, rows: Rows, W: Array, each: EachLeftOut) -> Array:
+    """Return theta_(-i) - theta of each row, k x d x m. Cost O(k K d) a block, and O(k d m)."""
+    k, d = rows.X.shape
+    dual = current_dual_rows(stream, rows.X, W).reshape(k, -1, d).transpose(0, 2, 1)
+    return np.asarray(dual * each.q[:, None, :])
 
 
 def scale(generation: Generation, stream: Stream, rows: Rows, each: EachLeftOut) -> Scale:

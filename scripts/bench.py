@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import against_floor, arithmetic, costs, pipelines
+from benchmarks import against_floor, arithmetic, costs, pipelines, preprocessing
 from harness.study import Study
 
 STUDY = Study(
@@ -27,6 +27,7 @@ STUDY = Study(
         pipelines.THROUGHPUT,
         against_floor.SECTION,
         costs.SECTION,
+        preprocessing.SECTION,
     ),
 )
 

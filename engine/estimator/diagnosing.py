@@ -13,6 +13,7 @@ from lethe.engine.diagnostics import (
     leave_each_out,
     leave_group_out,
     scale,
+    steps,
 )
 from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.estimator.base import overflow_allowed
@@ -119,12 +120,12 @@ class DiagnosableModel(ChangingModel):
         state = self._fitted
         margin = rows.X @ state.stream.theta_exact + each.reach * each.q
         predictions = state.generation.objective.mean(margin)
-        steps = each.steps()
+        moved = steps(state.stream, rows, state.members.W[places], each)
         return LeaveOneOut(
             tuple(state.members.ids[i] for i in places),
             self._shaped(predictions),
             self._shaped(rows.y - predictions),
-            steps[:, :, 0] if self._flat else steps,
+            moved[:, :, 0] if self._flat else moved,
         )
 
     @overflow_allowed

@@ -57,17 +57,13 @@ class BaseTransformation:
         """
         layout, n = self.layout, len(table)
         Z, entries = np.zeros((n, layout.features)), np.full((n, layout.moving), ABSENT)
-        place = 0
-        for part in layout.numeric:
-            column = (table.numbers[:, part.source] - self.centre[part.feature]) / self.scale[
-                part.feature
-            ]
-            if part.entry >= 0:
-                missing = np.isnan(column)
-                column[missing] = self.value[part.entry]
-                entries[missing, place] = part.entry
-                place += 1
-            Z[:, part.feature] = column
+        features = layout.numeric_features
+        centred = table.numbers - self.centre[features]
+        Z[:, features] = centred / self.scale[features]
+        place = len(layout.gap_features)
+        row, gap = np.nonzero(np.isnan(Z[:, layout.gap_features]))
+        Z[row, layout.gap_features[gap]] = self.value[layout.gap_entries[gap]]
+        entries[row, gap] = layout.gap_entries[gap]
         for coded in layout.coded:
             entry = looked_up(coded.entry_of, table.codes[:, coded.source])
             Z[:, coded.feature] = np.where(entry >= 0, self.value[entry], 0.0)

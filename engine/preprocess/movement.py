@@ -14,7 +14,6 @@ A_t^-1 as the preconditioner need a few corrections.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -36,6 +35,7 @@ CORRECTIONS = 60
 the base that this does not suffice, a rebuild makes them the base."""
 
 _ENOUGH = 0.25  # of the allowance for rounding: a residual below that is not worth a correction
+_TINY = float(np.finfo(np.float64).tiny)  # in place of the 0 of a system that is solved exactly
 _ROUNDS = 3  # of conjugate gradients, each from a residual taken afresh
 
 
@@ -48,7 +48,7 @@ class Movement:
     features
         (c,) the features that have entries.
     crossed, paired, responses
-        Y (c x d), D (c x c) and t (c x m).
+        Y + D / 2 (c x d), its half of D in the columns of the features; D (c x c) and t (c x m).
     penalty
         (d,) lam (deviation^2 - 1).
     penalty_size
@@ -69,9 +69,8 @@ class Movement:
         """Return F(theta) - F(0), d x m. Cost O(c d m)."""
         out = self.penalty[:, None] * theta
         if len(self.features):
-            own = theta[self.features]
-            out += self.crossed.T @ own
-            out[self.features] += self.crossed @ theta + self.paired @ own
+            out += self.crossed.T @ theta[self.features]
+            out[self.features] += self.crossed @ theta
         return out
 
     def gradient(self, theta: Array) -> Array:
@@ -101,10 +100,12 @@ def movement(base: BaseTransformation, sums: Sums, live: Statistics, penalty: Ar
     change[:p] = penalty[:p] * (live.deviation - 1.0) * (live.deviation + 1.0)
     size[:p] = np.where(base.layout.standardised, penalty[:p] * squares * live.amplified, 0.0)
     crossed_size = float(live.unit @ (lengths(C) + B @ np.abs(live.shift)))
+    crossed, paired = shift @ C, shift @ (shift @ B).T
+    crossed[:, features] += 0.5 * paired
     return Movement(
         features,
-        shift @ C,
-        shift @ (shift @ B).T,
+        crossed,
+        paired,
         shift @ responses,
         change,
         size,
@@ -214,41 +215,32 @@ def conjugate_gradients(
         More than `CORRECTIONS` would be needed.
     """
     off = dual_row_error(generation, stream, stream.least_pivot)
-    inverse = _inverse(stream, factor)
     step, image = np.zeros_like(r), np.zeros_like(r)
     error = direction_error = 0.0
-    direction = along = None
-    last: Array | None = None
+    direction, along, last = step, image, np.full(r.shape[1], np.inf)
     for count in range(CORRECTIONS):
         if norm(r) <= enough:
             return Solved(step, image, error, count)
-        z, terms = inverse(r)
-        now = np.sum(r * z, axis=0)
-        if direction is None or along is None or last is None:
-            direction, along, direction_error = z, r, off * terms
-        else:
-            beta = np.divide(now, last, out=np.zeros_like(now), where=last > 0)
-            direction, along = z + beta * direction, r + beta * along
-            direction_error = off * terms + float(beta.max()) * direction_error
+        z, terms = _solved(stream, factor, r)
+        now = np.einsum("ij,ij->j", r, z)
+        beta = now / np.maximum(last, _TINY)
+        direction, along = z + beta * direction, r + beta * along
+        direction_error = off * terms + float(beta.max()) * direction_error
         product = along + moved.product(direction)
-        curvature = np.sum(direction * product, axis=0)
+        curvature = np.einsum("ij,ij->j", direction, product)
         if not (curvature >= 0).all():
             break
-        alpha = np.divide(now, curvature, out=np.zeros_like(now), where=curvature > 0)
+        alpha = now / np.maximum(curvature, _TINY)
         step, image = step + alpha * direction, image + alpha * along
         error += float(np.abs(alpha).max()) * direction_error
         r, last = r - alpha * product, now
     raise StatisticsMoved("the live statistics are too far from those of the fit")
 
 
-def _inverse(stream: Stream, factor: Factor) -> Callable[[Array], tuple[Array, float]]:
-    """Return v -> A_t^-1 v, with the summed lengths of its two terms."""
-
-    def apply(v: Array) -> tuple[Array, float]:
-        base = factor.solve(v)
-        if not len(stream.V):
-            return base, norm(base)
-        added = stream.V.times(v)
-        return base + added, norm(base) + norm(added)
-
-    return apply
+def _solved(stream: Stream, factor: Factor, v: Array) -> tuple[Array, float]:
+    """Return A_t^-1 v, and the summed lengths of its two terms."""
+    base = factor.solve(v)
+    if not len(stream.V):
+        return base, norm(base)
+    added = stream.V.times(v)
+    return base + added, norm(base) + norm(added)

@@ -228,6 +228,16 @@ def test_costs_are_measured_with_their_goals(run: Run) -> None:
         assert fold.value > 0
 
 
+def test_models_with_preprocessing_stand_next_to_a_bare_one(run: Run) -> None:
+    ratios = [r for r in run.document.records if r.metric == "of a bare model's"]
+
+    assert {str(r.setting["preprocessing"]) for r in ratios} == {
+        "standardised",
+        "standardised, 3 imputed, 2 encoded",
+    }
+    assert all(r.goal == "<= 3" and r.met == (r.value <= 3) for r in ratios)
+
+
 def test_a_missing_kafka_is_said(run: Run) -> None:
     measured = {str(record.setting["log"]) for record in run.of("end to end", "end to end")}
 

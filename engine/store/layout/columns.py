@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
 
@@ -15,13 +16,9 @@ Step = Literal["numeric", "date", "one-hot", "ordinal", "target-encode"]
 Category: TypeAlias = StrictStr | StrictBool | StrictInt | None
 Categories = Annotated[tuple[Category, ...], Field(fail_fast=True)]
 
-
-def _absent(member: object) -> bool:
-    return member is None
-
-
-def _is_one(member: object) -> bool:
-    return member == 1
+# Not written in Python: a commit of 1,000 columns asks them thousands of times.
+_absent: Callable[[object], bool] = partial(operator.is_, None)
+_is_one: Callable[[object], bool] = (1.0).__eq__
 
 
 class ColumnRecord(Stored):
@@ -70,6 +67,11 @@ class FittedColumn(Stored):
 
 _FIXED = {"name", "step", "categories", "ignores_unknown"}
 _COLUMNS = TypeAdapter(tuple[FittedColumn, ...])
+
+
+def columns_of(members: Sequence[Mapping[str, Any]]) -> tuple[FittedColumn, ...]:
+    """Return fitted columns from their members, all at once: one by one takes twice as long."""
+    return _COLUMNS.validate_python(members)
 
 
 def packed_columns(columns: Sequence[FittedColumn]) -> bytes:

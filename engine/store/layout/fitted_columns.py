@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lethe.engine.preprocess.layout import CodedPart
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.store.layout.columns import ColumnRecord, FittedColumn
+from lethe.engine.store.layout.columns import ColumnRecord, FittedColumn, columns_of
 
 _CODED = ("ordinal", "target-encode")
 
@@ -22,24 +22,24 @@ def fitted_columns(
     layout, statistics = pipeline.base.layout, _Given.of(pipeline)
     numeric, coded = iter(layout.numeric), iter(layout.coded)
     one_hot = iter(layout.one_hot)
-    fitted: list[FittedColumn] = []
+    fitted: list[dict[str, Any]] = []
     for record in records:
         if record.step in ("numeric", "date"):
             fitted.append(_numeric(record, statistics, next(numeric).feature))
         elif record.step == "one-hot":
             there = pipeline.answer.sums.present[next(one_hot).features]
             fitted.append(
-                FittedColumn(
-                    name=record.name,
-                    step=record.step,
-                    categories=record.categories,
-                    vanished=_without_rows(there),
-                    ignores_unknown=record.unknown == "ignore",
-                )
+                {
+                    "name": record.name,
+                    "step": record.step,
+                    "categories": record.categories,
+                    "vanished": _without_rows(there),
+                    "ignores_unknown": record.unknown == "ignore",
+                }
             )
         else:
             fitted.append(_coded(record, pipeline, statistics, next(coded)))
-    return tuple(fitted)
+    return columns_of(fitted)
 
 
 class _Given(NamedTuple):
@@ -59,19 +59,19 @@ class _Given(NamedTuple):
         )
 
 
-def _numeric(record: ColumnRecord, given: _Given, j: int) -> FittedColumn:
-    return FittedColumn(
-        name=record.name,
-        step=record.step,
-        impute=given.imputed[j] if record.impute else None,
-        mean=given.mean[j],
-        deviation=given.deviation[j],
-    )
+def _numeric(record: ColumnRecord, given: _Given, j: int) -> dict[str, Any]:
+    return {
+        "name": record.name,
+        "step": record.step,
+        "impute": given.imputed[j] if record.impute else None,
+        "mean": given.mean[j],
+        "deviation": given.deviation[j],
+    }
 
 
 def _coded(
     record: ColumnRecord, pipeline: LivePipeline, given: _Given, part: CodedPart
-) -> FittedColumn:
+) -> dict[str, Any]:
     base, live, j = pipeline.base, pipeline.answer.live, part.feature
     own, counts = part.entries, pipeline.answer.sums.counts[part.entries]
     values = base.centre[j] + base.scale[j] * (base.value[own] + live.shift[own])
@@ -84,16 +84,16 @@ def _coded(
         values = np.arange(len(counts), dtype=np.float64)
     else:
         vanished = _without_rows(counts)
-    return FittedColumn(
-        name=record.name,
-        step=record.step,
-        categories=record.categories,
-        values=tuple(values.tolist()),
-        vanished=vanished,
-        otherwise=otherwise,
-        mean=given.mean[j],
-        deviation=given.deviation[j],
-    )
+    return {
+        "name": record.name,
+        "step": record.step,
+        "categories": record.categories,
+        "values": tuple(values.tolist()),
+        "vanished": vanished,
+        "otherwise": otherwise,
+        "mean": given.mean[j],
+        "deviation": given.deviation[j],
+    }
 
 
 def _without_rows(counts: NDArray[np.int64]) -> tuple[int, ...]:

@@ -236,16 +236,18 @@ def packed_sums(sums: Sums, before: Sums | None = None) -> dict[str, bytes]:
     for name in _TOTALS:
         parts += [total.ravel() for total in getattr(sums, name)]
     fields = {_ALL: codec.pack(np.concatenate(parts))}
-    for entry in range(len(sums.counts)):
-        row = _of_entry(sums, entry)
-        if before is None or not np.array_equal(row, _of_entry(before, entry)):
-            fields[str(entry)] = codec.pack(row)
+    totals = _by_entry(sums)
+    changed = np.ones(len(sums.counts), dtype=np.bool_)
+    if before is not None:
+        pairs = zip(totals, _by_entry(before), strict=True)
+        changed = np.logical_or.reduce([(new != old).any(axis=1) for new, old in pairs])
+    for entry in np.flatnonzero(changed):
+        fields[str(entry)] = codec.pack(np.concatenate([total[entry] for total in totals]))
     return fields
 
 
-def _of_entry(sums: Sums, entry: int) -> Array:
-    totals = (*sums.crossed, *sums.paired)
-    return np.concatenate([total[entry] for total in totals])
+def _by_entry(sums: Sums) -> tuple[Array, ...]:
+    return (*sums.crossed, *sums.paired)
 
 
 def unpack_sums(stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, what: str) -> Sums:
