@@ -63,6 +63,7 @@ THOROUGH = (
     "tests/integration/audit/",
     "tests/integration/server/test_console.py::test_a_form",
     "tests/integration/server/test_console.py::test_every",
+    "tests/integration/server/test_console.py::test_pages",
     "tests/integration/server/test_console.py::test_with",
     "tests/integration/server/test_console.py::test_a_session",
     "tests/integration/server/test_console.py::test_a_row",

@@ -26,6 +26,7 @@ from lethe.consumers.server.index.published import followed
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.keys import Keys, issue_key
 from lethe.consumers.server.services import services_on
+from tests.support.long_index import fill
 from tests.support.platform import Platform
 
 SUBJECT, ROW = "subject-1", "row-4"
@@ -210,6 +211,28 @@ def test_every_page_has_the_policy_and_is_not_kept(visitor_of: Callable[..., Vis
         assert headers["content-security-policy"] == CONTENT_SECURITY_POLICY, path
         assert headers["x-content-type-options"] == "nosniff", path
         assert headers["cache-control"] in ("no-store", "no-cache"), path
+
+
+def test_pages_of_100_000_requests_and_1_000_models_are_small_and_quick(
+    visitor_of: Callable[..., Visitor], tmp_path: Path
+) -> None:
+    visitor = visitor_of()
+    visitor.until("2 models", "models")
+    fill(IndexFile(tmp_path), 100_000, 1_000)
+    asked: tuple[tuple[str, dict[str, str]], ...] = (
+        ("requests", {}), ("requests", {"status": "DEFERRED"}), ("models", {}),
+        ("model", {"id": "model-0042"}), ("waiting", {}),
+        ("request", {"model": "model-0042", "id": "request-000042"}),
+    )  # fmt: skip
+    spent = []
+    for path, query in asked:
+        begin = time.process_time()
+        page = visitor.get(path, **query)
+        spent.append(time.process_time() - begin)
+        assert page.status_code == 200, page.text
+        assert len(page.content) < 200_000, path
+
+    assert max(spent) < 1.0, spent
 
 
 def test_without_keys_another_name_for_this_machine_is_refused(

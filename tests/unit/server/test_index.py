@@ -36,6 +36,7 @@ from lethe.consumers.server.index.follower import Feed
 from lethe.consumers.server.index.requests import Filters
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.engine.store.layout.records import ErrorRecord
+from tests.support.long_index import fill
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 ERROR = ErrorRecord(
@@ -387,40 +388,10 @@ def test_a_topic_that_is_made_again_is_read_from_its_beginning(
     assert statuses(file).keys() == {"r1", "r2", "r3", "r4", "r9"}
 
 
-def filled(file: IndexFile, count: int, many_models: int) -> None:
-    """Write generated outcomes, as quickly as SQLite takes them."""
-    with closing(file.open_for_writing()) as connection:
-        connection.execute("BEGIN")
-        sql = (
-            "INSERT INTO requests (model_id, request_id, op, rank, status, code, at, rows_deleted,"
-            " version, topic, partition, position)"
-            " VALUES (?, ?, 'delete', 3, ?, ?, ?, 1, ?, 't', 0, ?)"
-        )
-        codes = {"REJECTED": "UNKNOWN_ROWS", "DEFERRED": "GENERATION_FULL"}
-        for i in range(count):
-            status = ("APPLIED", "APPLIED", "APPLIED", "REJECTED", "DEFERRED")[i % 5]
-            at = rfc3339(NOW - timedelta(seconds=count - i))
-            row = (f"model-{i % many_models:04d}", f"request-{i:06d}", status, codes.get(status))
-            connection.execute(sql, (*row, at, i, i))
-        for i in range(many_models):
-            for number in range(3):
-                name = f"model-{i:04d}"
-                connection.execute(
-                    "INSERT INTO versions VALUES (?, ?, 0, 'd', 'linear', 'pru', 'ACTIVE', ?, 9, 1,"
-                    " 'estimate', 0.001, 0.002, 0.01, 0, 0, 1, 1, NULL, NULL, NULL, '{}')",
-                    (name, number, rfc3339(NOW)),
-                )
-            connection.execute("INSERT INTO models VALUES (?, 2, 0, ?)", (name, i / many_models))
-            connection.execute(
-                "INSERT INTO store_facts VALUES (?, 'ACTIVE', 0, NULL, NULL, NULL, NULL)", (name,)
-            )
-        connection.execute("COMMIT")
-
-
 def test_a_page_of_100_000_requests_and_1_000_models_needs_little_processor_time(
     file: IndexFile,
 ) -> None:
-    filled(file, 100_000, 1_000)
+    fill(file, 100_000, 1_000)
     visible = frozenset(f"model-{i:04d}" for i in range(0, 1_000, 3))
     every = (
         Filters(), Filters(model_id="model-0042"), Filters(status="DEFERRED"),
@@ -443,7 +414,7 @@ def test_a_page_of_100_000_requests_and_1_000_models_needs_little_processor_time
 
 
 def test_pages_lead_to_each_other_without_gaps(file: IndexFile) -> None:
-    filled(file, 120, 3)
+    fill(file, 120, 3)
     with file.read() as connection:
         first = requests.page_of(connection, Filters())
         second = requests.page_of(connection, Filters(), before=first.older or "")
