@@ -14,6 +14,8 @@ _OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
 _INTAKE = "tests/integration/intake/test_intake.py"
 _TRANSLATE = "tests/unit/intake/test_translate.py"
 _TWO_ERASERS = "tests/integration/erasures/test_two_workers.py"
+_PREPROCESSING = "tests/unit/engine/store/test_preprocessing.py"
+_PIPELINES = "tests/integration/preprocess/test_deletions.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
 
 
@@ -662,28 +664,33 @@ MUTANTS = (
                 "return Recomputed(stream, state.pipeline.answer.sums)",
             ),
         ),
+        "tests/integration/preprocess/test_fold.py::test_a_store_that_goes_back_gets_its_sums_back",
     ),
     Mutant(
         "every sum that a row was in is written",
         (
             Edit(
                 "engine/store/layout/preprocessing.py",
-                "if before is None or not np.array_equal(row, _of_entry(before, entry)):",
-                "if before is None:",
+                "changed = np.logical_or.reduce([(new != old).any(axis=1) for new, old in pairs])",
+                "changed[:] = False",
             ),
         ),
+        f"{_PREPROCESSING}::test_only_the_entries_that_a_row_has_are_written",
     ),
     Mutant(
         "a category whose last row has gone is unknown",
         (
             Edit(
                 "engine/store/layout/fitted_columns.py",
-                "                    vanished=_without_rows(there),\n",
+                '"vanished": _without_rows(there),',
+                '"vanished": (),',
             ),
         ),
+        f"{_PIPELINES}::test_a_category_that_vanishes_is_unknown_and_its_weight_0",
     ),
     Mutant(
         "a category whose last row has gone has the weight 0",
         (Edit("engine/preprocess/live.py", "theta[: len(idle)][idle] = 0.0", "pass"),),
+        f"{_PIPELINES}::test_a_category_that_vanishes_is_unknown_and_its_weight_0",
     ),
 )
