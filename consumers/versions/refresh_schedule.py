@@ -7,6 +7,7 @@ exception is a request that waits for a rebuild: it waits until one succeeds.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -18,8 +19,11 @@ from lethe.consumers.versions.certificates import (
     with_certificate_refresh,
 )
 from lethe.engine.error.certified import REFRESH_AT
-from lethe.engine.error.estimate import believed_estimate
+from lethe.engine.error.estimate import believed_estimate, scale
+from lethe.engine.errors import IllConditioned
+from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.kinds import complete
 from lethe.engine.refresh.policy import Choice, Facts, choose, facts_of, used_up
 from lethe.engine.store.layout.meta import Failures, Meta, PendingJob
 from lethe.engine.store.layout.state import DeferredRequest, ModelState
@@ -123,14 +127,25 @@ def choose_kind(state: ModelState, event: RefreshRequested, now: datetime) -> Ch
     meta = state.meta
     if state.awaiting_rebuild:
         return Choice(RefreshKind.REBUILD, "the store had lost writes")
-    estimate = (
-        believed_estimate(state.generation, state.stream, state.sentinels, meta.rows_live)
-        if meta.certified_bound is None
-        else 0.0
-    )
+    estimate: float | None = 0.0
+    if state.pipeline is not None:
+        estimate = _left_by_completing(state, state.pipeline)
+    elif meta.certified_bound is None:
+        estimate = believed_estimate(
+            state.generation, state.stream, state.sentinels, meta.rows_live
+        )
     at_least = event.size if event.reason in AT_LEAST else None
     choice = choose(_facts(state, now, estimate), meta.config.limits.limits(), at_least)
     return with_certificate_refresh(state, choice)
+
+
+def _left_by_completing(state: ModelState, pipeline: LivePipeline) -> float:
+    """Return the error of theta_exact of a model with preprocessing, as a part of theta's scale."""
+    try:
+        error = pipeline.error(state.generation, complete(state.stream))
+    except IllConditioned:
+        return math.inf
+    return error.relative * scale(state.generation, state.stream)
 
 
 def _facts(state: ModelState, now: datetime, estimate: float | None) -> Facts:

@@ -145,3 +145,22 @@ def test_to_replace_it_does_not_change_its_columns_unasked(memory: Platform) -> 
     memory.registrar().unregister("m")
     fields = memory.raw().hmget(keys.head, ["gradient", "parameters", "columns"])
     assert not any(fields)
+
+
+@pytest.mark.parametrize(
+    ("ridge", "budget"), [(1e-3, 1e-5), (1e-3, 4e-8), (1e-5, 4e-6), (1e-5, 1.0)]
+)
+def test_a_refresh_that_cannot_help_is_not_ordered_again_and_again(
+    memory: Platform, ridge: float, budget: float
+) -> None:
+    """Few rows and next to no ridge: what rounding may have done passes the budget."""
+    memory.most_turns = 200
+    table = PreparedTable(memory, n=15, seed=3, ridge=ridge)
+    table.register(budget=budget)
+    for place in range(4):
+        table.delete(place)
+        memory.drain()
+    assert memory.load().meta.pending_job is None
+    assert not memory.load().deferred
+    assert memory.load().meta.generation > 0
+    table.check(tolerance=1.0)
