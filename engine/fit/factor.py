@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, eigvalsh_tridiagonal, solve_triangular
-from scipy.linalg.lapack import dlange, dpotrf
+from scipy.linalg import LinAlgError, cholesky, eigvalsh_tridiagonal
+from scipy.linalg.lapack import dlange, dpotrf, dtrtrs
 
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array, norm
@@ -88,8 +88,11 @@ def lower_triangle(A: Array) -> Array:
 
 def solve_with(L: Array, B: Array) -> Array:
     """Return (L L^T)^-1 B for B of shape d x r. Cost O(d^2 r)."""
-    half = solve_triangular(L, B, lower=True, check_finite=False)
-    solved: Array = solve_triangular(L, half, lower=True, trans="T", check_finite=False)
+    # LAPACK is called directly: of a small system, SciPy's checks take twice as long as the solves.
+    lower = bool(L.flags.f_contiguous)
+    F = L if lower else L.T  # what LAPACK reads without a copy
+    half, _ = dtrtrs(F, B, lower=lower, trans=not lower)
+    solved: Array = dtrtrs(F, half, lower=lower, trans=lower, overwrite_b=True)[0]
     return solved
 
 
