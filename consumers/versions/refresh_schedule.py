@@ -142,10 +142,10 @@ def choose_kind(state: ModelState, event: RefreshRequested, now: datetime) -> Ch
 def _left_by_completing(state: ModelState, pipeline: LivePipeline) -> float:
     """Return the error of theta_exact of a model with preprocessing, as a part of theta's scale."""
     try:
-        error = pipeline.error(state.generation, complete(state.stream))
+        relative = pipeline.error(state.generation, complete(state.stream)).relative
     except IllConditioned:
-        return math.inf
-    return error.relative * scale(state.generation, state.stream)
+        relative = None
+    return math.inf if relative is None else relative * scale(state.generation, state.stream)
 
 
 def _facts(state: ModelState, now: datetime, estimate: float | None) -> Facts:
