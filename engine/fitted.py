@@ -14,13 +14,12 @@ from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, Stream, at_rest, begin, delete
 from lethe.engine.error.estimate import (
-    SENTINELS,
     ErrorKind,
     PublishedError,
-    Sentinels,
     believed_estimate,
     published_error,
 )
+from lethe.engine.error.sentinels import SENTINELS, Sentinels
 from lethe.engine.fit.classes import one_sided, unbounded, weighted_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Objective, Rows

@@ -17,7 +17,8 @@ from lethe.engine.deletion.coupled import step
 from lethe.engine.deletion.generation import Generation, Stream, at_rest
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.error.coupled import certify
-from lethe.engine.error.estimate import PublishedError, Sentinels, published_error
+from lethe.engine.error.estimate import PublishedError, published_error
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.multinomial import SoftmaxObjective
 from lethe.engine.fit.objective import Array, Kind, Rows

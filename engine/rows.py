@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.deletion.stream import Generation
-from lethe.engine.error.estimate import Sentinels, choose_sentinels, possible_parts
+from lethe.engine.error.sentinels import Sentinels, choose_sentinels, possible_parts
 from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.fit.classes import encoded, weighted_counts
 from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept

@@ -39,7 +39,8 @@ from lethe.engine.deletion.stream import (
     current_dual_rows,
     delete,
 )
-from lethe.engine.error.estimate import Sentinels, remainder_estimate
+from lethe.engine.error.estimate import remainder_estimate
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.factor import Factor, lower_triangle
 from lethe.engine.fit.objective import Kind, Objective, Rows
 from lethe.engine.fit.precompute import precompute

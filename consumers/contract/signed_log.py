@@ -13,7 +13,8 @@ from dataclasses import replace
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
 from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.log.base import Flush, Log, Message, Producer, WrappedLog
+from lethe.consumers.log.base import Flush, Log, Message, Producer
+from lethe.consumers.log.wrapped import WrappedLog
 
 
 def signed_type(topic: str) -> str | None:

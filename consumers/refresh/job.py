@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import accumulate
 
@@ -15,17 +12,19 @@ import numpy as np
 
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.refresh.lost_rows import with_rows_resolved
+from lethe.consumers.refresh.new_generation import stage_generation
+from lethe.consumers.refresh.result import Job, result_of, store_result
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import first_ledger, polished_enough, renoised
-from lethe.consumers.versions.refresh_schedule import AT_LEAST, choose_kind, in_turn, resolvable
+from lethe.consumers.versions.refresh_schedule import choose_kind, in_turn, resolvable
 from lethe.engine.deletion.stream import Generation
-from lethe.engine.error.certified import FAR_UNDER, Ledger, Reference, measure_polished
+from lethe.engine.error.certified import FAR_UNDER, Reference, measure_polished
 from lethe.engine.error.drift import audit
-from lethe.engine.error.estimate import sample_sentinels, scale
+from lethe.engine.error.estimate import scale
 from lethe.engine.error.terms import gradient_limit
-from lethe.engine.errors import CorruptState, IllConditioned, LetheError, Unavailable
-from lethe.engine.fit.classes import class_counts, one_sided
+from lethe.engine.errors import CorruptState, IllConditioned, LetheError
+from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.live import LivePipeline
@@ -33,41 +32,21 @@ from lethe.engine.preprocess.table import Table
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Choice
-from lethe.engine.store.generation import Sampled
-from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.preprocessing import layout_of, settings_of
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.offline import staging
-from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
-from lethe.engine.store.offline.jobs import JobResult, stream_fields, write_result
+from lethe.engine.store.offline.jobs import JobResult
 from lethe.engine.store.offline.snapshot import Snapshot, load_factor, take_snapshot
-from lethe.engine.store.offline.staging import Staged
-from lethe.engine.store.offline.touched import rows_touched
 from lethe.engine.store.store import ModelStore
-
-CATCH_UP_LIMIT = 64
-"""The most rows, deleted or changed, that a result leaves to the deletion worker."""
 
 RESOLVED_BYTES = 256 * 1024
 """Bytes of request ids that one rebuild resolves: its version event must fit into a message."""
-
-_CATCH_UP_ROUNDS = 64  # each is short: what came during the one before
 
 
 class Superseded(LetheError):
     """The model has moved to another generation since the job was scheduled."""
 
     code = "SUPERSEDED"
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    store: ModelStore
-    event: RefreshRequested
-    progress: Progress
-    at_step: AtStep
-    began: float
 
 
 def run_job(
@@ -92,7 +71,7 @@ def run_job(
     Cost by kind: O(d) complete, O(n d) per pass polish, O(n K d) compact, O(n d^2) rebuild.
     """
     at_step(Step.REFRESH_SNAPSHOT)
-    job = _Job(store, event, progress, at_step, time.perf_counter())
+    job = Job(store, event, progress, at_step, time.perf_counter())
     state = store.load_model(event.model_id)
     if state.meta.generation != event.generation:
         raise Superseded(
@@ -108,10 +87,10 @@ def run_job(
     raise Superseded(f"model {event.model_id!r} moved to another generation meanwhile")
 
 
-def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
+def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
     choice = _of_pipeline(state, choose_kind(state, job.event, now))
     if choice.size is RefreshKind.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
-        return _store(job, _result(job, state, Choice(RefreshKind.COMPLETE, choice.reason)))
+        return store_result(job, result_of(job, state, Choice(RefreshKind.COMPLETE, choice.reason)))
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
@@ -120,7 +99,7 @@ def _do(job: _Job, state: ModelState, now: datetime) -> JobResult:
     choice = _audited(job, snapshot, choice)
     match choice.size:
         case RefreshKind.COMPLETE:
-            return _store(job, _result(job, snapshot.state, choice))
+            return store_result(job, result_of(job, snapshot.state, choice))
         case RefreshKind.POLISH:
             return _polish(job, snapshot, choice)
         case RefreshKind.COMPACT:
@@ -138,7 +117,7 @@ def _of_pipeline(state: ModelState, choice: Choice) -> Choice:
     return Choice(RefreshKind.REBUILD, reason)
 
 
-def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
+def _audited(job: Job, snapshot: Snapshot, choice: Choice) -> Choice:
     """Return the choice, or a rebuild if the drift audit finds a fault in the generation."""
     state = snapshot.state
     if choice.size is RefreshKind.REBUILD or not snapshot.ids:
@@ -159,33 +138,7 @@ def _audited(job: _Job, snapshot: Snapshot, choice: Choice) -> Choice:
     )
 
 
-def _result(job: _Job, state: ModelState, choice: Choice, **more: object) -> JobResult:
-    return JobResult.model_validate(
-        {
-            "job_id": job.event.job_id,
-            "model_id": job.event.model_id,
-            "size": choice.size,
-            "reason": choice.reason,
-            "asked": job.event.reason in AT_LEAST,
-            "seconds": time.perf_counter() - job.began,
-            "generation_key": state.meta.generation_key,
-            "reference_epoch": state.meta.reference_epoch,
-            "sealed": state.meta.deletions_logged,
-            "changed": state.meta.rows_changed,
-            "completions": state.stream.completions,
-            "status": state.meta.status,
-            **more,
-        }
-    )
-
-
-def _store(job: _Job, result: JobResult, arrays: Mapping[str, Array] | None = None) -> JobResult:
-    job.at_step(Step.REFRESH_WRITE)
-    write_result(job.store.client, result, arrays)
-    return result
-
-
-def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
+def _polish(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
     limits = state.meta.config.limits.limits()
     size = scale(state.generation, state.stream)
@@ -213,7 +166,7 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
     if polished.passes == state.generation.blocks:
         choice = replace(choice, reason=f"{choice.reason}; an audit of one pass was enough")
-    result = _result(
+    result = result_of(
         job,
         state,
         choice,
@@ -225,7 +178,7 @@ def _polish(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         refuted=polished.refuted,
     )
     arrays = {"theta": polished.theta, "theta_snapshot": polished.theta_snapshot}
-    return _store(job, result, arrays)
+    return store_result(job, result, arrays)
 
 
 def _polish_target(state: ModelState, target: float) -> float:
@@ -246,7 +199,7 @@ def _reference(snapshot: Snapshot, theta: Array) -> Reference | None:
     return measure_polished(ledger, state.generation, state.stream, theta, snapshot.rows)
 
 
-def _compact(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
+def _compact(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
     job.progress("folding deletions into the factor", 0, 0)
     factor = load_factor(job.store, state)
@@ -255,30 +208,34 @@ def _compact(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     except IllConditioned as error:
         return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, f"{choice.reason}; {error}"))
     ledger = state.meta.ledger  # nothing is refitted: theta and A_t are as they were
-    return _stage(job, snapshot, compacted, choice, status=state.meta.status, ledger=ledger)
+    return stage_generation(
+        job, snapshot, compacted, choice, status=state.meta.status, ledger=ledger
+    )
 
 
-def _rebuild(job: _Job, snapshot: Snapshot, choice: Choice) -> JobResult:
+def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
     resolved = _to_resolve(state)
     requests = with_rows_resolved(job.store, state, resolved)
     named = (row for request in requests.values() for row in request.row_ids)
     remaining = snapshot.without(frozenset(named))
     if not remaining.ids:
-        result = _result(job, state, choice, status="EMPTY", resolved=resolved)
-        return _store(job, result)
+        result = result_of(job, state, choice, status="EMPTY", resolved=resolved)
+        return store_result(job, result)
     job.progress("refitting and refactoring", 0, 0)
     if remaining.table is not None:
         rebuilt, pipeline, rows = _refitted(state, remaining, remaining.table)
         remaining = replace(remaining, rows=rows)
-        return _stage(
+        return stage_generation(
             job, remaining, rebuilt, choice, status="ACTIVE", resolved=resolved, pipeline=pipeline
         )
     generation, status = _penalised_if_needed(state, remaining.rows)
     generation = renoised(state.meta.config, generation)
     rebuilt = rebuild(generation, remaining.rows, state.stream.theta_exact)
     ledger = first_ledger(state.meta.config, generation.objective, remaining.rows, rebuilt)
-    return _stage(job, remaining, rebuilt, choice, status=status, resolved=resolved, ledger=ledger)
+    return stage_generation(
+        job, remaining, rebuilt, choice, status=status, resolved=resolved, ledger=ledger
+    )
 
 
 def _refitted(
@@ -327,140 +284,3 @@ def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Sta
         return generation, state.meta.status
     penalty = np.full(config.d, config.ridge)
     return replace(generation, objective=Objective(config.kind, penalty)), "INTERCEPT_PENALISED"
-
-
-@dataclass(frozen=True, slots=True)
-class _Sealed:
-    """A staged generation, and how many deletions and changes of rows it includes."""
-
-    staged: Staged
-    position: int
-    changed: int
-    rows: int
-    class_counts: tuple[int, ...] | None
-    certified: float | None
-
-
-def _stage(
-    job: _Job,
-    snapshot: Snapshot,
-    new: NewGeneration,
-    choice: Choice,
-    *,
-    status: Status,
-    resolved: tuple[str, ...] = (),
-    ledger: Ledger | None = None,
-    pipeline: LivePipeline | None = None,
-) -> JobResult:
-    """Stage the new generation, catch up with deletions made meanwhile, and seal it."""
-    state = snapshot.state
-    # Each attempt has its own name: one that was thought dead must not overwrite the result of
-    # another, which may be live by now. What is left behind expires.
-    where = state.keys.generation(f"{new.generation.number}-{uuid.uuid4().hex}")
-    try:
-        staged = _write(job, snapshot, new, where, ledger, pipeline)
-        sealed = _caught_up(job, snapshot, new, staged)
-        mark = staging.mark_complete(job.store.client, where, staging.TIME_TO_LIVE)
-    except Exception:
-        # It may have filled the store. Not once the result is sent: if only the answer to that was
-        # lost, the generation may be live by now.
-        with suppress(Unavailable):
-            staging.discard(job.store.client, where.everything())
-        raise
-    scalars, thetas = stream_fields(sealed.staged.stream)
-    result = _result(
-        job,
-        state,
-        choice,
-        sealed=sealed.position,
-        changed=sealed.changed,
-        certified=sealed.certified,
-        staged_key=where.name,
-        staged_mark=mark,
-        generation=new.generation.number,
-        rows=sealed.rows,
-        class_counts=sealed.class_counts,
-        stream=scalars,
-        status=status,
-        resolved=resolved,
-        ledger=sealed.staged.ledger,
-    )
-    return _store(job, result, thetas)
-
-
-def _write(
-    job: _Job,
-    snapshot: Snapshot,
-    new: NewGeneration,
-    where: GenerationKeys,
-    ledger: Ledger | None,
-    pipeline: LivePipeline | None,
-) -> Staged:
-    """Write a new generation under keys that expire."""
-    n = len(snapshot.ids)
-    sentinels = sample_sentinels(
-        new.generation, snapshot.ids, snapshot.rows, new.dual_rows, new.generation.number
-    )
-
-    def written(done: int) -> None:
-        job.progress("writing the new generation", done, n)
-        job.at_step(Step.REFRESH_STAGE)
-
-    staging.stage_generation(
-        job.store.client,
-        where,
-        generation=new.generation,
-        stream=new.stream,
-        L=new.factor.L,
-        ids=snapshot.ids,
-        rows=snapshot.rows,
-        W=new.dual_rows,
-        sentinels=Sampled.of(sentinels),
-        pipeline=pipeline,
-        table=snapshot.table,
-        on_rows=written,
-        row_keys=job.store.row_keys,
-    )
-    return Staged(where, new.generation, new.stream, sentinels, ledger, pipeline)
-
-
-def _caught_up(job: _Job, snapshot: Snapshot, new: NewGeneration, staged: Staged) -> _Sealed:
-    """Let a staged generation catch up with requests since the snapshot, except a few rows."""
-    meta = snapshot.state.meta
-    counts = None if meta.class_counts is None else class_counts(snapshot.rows.y)
-    sealed = _Sealed(
-        staged, meta.deletions_logged, meta.rows_changed, len(snapshot.ids), counts, new.certified
-    )
-    for _ in range(_CATCH_UP_ROUNDS):
-        latest = job.store.load_model(job.event.model_id)
-        deleted, changed = latest.meta.deletions_logged, latest.meta.rows_changed
-        if deleted - sealed.position + changed - sealed.changed <= CATCH_UP_LIMIT:
-            break
-        later = job.store.deletions_since(snapshot.state, sealed.position, deleted)
-        touched = rows_touched(job.store, latest, sealed.changed)
-        if touched is None:
-            continue  # another commit came; the rows are read together with the next
-        try:
-            caught_up = catch_up(job.store, sealed.staged, latest.meta, later, touched.changed)
-        except IllConditioned:
-            break  # the deletion worker will drop the result and schedule another job
-        _stage_again(job, caught_up)
-        sealed = _Sealed(
-            caught_up.staged,
-            deleted,
-            changed,
-            caught_up.rows(sealed.rows),
-            caught_up.class_counts(sealed.class_counts),
-            sealed.certified if caught_up.same else None,
-        )
-    return sealed
-
-
-def _stage_again(job: _Job, caught_up: CaughtUp) -> None:
-    """Write what catching up has changed in a staged generation."""
-    client, where = job.store.client, caught_up.staged.keys
-    if not caught_up.same:
-        staging.unstage_rows(client, where, caught_up.deleted, job.store.row_keys)
-        staging.stage_records(client, where, caught_up.records)
-        after = caught_up.staged
-        staging.stage_stream(client, where, after.stream, pipeline=after.pipeline)

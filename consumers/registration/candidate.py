@@ -19,7 +19,7 @@ from lethe.consumers.versions.certificates import check_first, first_ledger, noi
 from lethe.consumers.versions.transition import scalars_of
 from lethe.engine.deletion.stream import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
-from lethe.engine.error.estimate import sample_sentinels
+from lethe.engine.error.sentinels import sample_sentinels
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.factor import Factor

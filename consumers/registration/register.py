@@ -29,33 +29,26 @@ from lethe.consumers.registration.candidate import (
     stage,
 )
 from lethe.consumers.registration.committer import Committer
-from lethe.consumers.registration.predecessor import (
-    continued_log,
-    forgotten,
-    still_deferred,
-    tip_of,
-    with_former_rows,
-)
+from lethe.consumers.registration.predecessor import forgotten, tip_of, with_former_rows
+from lethe.consumers.registration.successor import succeed
 from lethe.consumers.registration.transition import registration, unregistration
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.versions.certificates import check_terms
-from lethe.consumers.versions.transition import Transition, scalars_of
+from lethe.consumers.versions.transition import Transition
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
 from lethe.engine.store.offline import staging
-from lethe.engine.store.offline.catch_up import catch_up
 from lethe.engine.store.offline.predecessor import (
     Members,
     Predecessor,
     read_members,
     read_predecessor,
 )
-from lethe.engine.store.offline.staging import Staged as StagedGeneration
 from lethe.engine.store.store import ModelStore, unknown
 
 _COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile
@@ -331,63 +324,8 @@ class Registrar:
 
     def _onto(self, candidate: Candidate, before: Predecessor) -> ModelState:
         """Return the candidate as successor of the present state, without rows deleted since."""
-        fresh, tip = candidate.state, tip_of(self._reader, before)
         later = sorted(self._gone(before, candidate.data) | self._erased_rows(candidate))
-        staged = StagedGeneration(
-            candidate.where,
-            fresh.generation,
-            fresh.stream,
-            fresh.sentinels,
-            fresh.meta.ledger,
-            fresh.pipeline,
-        )
-        caught_up = catch_up(self._store, staged, fresh.meta, later)
-        counts = caught_up.class_counts(fresh.meta.class_counts)
-        penalised = fresh.generation.objective.penalty.min() > 0
-        if len(caught_up.deleted) == fresh.meta.rows_live or (
-            min(counts or (1,)) == 0 and not penalised
-        ):
-            raise InvalidData(
-                f"model {fresh.model_id!r}: the last rows of the file, or of one class, were "
-                "deleted while it was registered; nothing was changed, register it again"
-            )
-        if caught_up.deleted:
-            client, where = self._store.client, candidate.where
-            staging.unstage_rows(client, where, caught_up.deleted, self._store.row_keys)
-            after = caught_up.staged
-            staging.stage_stream(client, where, after.stream, None, after.pipeline)
-        forgotten_rows = len(before.ledger)
-        changed = fresh.meta.model_copy(
-            update={
-                "generation": tip.generation + 1,
-                "reference_epoch": 0 if before.meta is None else before.meta.reference_epoch + 1,
-                "rows_live": fresh.meta.rows_live - len(caught_up.deleted),
-                "rows_deleted": tip.rows_deleted,
-                "deletions_logged": before.deletions + forgotten_rows * (before.meta is None),
-                "class_counts": counts,
-                "certified_bound": None if caught_up.deleted else fresh.meta.certified_bound,
-                "first_deletion_at": fresh.meta.refreshed_at
-                if len(caught_up.staged.stream.V)
-                else None,
-                "ledger": caught_up.staged.ledger,
-                "receipt_log": continued_log(self._store, before),
-                **scalars_of(caught_up.staged.stream),
-            }
-        )
-        return replace(
-            fresh,
-            head=before.head,
-            version=before.version,
-            digest=before.digest,
-            meta=changed,
-            generation=replace(fresh.generation, number=tip.generation + 1),
-            stream=caught_up.staged.stream,
-            sentinels=caught_up.staged.sentinels,
-            pipeline=caught_up.staged.pipeline,
-            offsets=before.offsets,
-            deferred=still_deferred(before.deferred, candidate.new),
-            secret=before.secret or fresh.secret,
-        )
+        return succeed(self._store, self._reader, candidate, before, later)
 
     def _erased_rows(self, candidate: Candidate) -> frozenset[str]:
         """Return the rows of subjects that were erased while they were staged."""

@@ -23,7 +23,8 @@ from lethe.consumers.contract.events import (
 from lethe.consumers.versions.certificates import certificate_of, noised, output_error
 from lethe.consumers.versions.refresh_schedule import order_refresh
 from lethe.engine.deletion.stream import Stream, at_rest, distance_to_exact
-from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, published_error
+from lethe.engine.error.estimate import ErrorKind, PublishedError, published_error
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.objective import Array
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.refresh.kinds import complete

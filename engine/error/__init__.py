@@ -4,6 +4,7 @@ Imports `engine.fit` and `engine.deletion`; from `engine.refresh`, only how arra
 into blocks. `budget` imports nothing: a command line need not wait for NumPy.
 
 - `estimate`: the error that the budget counts
+- `sentinels`: live rows sampled for it
 - `stiffness`: how much of a quadratic model is left in the direction that lost most
 - `certificate`: bounds that a pass over the live rows proves
 - `coupled`: the same of a softmax model

@@ -6,7 +6,8 @@ import math
 from typing import NamedTuple
 
 from lethe.engine.deletion.generation import Generation, Stream
-from lethe.engine.error.estimate import ErrorKind, PublishedError, Sentinels, relative_to
+from lethe.engine.error.estimate import ErrorKind, PublishedError, relative_to
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, norm

@@ -17,7 +17,8 @@ from collections.abc import Callable
 import numpy as np
 
 from lethe.engine.deletion.generation import Generation, Stream
-from lethe.engine.error.estimate import STIFFNESS, Sentinels, leverage_limit
+from lethe.engine.error.estimate import STIFFNESS, leverage_limit
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.error.stiffness import least_stiffness
 from lethe.engine.fit.objective import Array, norm
 from lethe.engine.preprocess.layout import Layout, Places

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, at_rest, delete
-from lethe.engine.error.estimate import SENTINELS, ErrorKind, PublishedError, Sentinels
+from lethe.engine.error.estimate import ErrorKind, PublishedError
+from lethe.engine.error.sentinels import SENTINELS, Sentinels
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.fitted import Fitted

@@ -13,7 +13,7 @@ import redis
 from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.stream import Generation, Stream
-from lethe.engine.error.estimate import Sentinels
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import CorruptState, IllConditioned
 from lethe.engine.fit.factor import Factor

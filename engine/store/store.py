@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import redis
 
-from lethe.engine.error.estimate import SENTINELS, Sentinels
+from lethe.engine.error.sentinels import SENTINELS, Sentinels
 from lethe.engine.errors import CorruptState, StoreUnavailable, UnknownModel
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import APPLY, Answer, Change

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lethe.engine.error.estimate import remainder_estimate, sample_sentinels
+from lethe.engine.error.estimate import remainder_estimate
+from lethe.engine.error.sentinels import sample_sentinels
 from tests.support.families import Array, Data
 from tests.support.oracles import retrain
 from tests.support.states import start

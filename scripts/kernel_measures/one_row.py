@@ -26,7 +26,8 @@ from kernel_measures.steps import METHODS, Deletion
 from lethe.engine.deletion.downdate import leave_out
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, Stream, at_rest, delete
-from lethe.engine.error.estimate import Sentinels, published_error
+from lethe.engine.error.estimate import published_error
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.objective import Kind, Objective, Rows
 
 IN_PLACE = "BLAS calls in place"

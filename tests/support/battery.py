@@ -19,7 +19,8 @@ import numpy as np
 from lethe.engine import LinearModel, LogisticModel, PoissonModel, RefreshKind
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, Stream, delete
-from lethe.engine.error.estimate import PublishedError, Sentinels, published_error
+from lethe.engine.error.estimate import PublishedError, published_error
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Rows
 from lethe.engine.refresh.kinds import adopt_polish, compact, complete, polish_snapshot, rebuild

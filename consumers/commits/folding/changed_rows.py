@@ -22,7 +22,7 @@ from lethe.engine.changes import new_rows
 from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete
-from lethe.engine.error.estimate import Sentinels
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows

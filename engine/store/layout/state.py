@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pydantic import field_validator
 
 from lethe.engine.deletion.stream import Generation, Stream
-from lethe.engine.error.estimate import Sentinels
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.live import LivePipeline

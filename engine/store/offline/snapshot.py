@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lethe.engine.error.estimate import SENTINELS, Sentinels, choose_sentinels, possible_parts
+from lethe.engine.error.sentinels import SENTINELS, Sentinels, choose_sentinels, possible_parts
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows

@@ -21,7 +21,7 @@ import redis
 
 from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.certified import Ledger
-from lethe.engine.error.estimate import Sentinels
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.table import Table

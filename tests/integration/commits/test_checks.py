@@ -16,7 +16,8 @@ from lethe.consumers.audit.health.checks import Check
 from lethe.consumers.audit.health.commits import check_commits
 from lethe.consumers.audit.health.models import check_model
 from lethe.consumers.contract import topics
-from lethe.consumers.log.base import Log, WrappedLog
+from lethe.consumers.log.base import Log
+from lethe.consumers.log.wrapped import WrappedLog
 from lethe.consumers.service.configuration.settings import Settings, load_settings
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.telemetry.logs import logger

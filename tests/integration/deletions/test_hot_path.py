@@ -19,7 +19,7 @@ from redis.connection import Connection
 from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import HookCall, MemoryLog
 from lethe.engine.error.budget import OverBudget
-from lethe.engine.error.estimate import SENTINELS
+from lethe.engine.error.sentinels import SENTINELS
 from lethe.engine.store.server.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
 from tests.support.families import Data

@@ -14,7 +14,8 @@ from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.commits.folding.changed_rows import read_changes
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Reader
-from lethe.consumers.refresh.job import CATCH_UP_LIMIT, run_job
+from lethe.consumers.refresh.job import run_job
+from lethe.consumers.refresh.new_generation import CATCH_UP_LIMIT
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.error.estimate import published_error
 from lethe.engine.error.terms import ObjectiveNoise

@@ -11,7 +11,8 @@ import pytest
 import redis
 
 from lethe.consumers.log.memory import MemoryLog
-from lethe.engine.error.estimate import SENTINELS, remainder_estimate
+from lethe.engine.error.estimate import remainder_estimate
+from lethe.engine.error.sentinels import SENTINELS
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.snapshot import with_enough_sentinels

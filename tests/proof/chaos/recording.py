@@ -14,16 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lethe.consumers.contract import topics
-from lethe.consumers.log.base import (
-    Appended,
-    Consumer,
-    Flush,
-    Log,
-    Message,
-    Partition,
-    Producer,
-    WrappedLog,
-)
+from lethe.consumers.log.base import Appended, Consumer, Flush, Log, Message, Partition, Producer
+from lethe.consumers.log.wrapped import WrappedLog
 from lethe.engine.store.apply import Answer, Change
 from lethe.engine.store.server.connection import Barrier
 from lethe.engine.store.store import ModelStore

@@ -18,7 +18,8 @@ from lethe.engine import LogisticModel, RefreshKind
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete
 from lethe.engine.error.certificate import Certificate
-from lethe.engine.error.estimate import Sentinels, remainder_estimate
+from lethe.engine.error.estimate import remainder_estimate
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.blocks import part
 from lethe.engine.fit.objective import Rows
 from lethe.engine.refresh.blockwise import rows_of

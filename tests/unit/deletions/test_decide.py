@@ -32,7 +32,7 @@ from lethe.consumers.deletions.decide import (
 from lethe.consumers.deletions.transition import deletion_transition, origin_of, unknown_model
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Partition, Record
-from lethe.engine.error.estimate import Sentinels
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.store.apply import Place
 from lethe.engine.store.layout.codec import pack_row
 from lethe.engine.store.layout.config import LimitsRecord

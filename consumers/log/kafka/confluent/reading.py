@@ -21,16 +21,16 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from operator import methodcaller
 from threading import Thread
 from typing import Any
 
 from confluent_kafka import Consumer as Client, KafkaError, KafkaException, Message, TopicPartition
 
-from lethe.consumers.log.base import Headers, Partition, PartitionReset, Position, Record
+from lethe.consumers.log.base import Partition, PartitionReset, Position, Record
 from lethe.consumers.log.kafka import reading, settings
 from lethe.consumers.log.kafka.confluent.cluster import ConfluentCluster, Watch
 from lethe.consumers.log.kafka.confluent.connection import Connection
+from lethe.consumers.log.kafka.confluent.messages import to_record
 from lethe.consumers.log.kafka.reading import KafkaConsumer, KafkaReader, place_of
 
 # How much librdkafka reads ahead of us, whichever is less.
@@ -40,9 +40,6 @@ READ_AHEAD_KIB = 16 * 1_024
 HELD_BACK = 64
 # Time until a seek is retried.
 BEHIND_SECONDS = 0.005
-
-ODD_HEADERS = "lethe-odd-headers"
-"""Header that replaces all headers of a record if the name of one is not UTF-8."""
 
 _OUT_OF_RANGE = (  # the position is not in the log
     KafkaError._AUTO_OFFSET_RESET,  # reported under "auto.offset.reset=error"
@@ -367,38 +364,3 @@ class ConfluentReader(KafkaReader):
             self._checked = now
             if partition not in self._cluster.leaders([partition.topic]):
                 raise PartitionReset(partition, offset, None)
-
-
-def to_record(partition: Partition, message: Message) -> Record:
-    """Convert the client's message to a `Record`."""
-    offset, epoch = message.offset(), message.leader_epoch()
-    assert offset is not None  # noqa: S101 (mypy: every record has one)
-    key, value = message.key(), message.value()
-    return Record(
-        partition,
-        offset,
-        key if key is None or isinstance(key, bytes) else key.encode(),
-        value if value is None or isinstance(value, bytes) else value.encode(),
-        _headers(message),
-        message.timestamp()[1],
-        None if epoch is None or epoch < 0 else epoch,
-    )
-
-
-def _headers(message: Message) -> Headers:
-    """Return the headers; a header without a value gets an empty one.
-
-    Brokers accept any bytes as a name. If a name is not UTF-8, the list that the client returns
-    must not be read, so none of the record's headers is known. Its key and value are.
-    (`test_a_header_name_that_is_no_text_harms_nobody`)
-    """
-    try:
-        headers: Any = _call_headers(message) or ()
-    except (UnicodeDecodeError, SystemError):
-        return ((ODD_HEADERS, b""),)
-    return tuple((name, value or b"") for name, value in headers)
-
-
-# The client returns a broken list and sets an exception as well. Python notices that in a call of
-# this kind; in `message.headers()`, once optimized, it does not, and the process can crash.
-_call_headers = methodcaller("headers")

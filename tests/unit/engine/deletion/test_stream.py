@@ -15,7 +15,8 @@ from lethe.engine.deletion.stream import (
     rounding,
     smallest_eigenvalue,
 )
-from lethe.engine.error.estimate import Sentinels, published_error
+from lethe.engine.error.estimate import published_error
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import IllConditioned
 from tests.support.families import Data, families
 from tests.support.oracles import distance

@@ -8,16 +8,13 @@ from scipy.linalg import solve
 
 from lethe.engine.deletion.stream import Stream, distance_to_exact
 from lethe.engine.error.estimate import (
-    SENTINELS,
     ErrorKind,
-    Sentinels,
-    choose_sentinels,
-    possible_parts,
     published_error,
     remainder,
     remainder_estimate,
     scale,
 )
+from lethe.engine.error.sentinels import SENTINELS, Sentinels, choose_sentinels, possible_parts
 from lethe.engine.fit.objective import Rows, norm
 from tests.support.families import CLASSES, families
 from tests.support.oracles import distance
