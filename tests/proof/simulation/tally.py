@@ -63,7 +63,6 @@ EVENTS = (
     "commits lost by the store",
     "erasure complete",
     "erasure id used twice",
-    "erasure worker without the newest secret",
     "halt",
     "insert of an erased subject refused",
     "lift complete",
