@@ -17,7 +17,7 @@ import pytest
 from lethe.consumers.commits.folding import partition_fold
 from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
-from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh import new_generation
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import Step
@@ -286,7 +286,7 @@ def test_a_refresh_that_the_store_has_only_part_of_is_lost(
 ) -> None:
     """A store that goes back to a time amid a staging has some of what a commit makes live."""
     monkeypatch.setattr(staging, "CHUNK", 50)
-    monkeypatch.setattr(refresh_job, "CATCH_UP_LIMIT", 2)
+    monkeypatch.setattr(new_generation, "CATCH_UP_LIMIT", 2)
     memory.register("m", budget=10.0)
     event = memory.ordered("m", RefreshKind.REBUILD)
     staged: list[Backup] = []

@@ -11,7 +11,7 @@ import pytest
 from lethe.consumers.audit.verify import verify
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Version
-from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh import new_generation
 from lethe.engine.error import gaussian
 from lethe.engine.error.certified import REFRESH_AT
 from lethe.engine.error.terms import ObjectiveNoise
@@ -186,7 +186,7 @@ def test_deletions_during_a_refresh_are_charged(
 def test_a_rebuild_learns_of_many_deletions_and_charges_them(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refresh_job, "CATCH_UP_LIMIT", 2)
+    monkeypatch.setattr(new_generation, "CATCH_UP_LIMIT", 2)
     memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
     deleted = [int(i) for i in memory.data["m"].deleted]
     staged = staging.stage_generation

@@ -12,7 +12,7 @@ from lethe.consumers import ModelSubscriber
 from lethe.consumers.audit.health.models import check_model as check_stored
 from lethe.consumers.audit.verify import verify
 from lethe.consumers.commits import publish
-from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh import new_generation
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.fit.classes import probabilities
@@ -52,7 +52,7 @@ def test_52_batches_and_all_sizes(memory: Platform, kind: str, family: str, meth
 def test_a_job_catches_up_with_deletions_in_every_class(
     memory: Platform, monkeypatch: pytest.MonkeyPatch, size: RefreshKind
 ) -> None:
-    monkeypatch.setattr(refresh_job, "CATCH_UP_LIMIT", 2)
+    monkeypatch.setattr(new_generation, "CATCH_UP_LIMIT", 2)
     memory.register("m", "classes", "logistic", budget=10.0)
     memory.send_index("m", *range(4))
     memory.drain()

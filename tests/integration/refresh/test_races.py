@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh import job as refresh_job, new_generation
 from lethe.consumers.refresh.job import run_job
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import LimitsRecord
@@ -59,7 +59,7 @@ def test_deletions_between_a_result_and_its_swap(
 def test_deletions_while_a_job_works(
     memory: Platform, kind: str, size: RefreshKind, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refresh_job, "CATCH_UP_LIMIT", 2)  # so that the job itself catches up
+    monkeypatch.setattr(new_generation, "CATCH_UP_LIMIT", 2)  # so that the job itself catches up
     memory.register("m", "benign", kind, budget=10.0)
     memory.send_index("m", *range(4))
     memory.drain()

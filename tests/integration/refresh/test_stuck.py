@@ -17,7 +17,7 @@ from lethe.consumers.commits.publish import job_message
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryConsumer
-from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh import job as refresh_job, result
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import Step
@@ -228,7 +228,7 @@ def test_a_generation_whose_result_may_have_arrived_is_left_in_the_store(
         memory.turn(memory.pair[0])
         raise StoreUnavailable("the connection broke")
 
-    monkeypatch.setattr(refresh_job, "write_result", answer_lost)
+    monkeypatch.setattr(result, "write_result", answer_lost)
     with pytest.raises(StoreUnavailable):
         memory.compute_refresh(event)
     memory.drain(memory.pair[0], None)
