@@ -16,7 +16,7 @@ from lethe.engine.fit.losses import PoissonLoss
 from lethe.engine.fit.objective import Array, Kind, Rows, check_finite
 from lethe.engine.fitted import Fitted
 from lethe.engine.fitted_softmax import FittedSoftmax
-from lethe.engine.preprocess.table import TableLike
+from lethe.engine.preprocess.input.table import TableLike
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.result import ChangeResult
 

@@ -21,7 +21,7 @@ from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.diagnosing import DiagnosableModel
 from lethe.engine.fit.classes import probabilities
 from lethe.engine.fit.objective import Array, Kind
-from lethe.engine.preprocess.table import TableLike
+from lethe.engine.preprocess.input.table import TableLike
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -51,7 +51,7 @@ class LinearModel(DiagnosableModel):
     seed
         Draws the sample of rows that errors are estimated from.
     preprocess
-        What is done to each column of a table, by name (`engine.preprocess.columns`): its
+        What is done to each column of a table, by name (`engine.preprocess.input.columns`): its
         statistics forget rows, too, and the model is that of a ``Pipeline`` refitted on the
         remaining rows. Or a fitted transformer, which stays as it is (`preprocess_frozen`).
     """

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.engine.fit.objective import Array, Rows
-from lethe.engine.preprocess.table import Table
+from lethe.engine.preprocess.input.table import Table
 from lethe.engine.store.layout.columns import ColumnRecord
 
 Long: TypeAlias = NDArray[np.longdouble]

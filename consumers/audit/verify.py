@@ -26,7 +26,7 @@ from lethe.engine.errors import CommitConflict, NotConverged
 from lethe.engine.fit.blocks import outputs
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm, ridge_penalty
 from lethe.engine.fit.precompute import certify_afresh
-from lethe.engine.preprocess.table import Table
+from lethe.engine.preprocess.input.table import Table
 from lethe.engine.refresh.blockwise import precompute_blocks, rows_of, together
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.records import ErrorRecord, OutputCertificateRecord

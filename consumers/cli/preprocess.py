@@ -22,8 +22,8 @@ from lethe.consumers.registration.table.values import ColumnError
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
-from lethe.engine.preprocess.columns import Column
-from lethe.engine.preprocess.settings import Settings
+from lethe.engine.preprocess.input.columns import Column
+from lethe.engine.preprocess.input.settings import Settings
 
 Preprocess = dict[str, Column] | FrozenFile
 

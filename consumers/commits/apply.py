@@ -15,7 +15,7 @@ from lethe.engine.deletion.stream import Stream
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.preprocess.sums import Sums
+from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.store.apply import ArraysChange, Change, RowsWritten, Swap
 from lethe.engine.store.generation import (
     GRADIENT,

@@ -18,7 +18,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.pipelines import name_columns, type_categories
+from lethe.engine.preprocess.library.pipelines import name_columns, type_categories
 from lethe.engine.store.layout.columns import Category, FittedColumn
 
 TRUSTED = ("numpy.dtype",)

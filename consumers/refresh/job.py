@@ -27,8 +27,8 @@ from lethe.engine.errors import CorruptState, IllConditioned, LetheError
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.preprocess.answer import prepare
+from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.preprocess.table import Table
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Choice

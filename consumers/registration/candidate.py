@@ -26,8 +26,8 @@ from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.preprocess.answer import prepare
+from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.preprocess.table import Table
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.layout.columns import ColumnRecord

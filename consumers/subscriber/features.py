@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.table import Codes, read_table
+from lethe.engine.preprocess.input.table import Codes, read_table
 from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.preprocessing import column_of, vocabularies_of
 

@@ -17,8 +17,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import LabelBinarizer
 
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.fitted import PreparedFit
-from lethe.engine.preprocess.pipelines import pipeline_of
+from lethe.engine.preprocess.library.fitted import PreparedFit
+from lethe.engine.preprocess.library.pipelines import pipeline_of
 
 if TYPE_CHECKING:
     from lethe.engine.models import LinearModel, LogisticModel

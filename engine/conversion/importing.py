@@ -14,7 +14,7 @@ from lethe.engine.conversion.given import check_fitted
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import check_columns
 from lethe.engine.fit.objective import norm
-from lethe.engine.preprocess.pipelines import read_pipeline
+from lethe.engine.preprocess.library.pipelines import read_pipeline
 from lethe.engine.result import Conversion
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from lethe.engine.estimator.protocol import Estimator
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
 from lethe.engine.fitted import Fitted
-from lethe.engine.preprocess.columns import Columns, checked_columns
-from lethe.engine.preprocess.fitted import PreparedFit
-from lethe.engine.preprocess.frozen import FrozenTransformer, frozen, transformed
-from lethe.engine.preprocess.settings import Settings
-from lethe.engine.preprocess.table import TableLike
+from lethe.engine.preprocess.input.columns import Columns, checked_columns
+from lethe.engine.preprocess.input.frozen import FrozenTransformer, frozen, transformed
+from lethe.engine.preprocess.input.settings import Settings
+from lethe.engine.preprocess.input.table import TableLike
+from lethe.engine.preprocess.library.fitted import PreparedFit
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.policy import Limits
 from lethe.engine.result import Conversion
@@ -81,7 +81,7 @@ class BaseModel(Estimator):
         X
             n x p features, finite: an array, a data frame, whose column names are kept and
             checked, or a sparse matrix, which is made dense (the dual rows are, and as large). With
-            ``preprocess``, a table of its columns (`engine.preprocess.table`).
+            ``preprocess``, a table of its columns (`engine.preprocess.input.table`).
         y
             (n,) or, for a linear model, (n, m) targets. For a logistic model, 0 and 1, or labels:
             whole numbers or text. Of two other labels, the second in order counts as 1; more than

@@ -14,8 +14,9 @@ from lethe.engine.estimator.base import BaseModel, overflow_allowed
 from lethe.engine.estimator.columns import check_columns, dense_features
 from lethe.engine.fit.objective import Rows
 from lethe.engine.fitted import Fitted, moved_by
-from lethe.engine.preprocess.fitted import PreparedFit, PreparedRows
-from lethe.engine.preprocess.table import Table, TableLike
+from lethe.engine.preprocess.input.table import Table, TableLike
+from lethe.engine.preprocess.library.fitted import PreparedFit
+from lethe.engine.preprocess.library.state import PreparedRows
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.kinds import complete
 from lethe.engine.refresh.policy import Choice, Limits, choose, facts_of

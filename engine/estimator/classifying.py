@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.estimator.changing import ChangingModel
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.table import TableLike
+from lethe.engine.preprocess.input.table import TableLike
 
 
 class ClassifyingModel(ChangingModel):

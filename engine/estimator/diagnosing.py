@@ -19,7 +19,7 @@ from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.estimator.base import overflow_allowed
 from lethe.engine.estimator.changing import ChangingModel
 from lethe.engine.fit.objective import Array, Rows
-from lethe.engine.preprocess.fitted import PreparedFit
+from lethe.engine.preprocess.library.fitted import PreparedFit
 from lethe.engine.result import GroupInfluence, LeaveOneOut
 
 

@@ -1,6 +1,15 @@
 """Preprocessing inside a model: its statistics are trained on rows, and forget them as well.
 
-`columns` is what a user writes; `table` and `values` read rows; `base` transforms them once for a
-generation; `sums` and `statistics` follow the live rows; `movement` brings the parameters to the
-live statistics' answer; `published` says how far that may be from a refitted pipeline.
+- `input`: what a user writes, and the rows of a table as they are given
+- `transformation`: a table's rows in base units, and the statistics of the live ones
+- `library`: a fitted library model, and scikit-learn's pipelines
+
+The live answer, between those two and `library`:
+
+- `movement`: brings the parameters to the live statistics' answer
+- `answer`: a generation, and the live answer beside its stream
+- `published`: what is published, and how far it may be from a refitted pipeline
+- `estimate`: the same for a logistic model, estimated
+- `error`: the published error, of either kind
+- `live`: a live pipeline as a value, which a service keeps
 """

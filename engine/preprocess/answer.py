@@ -20,13 +20,13 @@ from lethe.engine.fit.objective import (
     ridge_penalty,
     with_intercept,
 )
-from lethe.engine.preprocess.base import BaseTransformation, fit_base
-from lethe.engine.preprocess.layout import Layout, Places
+from lethe.engine.preprocess.input.settings import Settings
+from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.movement import Movement, movement, settle
-from lethe.engine.preprocess.settings import Settings
-from lethe.engine.preprocess.statistics import Statistics, live_statistics
-from lethe.engine.preprocess.sums import Contribution, Sums
-from lethe.engine.preprocess.table import Table, Vocabulary
+from lethe.engine.preprocess.transformation.base import BaseTransformation, fit_base
+from lethe.engine.preprocess.transformation.layout import Layout, Places
+from lethe.engine.preprocess.transformation.statistics import Statistics, live_statistics
+from lethe.engine.preprocess.transformation.sums import Contribution, Sums
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.kinds import complete
 
@@ -81,7 +81,7 @@ def prepare(
 ) -> Prepared:
     """Fit transformation and model to a table. Cost O(n d^2).
 
-    ``layout`` as of `engine.preprocess.base.fit_base`.
+    ``layout`` as of `engine.preprocess.transformation.base.fit_base`.
     """
     single = one_sided(settings.kind, Rows(np.empty((len(y), 0)), y, weight))
     free = settings.free_intercept and not single

@@ -12,11 +12,11 @@ from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, norm
 from lethe.engine.preprocess.answer import Answer
-from lethe.engine.preprocess.base import BaseTransformation
 from lethe.engine.preprocess.estimate import moved_rows, pipeline_estimate
-from lethe.engine.preprocess.layout import Places
 from lethe.engine.preprocess.movement import conjugate_gradients
 from lethe.engine.preprocess.published import PipelineUnits, distance_bound
+from lethe.engine.preprocess.transformation.base import BaseTransformation
+from lethe.engine.preprocess.transformation.layout import Places
 
 _ESTIMATED = 1e-3  # relative residual of the estimate's systems
 

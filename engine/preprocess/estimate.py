@@ -21,9 +21,9 @@ from lethe.engine.error.estimate import STIFFNESS, leverage_limit
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.error.stiffness import least_stiffness
 from lethe.engine.fit.objective import Array, norm
-from lethe.engine.preprocess.layout import Layout, Places
 from lethe.engine.preprocess.published import PipelineUnits
-from lethe.engine.preprocess.statistics import Statistics
+from lethe.engine.preprocess.transformation.layout import Layout, Places
+from lethe.engine.preprocess.transformation.statistics import Statistics
 
 
 def moved_rows(layout: Layout, live: Statistics, X: Array, entries: Places) -> Array:

@@ -20,16 +20,16 @@ from lethe.engine.preprocess.answer import (
     resumed_answer,
     settled_answer,
 )
-from lethe.engine.preprocess.base import BaseTransformation
 from lethe.engine.preprocess.error import linear_error
-from lethe.engine.preprocess.layout import Places
+from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.published import PipelineUnits
-from lethe.engine.preprocess.sums import Sums
-from lethe.engine.preprocess.table import Table, Vocabulary
+from lethe.engine.preprocess.transformation.base import BaseTransformation
+from lethe.engine.preprocess.transformation.layout import Places
+from lethe.engine.preprocess.transformation.sums import Sums
 
 
 class TransformedRows(NamedTuple):
-    """Rows in base units, and their entries (`engine.preprocess.layout`)."""
+    """Rows in base units, and their entries (`engine.preprocess.transformation.layout`)."""
 
     rows: Rows
     entries: Places

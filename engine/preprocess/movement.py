@@ -25,10 +25,10 @@ from lethe.engine.deletion.residual import dual_row_error, lost
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.factor import EPS, Factor
 from lethe.engine.fit.objective import Array, lengths, norm
-from lethe.engine.preprocess.base import BaseTransformation
-from lethe.engine.preprocess.layout import Places
-from lethe.engine.preprocess.statistics import Statistics, StatisticsMoved
-from lethe.engine.preprocess.sums import Sums
+from lethe.engine.preprocess.transformation.base import BaseTransformation
+from lethe.engine.preprocess.transformation.layout import Places
+from lethe.engine.preprocess.transformation.statistics import Statistics, StatisticsMoved
+from lethe.engine.preprocess.transformation.sums import Sums
 
 CORRECTIONS = 60
 """Corrections of one change at most. A few are usual; where the live statistics are so far from

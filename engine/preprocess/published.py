@@ -19,8 +19,8 @@ from lethe.engine.deletion.generation import Generation, Stream, smallest_eigenv
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, norm
 from lethe.engine.preprocess.answer import Answer
-from lethe.engine.preprocess.base import BaseTransformation
-from lethe.engine.preprocess.statistics import Statistics
+from lethe.engine.preprocess.transformation.base import BaseTransformation
+from lethe.engine.preprocess.transformation.statistics import Statistics
 
 _FEW = 8.0  # roundings in a product with T, and in its statistics
 

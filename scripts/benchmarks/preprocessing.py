@@ -17,8 +17,8 @@ from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.service.loop import collect_rarely
 from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.engine.fit.objective import Kind
-from lethe.engine.preprocess.columns import Columns, Numeric, TargetEncode, passthrough
-from lethe.engine.preprocess.table import read_table
+from lethe.engine.preprocess.input.columns import Columns, Numeric, TargetEncode, passthrough
+from lethe.engine.preprocess.input.table import read_table
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import layout_of, recorded
 from lethe.engine.store.server.connection import NoBarrier, connect

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lethe.consumers.subscriber.subscriber import ModelSubscriber
     from lethe.engine.generalised import PoissonModel, SoftmaxModel
     from lethe.engine.models import LinearModel, LogisticModel
-    from lethe.engine.preprocess.columns import Date, Numeric, OneHot, Ordinal, TargetEncode
+    from lethe.engine.preprocess.input.columns import Date, Numeric, OneHot, Ordinal, TargetEncode
 
 __all__ = [
     "Date",
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(models, name)
     if name in _COLUMNS:
-        from lethe.engine.preprocess import columns  # noqa: PLC0415 (see above)
+        from lethe.engine.preprocess.input import columns  # noqa: PLC0415 (see above)
 
         return getattr(columns, name)
     if name in ("PoissonModel", "SoftmaxModel"):

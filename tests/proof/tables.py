@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lethe.consumers.registration.register import TrainingData
-from lethe.engine.preprocess.columns import (
+from lethe.engine.preprocess.input.columns import (
     Columns,
     Date,
     Numeric,

@@ -25,7 +25,7 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 
-from lethe.engine.preprocess.columns import (
+from lethe.engine.preprocess.input.columns import (
     Column,
     Columns,
     Date,

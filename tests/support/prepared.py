@@ -14,8 +14,8 @@ from lethe.consumers.service.telemetry.steps import no_hook
 from lethe.consumers.subscriber.features import features_of
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.fit.objective import Kind
-from lethe.engine.preprocess.columns import Columns
-from lethe.engine.preprocess.table import read_table
+from lethe.engine.preprocess.input.columns import Columns
+from lethe.engine.preprocess.input.table import read_table
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.preprocessing import layout_of, recorded
 from tests.support import pipelines

@@ -34,6 +34,7 @@ ORDER = (
 )
 PARTS = {
     "engine/store": ("offline", "", "server", "layout"),
+    "engine/preprocess": ("library", "", "transformation", "input"),
     "consumers/commits": ("folding", ""),
     "consumers/audit": ("health", "request", "", "published"),
     "consumers/cli": ("", "requests", "terminal"),
@@ -150,7 +151,7 @@ def test_workers_and_commands_load_no_optional_extra() -> None:
 
 @pytest.mark.parametrize(
     "package",
-    [f"engine/{name}" for name in ("fit", "deletion", "error", "refresh", "store")]
+    [f"engine/{name}" for name in ("fit", "deletion", "error", "preprocess", "refresh", "store")]
     + [f"{package}/{part}" for package, parts in PARTS.items() for part in parts if part]
     + [f"consumers/{name}" for name in ("commits", "service", "cli", "audit", "server")],
 )

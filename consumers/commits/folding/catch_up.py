@@ -21,7 +21,7 @@ from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete
 from lethe.engine.errors import IllConditioned
 from lethe.engine.preprocess.live import RowsMoved
-from lethe.engine.preprocess.sums import Sums
+from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.meta import Meta, with_meta

@@ -26,8 +26,8 @@ from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
+from lethe.engine.preprocess.input.table import Table, read_table
 from lethe.engine.preprocess.live import RowsMoved, TransformedRows
-from lethe.engine.preprocess.table import Table, read_table
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import Step

@@ -20,8 +20,8 @@ from lethe.consumers.registration.table.values import is_numeric
 from lethe.consumers.service.extras import extra
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.columns import Column, Numeric, OneHot
-from lethe.engine.preprocess.frozen import FrozenTransformer, transformed
+from lethe.engine.preprocess.input.columns import Column, Numeric, OneHot
+from lethe.engine.preprocess.input.frozen import FrozenTransformer, transformed
 
 MAX_BYTES = 64 << 20
 """Of the file: an encoder of a million categories."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from lethe.consumers.service.configuration.toml_file import read_toml
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.columns import (
+from lethe.engine.preprocess.input.columns import (
     Column,
     Date,
     Numeric,

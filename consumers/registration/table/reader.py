@@ -31,8 +31,8 @@ from lethe.consumers.registration.table.values import (
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
-from lethe.engine.preprocess import table as prepared
-from lethe.engine.preprocess.columns import Column, Numeric
+from lethe.engine.preprocess.input import table as prepared
+from lethe.engine.preprocess.input.columns import Column, Numeric
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import columns_of, layout_of, recorded
 

@@ -23,8 +23,8 @@ from lethe.consumers.registration.table.values import (
 )
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.columns import Column, Date, Numeric
-from lethe.engine.preprocess.values import is_missing, read_dates
+from lethe.engine.preprocess.input.columns import Column, Date, Numeric
+from lethe.engine.preprocess.input.values import is_missing, read_dates
 
 MAX_CATEGORY_LENGTH = 128
 """Characters of a category, as of an id: they are in every version."""

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.preprocess.layout import CodedPart
 from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.preprocess.transformation.layout import CodedPart
 from lethe.engine.store.layout.columns import ColumnRecord, FittedColumn, columns_of
 
 _CODED = ("ordinal", "target-encode")

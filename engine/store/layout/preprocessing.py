@@ -12,8 +12,7 @@ import numpy as np
 
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.base import BaseTransformation
-from lethe.engine.preprocess.columns import (
+from lethe.engine.preprocess.input.columns import (
     Category as Given,
     Column,
     Columns,
@@ -25,10 +24,17 @@ from lethe.engine.preprocess.columns import (
     TargetEncode,
     standardised,
 )
-from lethe.engine.preprocess.layout import CodedPart, Layout, OneHotPart, lay_out, lay_out_known
-from lethe.engine.preprocess.settings import Settings
-from lethe.engine.preprocess.sums import Sums, Total
-from lethe.engine.preprocess.table import Table, Vocabulary
+from lethe.engine.preprocess.input.settings import Settings
+from lethe.engine.preprocess.input.table import Table, Vocabulary
+from lethe.engine.preprocess.transformation.base import BaseTransformation
+from lethe.engine.preprocess.transformation.layout import (
+    CodedPart,
+    Layout,
+    OneHotPart,
+    lay_out,
+    lay_out_known,
+)
+from lethe.engine.preprocess.transformation.sums import Sums, Total
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import Category, ColumnRecord, FittedColumn, Step
 from lethe.engine.store.layout.config import ModelConfig

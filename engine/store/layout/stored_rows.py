@@ -8,8 +8,8 @@ import numpy as np
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline, TransformedRows
-from lethe.engine.preprocess.table import Table
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import given_table, given_values

@@ -16,7 +16,7 @@ from lethe.engine.error.sentinels import SENTINELS, Sentinels, choose_sentinels,
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
-from lethe.engine.preprocess.table import Table
+from lethe.engine.preprocess.input.table import Table
 from lethe.engine.store.generation import Sampled, read_factor
 from lethe.engine.store.layout.keys import SHARDS
 from lethe.engine.store.layout.state import ModelState

@@ -23,8 +23,8 @@ from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.preprocess.table import Table
 from lethe.engine.store.generation import (
     Sampled,
     generation_info,

@@ -12,7 +12,7 @@ from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.export.files import Exported, as_onnx, as_skops
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.columns import (
+from lethe.engine.preprocess.input.columns import (
     Column,
     Columns,
     Date,

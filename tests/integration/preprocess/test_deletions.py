@@ -10,7 +10,7 @@ import pytest
 from lethe.consumers.audit.verify import verify
 from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.columns import Columns, Numeric, OneHot, Ordinal, TargetEncode
+from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, Ordinal, TargetEncode
 from tests.support.pipelines import Rows
 from tests.support.platform import Platform
 from tests.support.prepared import PreparedTable

@@ -15,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from lethe.engine import LinearModel, LogisticModel
-from lethe.engine.preprocess.columns import Columns, Numeric, TargetEncode
+from lethe.engine.preprocess.input.columns import Columns, Numeric, TargetEncode
 from lethe.engine.preprocess.movement import conjugate_gradients
 from tests.proof.bounds.figures import Figures
 from tests.support.pipelines import draw_rows

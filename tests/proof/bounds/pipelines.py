@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from lethe.engine import LinearModel, LogisticModel
 from lethe.engine.errors import LetheError
-from lethe.engine.preprocess.columns import (
+from lethe.engine.preprocess.input.columns import (
     Column,
     Columns,
     Numeric,

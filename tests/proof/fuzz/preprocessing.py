@@ -17,9 +17,16 @@ from lethe.consumers.registration.table.preprocess_file import read_preprocess_f
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.answer import Prepared, prepare
-from lethe.engine.preprocess.columns import Columns, Date, Numeric, OneHot, Ordinal, TargetEncode
+from lethe.engine.preprocess.input.columns import (
+    Columns,
+    Date,
+    Numeric,
+    OneHot,
+    Ordinal,
+    TargetEncode,
+)
+from lethe.engine.preprocess.input.table import Table, read_table
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.preprocess.table import Table, read_table
 from lethe.engine.store.generation import read_published
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import FittedColumn, packed_columns

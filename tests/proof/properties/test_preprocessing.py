@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lethe import LinearModel
-from lethe.engine.preprocess.columns import (
+from lethe.engine.preprocess.input.columns import (
     Columns,
     Date,
     Numeric,

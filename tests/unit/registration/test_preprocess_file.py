@@ -17,7 +17,7 @@ from lethe.consumers.registration.table.reader import (
     read_prepared_table,
 )
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.columns import Column, Date, Numeric, OneHot, TargetEncode
+from lethe.engine.preprocess.input.columns import Column, Date, Numeric, OneHot, TargetEncode
 
 COLUMNS = Columns(id="id", targets=("y",))
 

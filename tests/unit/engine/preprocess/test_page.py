@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lethe.consumers.registration.table.preprocess_file import read_preprocess_file
-from lethe.engine.preprocess.columns import Date, Numeric, OneHot, Ordinal, TargetEncode
+from lethe.engine.preprocess.input.columns import Date, Numeric, OneHot, Ordinal, TargetEncode
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "preprocessing.md"
 

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from lethe import LinearModel, LogisticModel
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.columns import (
+from lethe.engine.preprocess.input.columns import (
     Columns,
     Numeric,
     OneHot,

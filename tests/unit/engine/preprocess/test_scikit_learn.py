@@ -22,7 +22,14 @@ from sklearn.preprocessing import (
 
 from lethe import LinearModel, LogisticModel
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.columns import Columns, Date, Numeric, OneHot, Ordinal, passthrough
+from lethe.engine.preprocess.input.columns import (
+    Columns,
+    Date,
+    Numeric,
+    OneHot,
+    Ordinal,
+    passthrough,
+)
 
 KINDS = ("S", "M", "L")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lethe.engine.preprocess.base import fit_base
-from lethe.engine.preprocess.columns import Columns, Numeric, TargetEncode
-from lethe.engine.preprocess.sums import Contribution, Sums, Total
-from lethe.engine.preprocess.table import read_table
+from lethe.engine.preprocess.input.columns import Columns, Numeric, TargetEncode
+from lethe.engine.preprocess.input.table import read_table
+from lethe.engine.preprocess.transformation.base import fit_base
+from lethe.engine.preprocess.transformation.sums import Contribution, Sums, Total
 
 
 def test_a_total_holds_twice_the_digits() -> None:

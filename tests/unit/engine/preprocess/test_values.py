@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.columns import Columns, Date, Numeric, OneHot, passthrough
-from lethe.engine.preprocess.table import Vocabulary, read_columns, read_table
-from lethe.engine.preprocess.values import (
+from lethe.engine.preprocess.input.columns import Columns, Date, Numeric, OneHot, passthrough
+from lethe.engine.preprocess.input.table import Vocabulary, read_columns, read_table
+from lethe.engine.preprocess.input.values import (
     read_categories,
     read_dates,
     read_numbers,

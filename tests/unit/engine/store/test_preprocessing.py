@@ -8,9 +8,9 @@ import pytest
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.answer import Prepared, contribution, prepare
-from lethe.engine.preprocess.columns import Columns, Numeric, OneHot, TargetEncode
-from lethe.engine.preprocess.settings import Settings
-from lethe.engine.preprocess.table import Table, read_table
+from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
+from lethe.engine.preprocess.input.settings import Settings
+from lethe.engine.preprocess.input.table import Table, read_table
 from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.layout.preprocessing import (
     columns_of,

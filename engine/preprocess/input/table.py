@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.columns import Category, Column, Columns, Date, Name, Numeric
-from lethe.engine.preprocess.values import Values, read_categories, read_dates, read_numbers
+from lethe.engine.preprocess.input.columns import Category, Column, Columns, Date, Name, Numeric
+from lethe.engine.preprocess.input.values import Values, read_categories, read_dates, read_numbers
 
 Codes = NDArray[np.int32]
 

@@ -20,7 +20,7 @@ from sklearn.preprocessing import (
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.columns import (
+from lethe.engine.preprocess.input.columns import (
     Column,
     Date,
     Name,
@@ -31,8 +31,8 @@ from lethe.engine.preprocess.columns import (
     passthrough,
     standardised,
 )
-from lethe.engine.preprocess.fitted import PreparedFit
-from lethe.engine.preprocess.values import Values
+from lethe.engine.preprocess.input.values import Values
+from lethe.engine.preprocess.library.fitted import PreparedFit
 
 _DEFAULTS: dict[type, dict[str, Any]] = {
     StandardScaler: {"with_mean": True, "with_std": True},

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.columns import Category, Name
+from lethe.engine.preprocess.input.columns import Category, Name
 
 _SHOWN = 60  # characters of a value in a message
 _MICROSECONDS = 86_400e6  # of a day

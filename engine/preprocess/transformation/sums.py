@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.objective import Array, lengths, norm
-from lethe.engine.preprocess.layout import Layout, Places
+from lethe.engine.preprocess.transformation.layout import Layout, Places
 
 _SUMMED = 1024  # rows summed at once, as in `engine.fit.objective`
 

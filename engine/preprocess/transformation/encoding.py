@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.columns import Ordinal
-from lethe.engine.preprocess.layout import CodedPart
-from lethe.engine.preprocess.table import Vocabulary
+from lethe.engine.preprocess.input.columns import Ordinal
+from lethe.engine.preprocess.input.table import Vocabulary
+from lethe.engine.preprocess.transformation.layout import CodedPart
 
 Counts = NDArray[np.int64]
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.base import BaseTransformation
-from lethe.engine.preprocess.columns import Columns, Name, Ordinal
-from lethe.engine.preprocess.layout import CodedPart, OneHotPart, Places, looked_up
-from lethe.engine.preprocess.statistics import Statistics
-from lethe.engine.preprocess.table import Table, Vocabulary, read_table
+from lethe.engine.preprocess.input.columns import Columns, Name, Ordinal
+from lethe.engine.preprocess.input.table import Table, Vocabulary, read_table
+from lethe.engine.preprocess.transformation.base import BaseTransformation
+from lethe.engine.preprocess.transformation.layout import CodedPart, OneHotPart, Places, looked_up
+from lethe.engine.preprocess.transformation.statistics import Statistics
 
 _SHOWN = 60  # characters of a category in a message
 

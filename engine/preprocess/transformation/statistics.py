@@ -13,11 +13,15 @@ import numpy as np
 
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.base import BaseTransformation, is_constant
-from lethe.engine.preprocess.columns import TargetEncode
-from lethe.engine.preprocess.encoding import TargetMoments, ordinal_codes, smoothed_means
-from lethe.engine.preprocess.sums import Sums
-from lethe.engine.preprocess.table import Vocabulary
+from lethe.engine.preprocess.input.columns import TargetEncode
+from lethe.engine.preprocess.input.table import Vocabulary
+from lethe.engine.preprocess.transformation.base import BaseTransformation, is_constant
+from lethe.engine.preprocess.transformation.encoding import (
+    TargetMoments,
+    ordinal_codes,
+    smoothed_means,
+)
+from lethe.engine.preprocess.transformation.sums import Sums
 
 _DEVIATIONS = (0.1, 10.0)
 _MEANS = 10.0

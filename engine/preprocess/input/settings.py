@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
-from lethe.engine.preprocess.columns import Columns, TargetEncode, standardised
+from lethe.engine.preprocess.input.columns import Columns, TargetEncode, standardised
 
 
 @dataclass(frozen=True, slots=True)

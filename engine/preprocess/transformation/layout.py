@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.columns import (
+from lethe.engine.preprocess.input.columns import (
     Columns,
     Name,
     Numeric,
@@ -23,8 +23,8 @@ from lethe.engine.preprocess.columns import (
     TargetEncode,
     standardised,
 )
-from lethe.engine.preprocess.table import Table, Vocabulary
-from lethe.engine.preprocess.values import sorted_categories
+from lethe.engine.preprocess.input.table import Table, Vocabulary
+from lethe.engine.preprocess.input.values import sorted_categories
 
 Places = NDArray[np.intp]
 

@@ -2,7 +2,7 @@
 
 It is the scikit-learn pipeline's transformation at the time of the fit. It stays as it is during a
 generation, and the engine's rows are rows in base units; how far the live rows' own transformation
-has moved from it is `engine.preprocess.statistics`.
+has moved from it is `engine.preprocess.transformation.statistics`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ import numpy as np
 
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.columns import Columns, TargetEncode
-from lethe.engine.preprocess.encoding import TargetMoments, ordinal_codes, smoothed_means
-from lethe.engine.preprocess.layout import Layout, Places, lay_out, looked_up
-from lethe.engine.preprocess.table import Table
+from lethe.engine.preprocess.input.columns import Columns, TargetEncode
+from lethe.engine.preprocess.input.table import Table
+from lethe.engine.preprocess.transformation.encoding import (
+    TargetMoments,
+    ordinal_codes,
+    smoothed_means,
+)
+from lethe.engine.preprocess.transformation.layout import Layout, Places, lay_out, looked_up
 
 ABSENT = -1
 """In place of an entry or a category: none, or one that the generation does not know."""
@@ -106,7 +110,7 @@ def fit_base(
     Raises
     ------
     InvalidData
-        As `engine.preprocess.layout.lay_out`.
+        As `engine.preprocess.transformation.layout.lay_out`.
     """
     layout = layout or lay_out(columns, table)
     encodes = any(isinstance(part.column, TargetEncode) for part in layout.coded)

@@ -1,0 +1,10 @@
+"""What a user asks for, and a table's rows before any transformation.
+
+May import the rest of the engine; nothing of `engine.preprocess` outside of this package.
+
+- `columns`: what is done to each column
+- `settings`: what a model was asked for, and what of it cannot be
+- `values`: the values of one column: numbers, days or categories
+- `table`: tables, read by name; the rows of a model
+- `frozen`: a transformer that keeps what it was trained on
+"""
