@@ -67,8 +67,8 @@ class Accepted:
     """An accepted request: rows to delete now (perhaps none), and rows deleted before.
 
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
-    ``unknown`` are rows that it names and that are not there.
-    ``commitment`` is to all rows that it names. ``subject_id`` is whose rows it names, where it is
+    ``unknown`` are rows that it names and that are not there, or, while rows of the model are lost,
+    may never have been: no insert brings them. ``commitment`` is to all rows that it names. ``subject_id`` is whose rows it names, where it is
     not known which rows these are.
     """
 
@@ -193,7 +193,7 @@ class Decider:
         if self.lost and request.subject_id not in (None, *self.subjects):
             return self._defer_subject(item, source)
         rows = _rows_of(item, self.subjects)
-        live, retired, unknown, deleted_before = [], [], [], 0
+        live, retired, unknown, perhaps, deleted_before = [], [], [], [], 0
         shares: set[str] = set()
         for row in rows:
             if row in self.claimed:
@@ -205,8 +205,9 @@ class Decider:
                 live.append(row)
             elif row in self.lookup.retired:
                 retired.append(row)
-            elif self.lost:  # it may be one of the missing rows
+            elif self.lost:  # it may be one of the missing rows, or unknown
                 live.append(row)
+                perhaps.append(row)
             else:
                 unknown.append(row)
         request_id = request.request_id
@@ -241,7 +242,7 @@ class Decider:
             tuple(retired),
             frozenset(shares),
             commitment,
-            unknown=tuple(unknown),
+            unknown=(*unknown, *perhaps),
         )
         if live and self.lost:
             return Deferred(accepted, DATA_LOST, _LOST)

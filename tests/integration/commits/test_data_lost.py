@@ -20,6 +20,7 @@ from lethe.engine.store.layout.keys import commit_partition, shard_of
 from tests.support.invariants import check_theta, ledger_of
 from tests.support.platform import Platform, config_of, row_ids, training_data
 from tests.support.stores import backup, neighbour_of, restore, wipe
+from tests.support.tables import Table
 
 
 def settle(platform: Platform) -> None:
@@ -89,6 +90,24 @@ def test_requests_wait_until_the_model_is_registered_again(memory: Platform, los
     late = memory.send_index("m", 9)
     memory.drain()
     assert memory.final(late).status == "APPLIED"
+
+
+def test_no_insert_brings_a_row_whose_deletion_waited_and_found_none(memory: Platform) -> None:
+    """The insert may lie in the log before the deletion, and be decided after it."""
+    memory.register("m", "benign", "linear", budget=10.0)
+    table = Table(memory)
+    whole = backup(memory)
+    lose_rows(memory, "row-5")
+    settle(memory)
+    waits = memory.send("m", "new-1")
+    memory.drain()
+    assert memory.statuses(waits) == ["DEFERRED"]
+    restore(memory, whole)
+    settle(memory)
+    assert memory.final(waits).rows_unknown == 1
+    late = memory.send_change("m", "insert", table.row("new-1"))
+    memory.drain()
+    assert memory.final(late).code == "ROW_DELETED"
 
 
 def test_a_model_of_which_only_deleted_rows_are_missing_has_lost_nothing(memory: Platform) -> None:
