@@ -68,8 +68,8 @@ class Accepted:
 
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
     ``unknown`` are rows that it names and that are not there, or, while rows of the model are lost,
-    may never have been: no insert brings them. ``commitment`` is to all rows that it names. ``subject_id`` is whose rows it names, where it is
-    not known which rows these are.
+    may never have been: no insert brings them. ``commitment`` is to all rows that it names.
+    ``subject_id`` is whose rows it names, where it is not known which rows these are.
     """
 
     source: Source
