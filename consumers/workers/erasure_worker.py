@@ -371,13 +371,13 @@ class ErasureWorker:
         if now < self._sweep_due or not self._consumer.assignment():
             return
         self._sweep_due = now + self._sweep_seconds
-        new = unchecked(self._store, read_models(self._store))
-        models = [one for one in new if one.opening is not None]  # else it would answer nothing
+        models = unchecked(self._store, read_models(self._store))
         self._suppressions.catch_up()
         if late := self._suppressions.repeating():
             self._producer.publish(late)
         if not models:
             return
+        searched = []
         for model in models:
             self._keepalive()
             awaited = {name for one in self._pending.values() for name in one.awaited}
@@ -390,8 +390,12 @@ class ErasureWorker:
                     model=model.model_id,
                     requests=len(found),
                 )
+            # A request to a model that is not open opens it, and counts for nothing: it is searched
+            # again, and sent again, by another look.
+            if model.opening is not None or not found:
+                searched.append(model)
         self._at_step(Step.ERASE_SWEEP)
-        self._sweep.note(models)
+        self._sweep.note(searched)
 
 
 _SWEPT_AT = datetime.fromtimestamp(0, UTC)

@@ -14,6 +14,7 @@ from lethe.engine.errors import InvalidData, LogReset
 from lethe.engine.store.layout.keys import ERASED, ERASED_CURSORS
 from tests.support import erasures
 from tests.support.erasures import erase, live_rows, outcomes, rows_of
+from tests.support.families import make
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
@@ -163,6 +164,30 @@ def test_a_registration_is_searched_when_it_takes_requests(
     erasures.register(memory, "raced", at_step=erased_meanwhile)
     erasures.drain(memory, worker)
     assert not live_rows(memory, "raced") & set(rows_of(1))
+
+
+def test_a_registration_that_died_before_it_took_requests_is_searched(
+    memory: Platform, worker: ErasureWorker
+) -> None:
+    """Nobody else asks anything of it: the search opens it."""
+
+    class Dies(Exception):
+        pass
+
+    def erased_meanwhile(step: str) -> None:
+        if step == Step.REGISTER_APPEND:
+            erase(memory, "subject-1", "e-1")
+            erasures.drain(memory, worker)
+        if step == Step.REGISTER_OPEN:
+            raise Dies
+
+    with pytest.raises(Dies):
+        erasures.register(memory, "raced", at_step=erased_meanwhile)
+    assert live_rows(memory, "raced") & set(rows_of(1))
+    erasures.drain(memory, worker)
+    assert not live_rows(memory, "raced") & set(rows_of(1))
+    memory.data["raced"] = make("benign", "linear")
+    check_model(memory, "raced")
 
 
 def test_a_subject_erased_while_rows_are_staged_is_left_out_of_version_0(
