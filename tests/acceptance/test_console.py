@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -305,6 +306,20 @@ def test_a_request_is_sent_again_and_takes_no_second_effect(served: Served, chro
         assert seen.page.locator("ol.story li:has-text('Applied')").count() == 1
     receipt = served.lethe("receipt", "twice", "--model", "churn", "--json").document
     assert len(receipt["receipts"]) == 1
+
+
+def test_what_has_changed_while_a_page_was_opening_is_shown(served: Served, chromium: Any) -> None:
+    """The change came after the page was made, and before the page listened for changes."""
+
+    def late(route: Any) -> None:
+        served.lethe("delete", "churn", "--row", "u52", "--request-id", "meanwhile")
+        time.sleep(3.0)  # the index has read it
+        route.continue_()
+
+    with watched(chromium) as seen:
+        seen.page.route("**/console/live", late)
+        seen.page.goto(served.page("requests"))
+        seen.page.wait_for_selector("text=meanwhile")
 
 
 def test_without_scripts_the_pages_and_forms_work(served: Served, chromium: Any) -> None:

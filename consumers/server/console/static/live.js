@@ -75,6 +75,7 @@ function follow(address) {
     }
   };
   const source = new EventSource(address);
+  source.addEventListener("open", changed); // something may have changed since the page was made
   source.addEventListener("change", changed);
   addEventListener("pagehide", () => source.close());
 }
