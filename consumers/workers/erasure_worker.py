@@ -390,8 +390,7 @@ class ErasureWorker:
                     model=model.model_id,
                     requests=len(found),
                 )
-            # A request to a model that is not open opens it, and counts for nothing: it is searched
-            # again, and sent again, by another look.
+            # A request to a model that is not open opens it, and counts for nothing: look again.
             if model.opening is not None or not found:
                 searched.append(model)
         self._at_step(Step.ERASE_SWEEP)
