@@ -6,6 +6,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -151,11 +152,8 @@ def _check_rows(runtime: Runtime, request: DeletionRequest, options: dict[str, A
 
 
 def _send(runtime: Runtime, request: DeletionRequest, signer: Signer | None) -> None:
-    producer = runtime.log.producer()
-    try:
+    with closing(runtime.log.producer()) as producer:
         producer.publish([deletion_message(request, signer)])
-    finally:
-        producer.close()
 
 
 # -- the receipt --------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -42,7 +43,7 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
             check_topics(reader, topics.ERASURES, topics.ERASURE_RECEIPTS)
             [partition, *_] = reader.partitions(topics.ERASURE_RECEIPTS)
             begin = reader.bounds(partition).end
-            _publish(runtime, request, signer)
+            _send(runtime, request, signer)
             if options["wait"] is None:
                 out.document({"erasure_id": request.erasure_id})
                 out.line(f"{_what(lift=request.lift)} {request.erasure_id} sent")
@@ -69,12 +70,9 @@ def _request(options: dict[str, Any]) -> SubjectErasureRequested:
     return request
 
 
-def _publish(runtime: Runtime, request: SubjectErasureRequested, signer: Signer | None) -> None:
-    producer = runtime.log.producer()
-    try:
+def _send(runtime: Runtime, request: SubjectErasureRequested, signer: Signer | None) -> None:
+    with closing(runtime.log.producer()) as producer:
         producer.publish([erasure_message(request, signer)])
-    finally:
-        producer.close()
 
 
 # -- the receipt --------------------------------------------------------------------------------
