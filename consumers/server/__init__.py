@@ -12,7 +12,7 @@ import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``se
 - `metrics`: what Prometheus reads
 - `keys`: who calls, and which models they may touch
 - `services`: what routes use: the log, the store
-- `intake`: requests into the log, acknowledged, many at a time
+- `appender`: requests into the log, acknowledged, many at a time
 - `outcomes`: what became of a request
 - `published`: receipts and versions, as the topics have them
 - `feeds`: new versions for everybody who listens

@@ -17,7 +17,7 @@ from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.log.base import Appended, Reader
-from lethe.consumers.server.intake import Identity
+from lethe.consumers.server.appender import Identity
 from lethe.consumers.server.published import Published
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.server.pipeline import run_pipeline

@@ -13,10 +13,10 @@ from fastapi import Depends, Request
 
 from lethe.consumers.contract.signatures import Signer, read_signer
 from lethe.consumers.log.base import Log
+from lethe.consumers.server.appender import Appender
 from lethe.consumers.server.feeds import Bell, Feeds
 from lethe.consumers.server.index.published import IndexPublished, followed
 from lethe.consumers.server.index.schema import IndexFile
-from lethe.consumers.server.intake import Intake
 from lethe.consumers.server.outcomes import Outcomes, RecentRequests
 from lethe.consumers.server.published import Published
 from lethe.consumers.service.connect import Runtime
@@ -62,7 +62,7 @@ class Services:
     ----------
     log, store
         Where requests go, and where the models' states are. The store's client is for any thread.
-    intake
+    appender
         Appends requests to the log.
     outcomes
         What became of requests.
@@ -82,7 +82,7 @@ class Services:
 
     log: Log
     store: ModelStore
-    intake: Intake
+    appender: Appender
     outcomes: Outcomes
     published: Published
     bell: Bell
@@ -141,11 +141,11 @@ def services_on(
     reader, bell = log.reader(), Bell(published, stop)
     try:
         outcomes = Outcomes(store, reader, published)
-        with Intake(log.producer, outcomes.conflicts) as intake, bell.ringing():
+        with Appender(log.producer, outcomes.conflicts) as appender, bell.ringing():
             yield Services(
                 log,
                 store,
-                intake,
+                appender,
                 outcomes,
                 published,
                 bell,

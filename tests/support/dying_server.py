@@ -10,7 +10,7 @@ import signal
 import sys
 
 from lethe.consumers.cli.main import run
-from lethe.consumers.server import intake
+from lethe.consumers.server import appender
 
 
 def die(*_: object) -> None:
@@ -19,5 +19,5 @@ def die(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    intake._settle = die  # type: ignore[assignment]
+    appender._settle = die  # type: ignore[assignment]
     run(["serve", *sys.argv[1:]])

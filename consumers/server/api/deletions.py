@@ -22,9 +22,9 @@ from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_i
 from lethe.consumers.server.api.direct import DirectRoute
 from lethe.consumers.server.api.events import EVENT_STREAM, PING, event, stream
 from lethe.consumers.server.api.sending import RETRY_SECONDS, send
+from lethe.consumers.server.appender import Identity
 from lethe.consumers.server.feeds import MAX_STREAM_SECONDS, PING_SECONDS, within
 from lethe.consumers.server.guard import CallerOf, caller_of, check_may_use
-from lethe.consumers.server.intake import Identity
 from lethe.consumers.server.outcomes import Sent
 from lethe.consumers.server.paths import PathId, segment
 from lethe.consumers.server.problems import Problem, responses, unknown_model

@@ -19,8 +19,8 @@ from lethe.consumers.erasures.request import validate_erasure
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.server.api.bodies import JSON, json_object, with_identity
 from lethe.consumers.server.api.sending import RETRY_SECONDS, send
+from lethe.consumers.server.appender import Identity
 from lethe.consumers.server.guard import CallerForAll
-from lethe.consumers.server.intake import Identity
 from lethe.consumers.server.outcomes import Sent
 from lethe.consumers.server.paths import PathId, segment
 from lethe.consumers.server.problems import Problem, responses

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lethe.consumers.log.base import Message
-from lethe.consumers.server.intake import Identity, RequestConflict
+from lethe.consumers.server.appender import Identity, RequestConflict
 from lethe.consumers.server.outcomes import Sent
 from lethe.consumers.server.problems import Problem
 from lethe.consumers.server.services import Services
@@ -30,7 +30,7 @@ async def send(services: Services, message: Message, identity: Identity) -> None
         raise Problem(409, RequestConflict.code, _CONFLICT, request_id=request_id)
     services.recent.add(model_id, request_id, Sent(identity.body))
     try:
-        place = await services.intake.append(message, identity if model_id else None)
+        place = await services.appender.append(message, identity if model_id else None)
     except RequestConflict as error:
         services.recent.forget(model_id, request_id)
         raise Problem(409, error.code, str(error), request_id=request_id) from None

@@ -237,7 +237,7 @@ async def append(console: Console, message: Message) -> None:
         It was not acknowledged.
     """
     try:
-        await console.services.intake.append(message)
+        await console.services.appender.append(message)
     except LetheError as error:
         raise Refused(503, "Not sent", f"{error} The same id can be sent again.") from None
 

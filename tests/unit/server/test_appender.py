@@ -1,4 +1,4 @@
-"""The intake: many requests share a send, and each hears what became of it, whatever fails."""
+"""The appender: many requests share a send, and each hears what became of it, whatever fails."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from lethe.consumers.log.base import Appended, Flush, Message, Partition, Producer
-from lethe.consumers.server import intake
-from lethe.consumers.server.intake import Busy, Identity, Intake, RequestConflict
+from lethe.consumers.server import appender
+from lethe.consumers.server.appender import Appender, Busy, Identity, RequestConflict
 from lethe.engine.errors import LogUnavailable, StoreUnavailable
 
 PARTITION = Partition("t", "id", 0)
@@ -48,7 +48,7 @@ def free(identities: Sequence[Identity]) -> Sequence[bool]:
     return [False] * len(identities)
 
 
-async def send_all(appending: Intake, count: int, producer: Slow) -> list[Appended]:
+async def send_all(appending: Appender, count: int, producer: Slow) -> list[Appended]:
     """Append messages at once; the producer begins when all of them wait."""
     tasks = [asyncio.create_task(appending.append(message(i))) for i in range(count)]
     await asyncio.sleep(0.05)
@@ -58,7 +58,7 @@ async def send_all(appending: Intake, count: int, producer: Slow) -> list[Append
 
 def test_what_waits_while_a_send_is_on_its_way_becomes_the_next_send() -> None:
     producer = Slow()
-    with Intake(lambda: producer, free) as appending:
+    with Appender(lambda: producer, free) as appending:
         places = asyncio.run(send_all(appending, 100, producer))
 
     assert len(producer.sends) <= 2  # the first to come, and all others
@@ -73,7 +73,7 @@ def test_a_failed_send_fails_its_callers_and_no_others() -> None:
     producer.failure = LogUnavailable("down")
     producer.go.set()
 
-    async def calls(appending: Intake) -> None:
+    async def calls(appending: Appender) -> None:
         with pytest.raises(LogUnavailable):
             await appending.append(message(0))
         producer.failure = RuntimeError("a defect")
@@ -82,7 +82,7 @@ def test_a_failed_send_fails_its_callers_and_no_others() -> None:
         producer.failure = None
         assert (await appending.append(message(2))).offset == 3000
 
-    with Intake(lambda: producer, free) as appending:
+    with Appender(lambda: producer, free) as appending:
         asyncio.run(calls(appending))
 
 
@@ -95,12 +95,12 @@ def test_a_log_that_is_down_at_first_is_tried_again() -> None:
             raise tries.pop()
         return producer
 
-    async def calls(appending: Intake) -> Appended:
+    async def calls(appending: Appender) -> Appended:
         with pytest.raises(LogUnavailable):
             await appending.append(message(0))
         return await appending.append(message(1))
 
-    with Intake(connect, free) as appending:
+    with Appender(connect, free) as appending:
         assert asyncio.run(calls(appending)).partition == PARTITION
 
 
@@ -109,12 +109,12 @@ def test_a_taken_id_is_refused_and_its_neighbours_are_sent() -> None:
     producer.go.set()
     taken = Identity("m", "taken", b"x")
 
-    async def calls(appending: Intake) -> Sequence[object]:
+    async def calls(appending: Appender) -> Sequence[object]:
         asked = [Identity("m", "a", b"x"), taken, None]
         sends = [appending.append(message(i), one) for i, one in enumerate(asked)]
         return await asyncio.gather(*sends, return_exceptions=True)
 
-    with Intake(lambda: producer, lambda found: [one == taken for one in found]) as appending:
+    with Appender(lambda: producer, lambda found: [one == taken for one in found]) as appending:
         first, second, third = asyncio.run(calls(appending))
 
     assert isinstance(second, RequestConflict)
@@ -129,17 +129,17 @@ def test_a_store_that_is_down_does_not_stop_the_log() -> None:
     def fail(_: Sequence[Identity]) -> Sequence[bool]:
         raise StoreUnavailable("down")
 
-    with Intake(lambda: producer, fail) as appending:
+    with Appender(lambda: producer, fail) as appending:
         asyncio.run(appending.append(message(0), Identity("m", "a", b"x")))
 
     assert len(producer.sends) == 1
 
 
 def test_more_than_the_memory_holds_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "MAX_WAITING_BYTES", 1)
+    monkeypatch.setattr(appender, "MAX_WAITING_BYTES", 1)
     producer = Slow()
 
-    async def calls(appending: Intake) -> None:
+    async def calls(appending: Appender) -> None:
         waiting = asyncio.create_task(appending.append(message(0)))
         await asyncio.sleep(0)
         with pytest.raises(Busy):
@@ -147,5 +147,5 @@ def test_more_than_the_memory_holds_is_refused_at_once(monkeypatch: pytest.Monke
         producer.go.set()
         await waiting
 
-    with Intake(lambda: producer, free) as appending:
+    with Appender(lambda: producer, free) as appending:
         asyncio.run(calls(appending))

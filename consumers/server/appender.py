@@ -65,7 +65,7 @@ class _Waiting:
     answer: asyncio.Future[Appended]
 
 
-class Intake:
+class Appender:
     """Appends messages from any coroutine of one event loop; use it in a ``with`` statement.
 
     Parameters
@@ -82,7 +82,7 @@ class Intake:
         self._conflicts = conflicts
         self._open: Producer | None = None
         self._queue: SimpleQueue[_Waiting | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="appender", daemon=True)
         self._bytes = 0
         self._log = logger("server")
 
