@@ -6,7 +6,7 @@ import click
 
 from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import prepare
-from lethe.consumers.registration.recovery import Plan
+from lethe.consumers.registration.log_loss import Plan
 from lethe.consumers.registration.writer import recovery
 from lethe.consumers.service.connect import open_runtime
 

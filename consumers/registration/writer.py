@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
-from lethe.consumers.registration.recovery import Recovery
+from lethe.consumers.registration.log_loss import Recovery
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.telemetry.progress import Progress

@@ -12,7 +12,7 @@ from lethe.consumers.commits.frame import OpenPart
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Partition
 from lethe.consumers.log.memory import MemoryLog
-from lethe.consumers.registration.recovery import Recovery
+from lethe.consumers.registration.log_loss import Recovery
 from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.layout.state import Head
