@@ -22,7 +22,6 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.erasures.admission import Admission
-from lethe.consumers.erasures.asking import Asking
 from lethe.consumers.erasures.fan_in import (
     changes_decided,
     changes_sent,
@@ -33,6 +32,7 @@ from lethe.consumers.erasures.fan_in import (
 from lethe.consumers.erasures.models import Models, lack_rows, read_models
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
+from lethe.consumers.erasures.sender import RequestSender
 from lethe.consumers.erasures.sweep import Sweep, unchecked
 from lethe.consumers.log.base import Log, Partition, Position, Record
 from lethe.consumers.service.keepalive import Keepalive
@@ -111,7 +111,7 @@ class ErasureWorker:
             logger=self._logger,
         )
         self._keepalive = Keepalive(self._consumer, self._health)
-        self._asking = Asking(store, self._producer, signer, self._keepalive)
+        self._sender = RequestSender(store, self._producer, signer, self._keepalive)
         self._sweep = Sweep(store, self._suppressions)
         self._pending: dict[str, PendingErasure] = {}
         self._positions: dict[Partition, Position] = {}
@@ -231,7 +231,7 @@ class ErasureWorker:
         for erasure in erasures:
             erasure.fence = fence
         self._at_step(Step.ERASE_ASK)
-        self._asking.ask(erasures, read_models(self._store))
+        self._sender.ask(erasures, read_models(self._store))
         self._at_step(Step.ERASE_AWAIT)
         for erasure in erasures:
             self._logger.info(
@@ -291,7 +291,7 @@ class ErasureWorker:
         if not erasures or models.damaged or lack_rows(self._store):
             return 0
         self._at_step(Step.ERASE_ASK_AGAIN)
-        self._asking.ask(erasures, models)
+        self._sender.ask(erasures, models)
         for erasure in erasures:
             erasure.asked_again = True
         return len(erasures)
@@ -304,7 +304,7 @@ class ErasureWorker:
             model = now.get(one.asked.model.model_id)
             if model is not None and one.lies_before(model.opening):
                 resent.append((erasure, one.asked))
-        self._asking.send(resent)
+        self._sender.send(resent)
 
     # -- 5 and 6 ------------------------------------------------------------------------------
 
@@ -382,7 +382,7 @@ class ErasureWorker:
             self._keepalive()
             awaited = {name for one in self._pending.values() for name in one.awaited}
             found = [one for one in self._sweep.search(model) if one.request_id not in awaited]
-            self._asking.send_unawaited(found, _SWEPT_AT)
+            self._sender.send_unawaited(found, _SWEPT_AT)
             if found:
                 self._logger.info(
                     "rows of erased subjects were registered meanwhile",

@@ -609,7 +609,7 @@ MUTANTS = (
     ),
     Mutant(
         "an erasure: models that have come to know the subject are asked",
-        (Edit(_ERASURE_WORKER, "self._asking.ask(erasures, models)", "pass"),),
+        (Edit(_ERASURE_WORKER, "self._sender.ask(erasures, models)", "pass"),),
         "tests/integration/erasures/test_suppression.py"
         "::test_rows_inserted_on_their_way_are_found_when_the_index_is_read_again",
     ),

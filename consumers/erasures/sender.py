@@ -1,4 +1,4 @@
-"""Asking models: whose rows are known where, and the requests that follow from it."""
+"""Requests to models for an erasure: whose rows are known where, and what is sent to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MESSAGES = 500
 """In one flush: what is not acknowledged in time is sent again as a whole."""
 
 
-class Asking:
+class RequestSender:
     """Sends erasures' requests to models; one thread uses it.
 
     ``signer`` returns what requests are signed with where deletion workers demand signatures, or
