@@ -16,20 +16,20 @@ from numpy.typing import ArrayLike
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
 
-from lethe.engine.conversion.given import Given, check_fitted, inverse, refuse
+from lethe.engine.conversion.model_terms import ModelTerms, check_fitted, inverse, refuse
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 
-Converter = Callable[[Any, ArrayLike], Given]
+Converter = Callable[[Any, ArrayLike], ModelTerms]
 
 
-def convert_ridge(estimator: Any, y: ArrayLike) -> Given:
+def convert_ridge(estimator: Any, y: ArrayLike) -> ModelTerms:
     """Read a Ridge; raise `InvalidData` on another objective."""
     check_fitted(estimator)
-    return Given(_alpha(estimator), bool(estimator.fit_intercept), y, _theta(estimator))
+    return ModelTerms(_alpha(estimator), bool(estimator.fit_intercept), y, _theta(estimator))
 
 
-def convert_ridge_classifier(estimator: Any, y: ArrayLike) -> Given:
+def convert_ridge_classifier(estimator: Any, y: ArrayLike) -> ModelTerms:
     """Read a RidgeClassifier: a ridge regression of -1 and 1, of several classes a column each."""
     check_fitted(estimator)
     if estimator.class_weight is not None:
@@ -39,10 +39,10 @@ def convert_ridge_classifier(estimator: Any, y: ArrayLike) -> Given:
     labels = _known_labels(estimator, y)
     targets = np.where(labels[:, None] == estimator.classes_, 1.0, -1.0)
     signed = targets[:, 1] if len(estimator.classes_) == 2 else targets
-    return Given(_alpha(estimator), bool(estimator.fit_intercept), signed, _theta(estimator))
+    return ModelTerms(_alpha(estimator), bool(estimator.fit_intercept), signed, _theta(estimator))
 
 
-def convert_logistic(estimator: Any, y: ArrayLike) -> Given:
+def convert_logistic(estimator: Any, y: ArrayLike) -> ModelTerms:
     """Read a LogisticRegression of two classes; raise `InvalidData` on another objective."""
     _check_logistic(estimator)
     check_fitted(estimator)
@@ -53,10 +53,10 @@ def convert_logistic(estimator: Any, y: ArrayLike) -> Given:
             "OneVsRestClassifier(LogisticRegression(...))",
         )
     _known_labels(estimator, y)
-    return Given(inverse(estimator.C), bool(estimator.fit_intercept), y, _theta(estimator))
+    return ModelTerms(inverse(estimator.C), bool(estimator.fit_intercept), y, _theta(estimator))
 
 
-def convert_one_vs_rest(estimator: Any, y: ArrayLike) -> Given:
+def convert_one_vs_rest(estimator: Any, y: ArrayLike) -> ModelTerms:
     """Read a OneVsRestClassifier of LogisticRegressions, one of each class."""
     if type(estimator.estimator) is not LogisticRegression:
         name = type(estimator.estimator).__name__
@@ -71,7 +71,7 @@ def convert_one_vs_rest(estimator: Any, y: ArrayLike) -> Given:
     _known_labels(estimator, y)
     theta = np.hstack([_theta(part) for part in parts])
     inner = estimator.estimator
-    return Given(inverse(inner.C), bool(inner.fit_intercept), y, theta)
+    return ModelTerms(inverse(inner.C), bool(inner.fit_intercept), y, theta)
 
 
 CONVERTERS: Mapping[type, tuple[Kind, Converter]] = MappingProxyType(

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.pipeline import Pipeline
 
 from lethe.engine.conversion.converters import converter_of
-from lethe.engine.conversion.given import check_fitted
+from lethe.engine.conversion.model_terms import check_fitted
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import check_columns
 from lethe.engine.fit.objective import norm

@@ -1,4 +1,4 @@
-"""What a converter reads of a given estimator."""
+"""The terms of a model that a converter reads from an estimator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lethe.engine.fit.objective import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ModelTerms:
     """An estimator in the terms of a model.
 
     Attributes
