@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
-from lethe.consumers.commits.packed import pack
+from lethe.consumers.commits.packed_receipt import pack
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array

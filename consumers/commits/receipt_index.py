@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lethe.consumers.commits.packed import Indexed, unpack
+from lethe.consumers.commits.packed_receipt import Indexed, unpack
 from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.store.layout.keys import ModelKeys

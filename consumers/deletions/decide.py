@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lethe.consumers.commits.packed import body_of, unpack
+from lethe.consumers.commits.packed_receipt import body_of, unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import rows_commitment
 from lethe.consumers.contract.events import DeletionRequest, Op, Receipt, RowsChanged, Source

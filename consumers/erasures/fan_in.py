@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lethe.consumers.commits.packed import body_of, unpack
+from lethe.consumers.commits.packed_receipt import body_of, unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.erasures.pending import CONFLICT, Awaited

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.consumers.commits.packed import Indexed, body_of, unpack
+from lethe.consumers.commits.packed_receipt import Indexed, body_of, unpack
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.erasures.receipts import PublishedReceipts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lethe.consumers.commits.packed import unpack
+from lethe.consumers.commits.packed_receipt import unpack
 from lethe.consumers.contract import topics
 from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import ModelFold, fold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lethe.consumers.commits.packed import unpack
+from lethe.consumers.commits.packed_receipt import unpack
 from lethe.engine.merkle import Frontier, leaf_hash
 from lethe.engine.store.layout.records import LogHead
 from lethe.engine.store.server.connection import text

@@ -22,7 +22,7 @@ from lethe.consumers.audit.published.history import (
     signature_of,
 )
 from lethe.consumers.audit.reading import records_of_model
-from lethe.consumers.commits.packed import Indexed, unpack
+from lethe.consumers.commits.packed_receipt import Indexed, unpack
 from lethe.consumers.commits.receipt_index import leaves_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_RECEIPT, Receipt, rfc3339

@@ -12,7 +12,7 @@ from typing import Any
 
 from lethe.consumers.audit.reading import ledger_of
 from lethe.consumers.audit.request.report import RequestReport
-from lethe.consumers.commits.packed import unpack
+from lethe.consumers.commits.packed_receipt import unpack
 from lethe.consumers.contract.commitment import commitment_of, salt_of
 from lethe.consumers.deletions.validate import Valid
 from lethe.consumers.service.telemetry.progress import Progress, no_progress

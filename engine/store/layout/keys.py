@@ -167,7 +167,7 @@ class ModelKeys:
 
     @cached_property
     def requests(self) -> str:
-        """Hash: request id to its packed receipt (`consumers.commits.packed`)."""
+        """Hash: request id to its packed receipt (`consumers.commits.packed_receipt`)."""
         return self._key("requests")
 
     @cached_property

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from lethe.consumers.commits.packed import Indexed, unpack
+from lethe.consumers.commits.packed_receipt import Indexed, unpack
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.refresh.swap import swap
 from lethe.consumers.subscriber.published import published

@@ -11,7 +11,7 @@ import numpy as np
 import redis
 from numpy.typing import NDArray
 
-from lethe.consumers.commits.packed import unpack
+from lethe.consumers.commits.packed_receipt import unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log
 from lethe.engine.store.layout.keys import SHARDS, ModelKeys

@@ -14,7 +14,7 @@ import numpy as np
 
 from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
 from lethe.consumers.commits.frame import Framed, OpenPart, decode_frame
-from lethe.consumers.commits.packed import pack, unpack
+from lethe.consumers.commits.packed_receipt import pack, unpack
 from lethe.consumers.commits.record import encode, open_commit, peek_deleted
 from lethe.consumers.contract.events import Receipt, RefreshRequested, Source
 from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys

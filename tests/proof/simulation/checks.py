@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lethe.consumers.commits.packed import unpack
+from lethe.consumers.commits.packed_receipt import unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt, Version
 from lethe.consumers.deletions.batching import Batching

@@ -12,7 +12,7 @@ import pytest
 
 from lethe.consumers.commits.apply import change_of
 from lethe.consumers.commits.commit import Sealed
-from lethe.consumers.commits.packed import pack
+from lethe.consumers.commits.packed_receipt import pack
 from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt

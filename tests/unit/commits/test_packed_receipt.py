@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lethe.consumers.commits.commit import Answer
-from lethe.consumers.commits.packed import body_of, pack, unpack
+from lethe.consumers.commits.packed_receipt import body_of, pack, unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt, Source
 from lethe.engine.errors import CorruptState
