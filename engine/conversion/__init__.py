@@ -1,6 +1,6 @@
 """From scikit-learn's estimators to models that can forget, and back. Imports scikit-learn.
 
-- `model_terms`: what is read from an estimator, in the terms of a model; refusals that all converters share
+- `model_terms`: what is read from an estimator; refusals that all converters share
 - `converters`: the table of estimators that minimise an objective of ours, and what is refused
 - `importing`: `from_sklearn`, which refits and measures how far the given estimator was
 - `exporting`: plain fitted estimators that predict the same

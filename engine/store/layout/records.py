@@ -89,8 +89,8 @@ class ReceiptLog(Stored):
     """A model's log of final receipts: an append-only Merkle tree (`engine.merkle`), as stored.
 
     The head keeps its frontier, O(log n) hashes, which is all that a commit needs. The hashes of
-    all leaves, for proofs, follow from the receipts (`consumers.commits.packed_receipt`), each of which has
-    its position. Every version carries the tree's head.
+    all leaves, for proofs, follow from the receipts (`consumers.commits.packed_receipt`), each of
+    which has its position. Every version carries the tree's head.
     """
 
     size: Count = 0
