@@ -233,8 +233,8 @@ def test_a_person_is_deleted_with_the_keyboard_alone_and_the_page_says_so_itself
         press_until(page, f"Delete {rows}", most=60)
         page.keyboard.press("Enter")
         # No reload: the server says that something has changed.
-        page.wait_for_selector("ol.story li:has-text('Applied')", timeout=60_000)
-        assert f"{rows} row" in page.locator("ol.story li:has-text('Applied')").text_content()
+        page.wait_for_selector("ol.timeline li:has-text('Applied')", timeout=60_000)
+        assert f"{rows} row" in page.locator("ol.timeline li:has-text('Applied')").text_content()
         assert "This page has changed" in page.locator("#announce").text_content()
         assert subject not in page.url
         assert not seen.complaints
@@ -302,8 +302,8 @@ def test_a_request_is_sent_again_and_takes_no_second_effect(served: Served, chro
         seen.page.get_by_role("button", name="Send again").click()
         seen.page.wait_for_selector("text=Sent again, with the same id")
         served.lethe("work", "--until-idle")
-        seen.page.wait_for_selector("ol.story li:has-text('Applied')")
-        assert seen.page.locator("ol.story li:has-text('Applied')").count() == 1
+        seen.page.wait_for_selector("ol.timeline li:has-text('Applied')")
+        assert seen.page.locator("ol.timeline li:has-text('Applied')").count() == 1
     receipt = served.lethe("receipt", "twice", "--model", "churn", "--json").document
     assert len(receipt["receipts"]) == 1
 

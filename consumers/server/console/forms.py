@@ -28,7 +28,7 @@ from lethe.consumers.server.console.install import (
 from lethe.consumers.server.console.rendering import query_of
 from lethe.consumers.server.console.visitors import COOKIE, SESSION_SECONDS, Visitor, own_form
 from lethe.consumers.server.index import models
-from lethe.consumers.server.index.requests import story_of
+from lethe.consumers.server.index.requests import request_history
 from lethe.engine.errors import LetheError
 from lethe.engine.store.layout.reading import first_error
 from lethe.engine.store.membership import every_model
@@ -265,11 +265,11 @@ async def send_again(request: Request, console: ConsoleOf, visitor: VisitorOf) -
 def _as_sent(console: Console, model_id: str, request_id: str) -> Message | None:
     """Return a request's record as it was sent last; None if the log has removed it."""
     with console.file.read() as connection:
-        story = story_of(connection, model_id, request_id)
-    if story is None:
+        history = request_history(connection, model_id, request_id)
+    if history is None:
         return None
     with closing(console.services.log.reader()) as reader:
-        for sent in reversed(story.sent):
+        for sent in reversed(history.sent):
             for partition in reader.partitions(sent["topic"]):
                 bounds = reader.bounds(partition) if partition.index == sent["partition"] else None
                 if bounds is None or not bounds.begin <= sent["position"] < bounds.end:

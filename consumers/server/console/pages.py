@@ -86,15 +86,15 @@ def request_page(
 ) -> HTMLResponse:
     """Show what happened to one request."""
     with console.file.read() as connection:
-        story = requests.story_of(connection, model, id) if visitor.sees(model) else None
+        history = requests.request_history(connection, model, id) if visitor.sees(model) else None
     return console.page(
         visitor,
         "request.html",
-        status=200 if story or done else 404,
+        status=200 if history or done else 404,
         title=f"Request {id}",
         page="requests",
         live=True,
-        story=story,
+        history=history,
         model_id=model,
         request_id=id,
         message=_MESSAGES.get(done),

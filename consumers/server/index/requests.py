@@ -129,7 +129,7 @@ def _named(row: sqlite3.Row) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class RequestHistory:
     """One request, when it was sent, and its receipts, as the topics have them, in order."""
 
     request: sqlite3.Row
@@ -137,7 +137,9 @@ class Story:
     receipts: Sequence[tuple[sqlite3.Row, dict[str, Any]]]
 
 
-def story_of(connection: sqlite3.Connection, model_id: str, request_id: str) -> Story | None:
+def request_history(
+    connection: sqlite3.Connection, model_id: str, request_id: str
+) -> RequestHistory | None:
     """Return what the index knows of a request; None if it knows nothing."""
     named = (model_id, request_id)
     request = connection.execute(
@@ -154,7 +156,7 @@ def story_of(connection: sqlite3.Connection, model_id: str, request_id: str) -> 
         " ORDER BY completed_at, place LIMIT 20",
         named,
     ).fetchall()
-    return Story(request, sent, [(row, json.loads(row["value"])) for row in receipts])
+    return RequestHistory(request, sent, [(row, json.loads(row["value"])) for row in receipts])
 
 
 def counts_by_status(connection: sqlite3.Connection, visible: Visible = None) -> dict[str, int]:

@@ -126,7 +126,7 @@ def test_of_two_followers_one_writes_and_the_other_takes_over(
 
 
 def _known(connection: sqlite3.Connection, request_id: str) -> bool:
-    return requests.story_of(connection, "m", request_id) is not None
+    return requests.request_history(connection, "m", request_id) is not None
 
 
 _FOLLOW = """

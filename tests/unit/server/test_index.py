@@ -148,10 +148,10 @@ def test_each_request_has_one_outcome_however_often_it_is_published(
         "r1": "APPLIED", "r2": records.WAITING, "r3": "APPLIED", "r4": "REJECTED",
     }  # fmt: skip
     with file.read() as connection:
-        story = requests.story_of(connection, "churn", "r3")
-        assert story is not None
-        assert [event["status"] for _, event in story.receipts] == ["DEFERRED", "APPLIED"]
-        asked = requests.story_of(connection, "churn", "r2")
+        history = requests.request_history(connection, "churn", "r3")
+        assert history is not None
+        assert [event["status"] for _, event in history.receipts] == ["DEFERRED", "APPLIED"]
+        asked = requests.request_history(connection, "churn", "r2")
         assert asked is not None
         assert [(row["rows"], row["by_subject"]) for row in asked.sent] == [(None, 1)]
         assert [row["version"] for row in models.versions_of(connection, "churn")] == [2, 1, 0]
