@@ -9,10 +9,10 @@ from lethe.consumers.audit.commits import CommitChain, Opener
 from lethe.consumers.audit.published.finding import Faults, Finding
 from lethe.consumers.audit.published.history import History, ReceiptFact
 from lethe.consumers.commits.commit import Commit
-from lethe.consumers.commits.folding.counted import OpenRecord
 from lethe.consumers.commits.frame import Framed
 from lethe.consumers.commits.publish import parameters_of
 from lethe.consumers.commits.record import check_signature
+from lethe.consumers.commits.recovery.counted import OpenRecord
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.engine.errors import Unauthenticated
 from lethe.engine.merkle import leaf_hash

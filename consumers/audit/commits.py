@@ -14,10 +14,10 @@ from redis.exceptions import NoPermissionError
 from lethe.consumers.audit.published.finding import Faults
 from lethe.consumers.audit.published.history import History
 from lethe.consumers.commits.commit import Commit
-from lethe.consumers.commits.folding.counted import OpenRecord, head_before, read_open
 from lethe.consumers.commits.frame import FORMATS, Framed, decode_frame
 from lethe.consumers.commits.journal import Verdict, judge
 from lethe.consumers.commits.record import open_commit
+from lethe.consumers.commits.recovery.counted import OpenRecord, head_before, read_open
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys

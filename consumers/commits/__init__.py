@@ -23,5 +23,5 @@ From the log to the store and to readers (steps 7 to 9):
 
 The way back:
 
-- `folding`: after a crash or a loss, the log is read again, and steps 7 to 9 are repeated
+- `recovery`: after a crash or a loss, the log is read again, and steps 7 to 9 are repeated
 """

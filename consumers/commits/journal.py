@@ -8,7 +8,7 @@ halts.
 
 So an append needs no lock, lease or epoch. A writer knows the *tail* of the partition, and wins if
 what the log acknowledges continues it. If not, somebody else has written too: the partition is read
-again (`consumers.commits.folding.fold`), and what did not win is decided again.
+again (`consumers.commits.recovery.fold`), and what did not win is decided again.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from lethe.consumers.commits.folding.follower import Follower
 from lethe.consumers.commits.journal import read_opening
+from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.deletions.batching import Batching, Remainder
 from lethe.consumers.deletions.change_transition import change_transition
 from lethe.consumers.deletions.compute import compute

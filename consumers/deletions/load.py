@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from lethe.consumers.commits.folding.follower import Follower
+from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.contract.sealing import SealKeys

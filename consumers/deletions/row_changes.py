@@ -14,7 +14,7 @@ from datetime import datetime
 import numpy as np
 
 from lethe.consumers.commits.commit import RowChange
-from lethe.consumers.commits.folding.changed_rows import (
+from lethe.consumers.commits.recovery.changed_rows import (
     ChangedRows,
     changed_rows,
     changed_sentinels,

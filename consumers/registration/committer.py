@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from lethe.consumers.commits.apply import change_of
 from lethe.consumers.commits.commit import CommitKind, Sealed
-from lethe.consumers.commits.folding.fold import Fold
-from lethe.consumers.commits.folding.partition_fold import Folded
 from lethe.consumers.commits.journal import Journal, read_opening
 from lethe.consumers.commits.publish import messages_of, newest_parameters
+from lethe.consumers.commits.recovery.fold import Fold
+from lethe.consumers.commits.recovery.partition_fold import Folded
 from lethe.consumers.commits.shred import shred
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys

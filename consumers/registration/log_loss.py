@@ -14,8 +14,6 @@ from typing import Any
 
 from lethe.consumers.commits.apply import checkpoint_change
 from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Sealed
-from lethe.consumers.commits.folding.counted import LogTip, OpenRecord, log_tip
-from lethe.consumers.commits.folding.fold import Fold
 from lethe.consumers.commits.journal import (
     Followed,
     Journal,
@@ -26,6 +24,8 @@ from lethe.consumers.commits.journal import (
 )
 from lethe.consumers.commits.receipt_index import kept_receipts
 from lethe.consumers.commits.record import open_commit
+from lethe.consumers.commits.recovery.counted import LogTip, OpenRecord, log_tip
+from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Receipt
 from lethe.consumers.contract.published_versions import newest_version

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 
 from lethe.consumers.commits.apply import staged_keys
 from lethe.consumers.commits.commit import Sealed
-from lethe.consumers.commits.folding.replay import StoreTooOld
-from lethe.consumers.commits.folding.unapplied import with_logged_meta, with_unapplied
 from lethe.consumers.commits.journal import LogGap
+from lethe.consumers.commits.recovery.replay import StoreTooOld
+from lethe.consumers.commits.recovery.unapplied import with_logged_meta, with_unapplied
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader

@@ -5,8 +5,9 @@ The steps have the same numbers here, in docs/commit.md and in the crash tests:
 1. poll  2. validate  3. load  4. decide  5. compute  6. append  7. apply  8. publish  9. advance
 
 `DeletionWorker.run_once` is these nine steps. The log is the truth: once step 6 is acknowledged, a
-fold (`consumers.commits.folding`) finishes what fails; what fails before that never happened. After
-an error at any step, the worker forgets what is in memory, folds, and resumes at the watermarks.
+fold (`consumers.commits.recovery`) finishes what fails; what fails before that never happened.
+After an error at any step, the worker forgets what is in memory, folds, and resumes at the
+watermarks.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from functools import partial
 
 from lethe.consumers.commits.apply import change_of
 from lethe.consumers.commits.commit import Sealed
-from lethe.consumers.commits.folding.fold import Fold
-from lethe.consumers.commits.folding.follower import Follower
 from lethe.consumers.commits.journal import CommitTooLarge, Journal
 from lethe.consumers.commits.publish import receipt_message
 from lethe.consumers.commits.publisher import Publisher
+from lethe.consumers.commits.recovery.fold import Fold
+from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.commits.shred import shred
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics

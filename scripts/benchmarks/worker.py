@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr
 from benchmarks import substitutes
 from benchmarks.calls import Calls
 from benchmarks.synthetic import model_id, register_model, share_precomputation
-from lethe.consumers.commits.folding.fold import Fold
+from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.configuration.settings import Settings

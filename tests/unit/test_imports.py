@@ -35,7 +35,7 @@ ORDER = (
 PARTS = {
     "engine/store": ("offline", "", "server", "layout"),
     "engine/preprocess": ("library", "", "transformation", "input"),
-    "consumers/commits": ("folding", ""),
+    "consumers/commits": ("recovery", ""),
     "consumers/audit": ("health", "request", "", "published"),
     "consumers/cli": ("", "requests", "terminal"),
     "consumers/service": ("", "telemetry", "configuration"),

@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 
-from lethe.consumers.commits.folding.replay import StoreTooOld
+from lethe.consumers.commits.recovery.replay import StoreTooOld
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.log.memory import MemoryLog

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from lethe.consumers.commits.folding import partition_fold
+from lethe.consumers.commits.recovery import partition_fold
 from lethe.consumers.contract import topics
 from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.refresh import new_generation

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from lethe.consumers.commits.folding import fold, fold_lease
-from lethe.consumers.commits.folding.fold_lease import FoldLease
+from lethe.consumers.commits.recovery import fold, fold_lease
+from lethe.consumers.commits.recovery.fold_lease import FoldLease
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore

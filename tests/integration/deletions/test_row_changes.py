@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.commits.commit import RowChange
-from lethe.consumers.commits.folding.changed_rows import read_changes
+from lethe.consumers.commits.recovery.changed_rows import read_changes
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Reader
 from lethe.consumers.refresh.job import run_job
@@ -410,7 +410,7 @@ def test_values_that_the_log_no_longer_has_are_lost_and_only_then(
     memory.drain()
     restore(memory, before)
     monkeypatch.setattr(
-        "lethe.consumers.commits.folding.replay.read_changes",
+        "lethe.consumers.commits.recovery.replay.read_changes",
         lambda _, changes: [None] * len(changes),
     )
     settle(memory)
@@ -443,7 +443,7 @@ def test_a_weight_that_was_lost_is_not_taken_from_the_row_as_it_was_before(
             None if change in expired else one for change, one in zip(changes, found, strict=True)
         ]
 
-    monkeypatch.setattr("lethe.consumers.commits.folding.replay.read_changes", without_the_first)
+    monkeypatch.setattr("lethe.consumers.commits.recovery.replay.read_changes", without_the_first)
     request = memory.send("m", "row-2")
     settle(memory)
     assert memory.receipts()[-1].code == "DATA_LOST"

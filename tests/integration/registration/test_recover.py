@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from lethe.consumers.commits.folding.counted import LogTip, OpenRecord, log_tip
 from lethe.consumers.commits.frame import OpenPart
+from lethe.consumers.commits.recovery.counted import LogTip, OpenRecord, log_tip
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Partition
 from lethe.consumers.log.memory import MemoryLog

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lethe.consumers.commits.folding.changed_rows import check_values, table_of
+from lethe.consumers.commits.recovery.changed_rows import check_values, table_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.deletions.validate import Valid, validate

@@ -54,9 +54,9 @@ _WORKER = "consumers/workers/deletion_worker.py"
 _LOAD = "consumers/deletions/load.py"
 _ROW_CHANGES = "consumers/deletions/row_changes.py"
 _JOURNAL = "consumers/commits/journal.py"
-_FOLDER = "consumers/commits/folding/fold.py"
-_PARTITION_FOLD = "consumers/commits/folding/partition_fold.py"
-_FOLLOWER = "consumers/commits/folding/follower.py"
+_FOLDER = "consumers/commits/recovery/fold.py"
+_PARTITION_FOLD = "consumers/commits/recovery/partition_fold.py"
+_FOLLOWER = "consumers/commits/recovery/follower.py"
 _PUBLISHER = "consumers/commits/publisher.py"
 _ERASURE_WORKER = "consumers/workers/erasure_worker.py"
 
@@ -119,7 +119,7 @@ MUTANTS = (
         "the halt on a wrong key",
         (
             Edit(
-                "consumers/commits/folding/opener.py",
+                "consumers/commits/recovery/opener.py",
                 "            if self._superseded(record, valid):\n"
                 "                return None\n"
                 "            raise\n",
@@ -354,7 +354,7 @@ MUTANTS = (
                 "if not live:",
             ),
             Edit(
-                "consumers/commits/folding/catch_up.py",
+                "consumers/commits/recovery/catch_up.py",
                 " or len(caught_up.staged.stream.V) != commit.meta.K",
             ),
         ),
@@ -414,7 +414,7 @@ MUTANTS = (
         "Q empty after a completed version is read from the log",
         (
             Edit(
-                "consumers/commits/folding/catch_up.py",
+                "consumers/commits/recovery/catch_up.py",
                 "stream = replace(stream, Q=GrowingRows.empty(config.d))",
                 "pass",
             ),
@@ -496,7 +496,7 @@ MUTANTS = (
         "a fold brings in what a swap did",
         (
             Edit(
-                "consumers/commits/folding/catch_up.py",
+                "consumers/commits/recovery/catch_up.py",
                 "changed = {} if former is None else store.records_if_there(former, named)",
                 "changed = dict[str, bytes]()",
             ),
@@ -512,7 +512,7 @@ MUTANTS = (
         "the digest of values that are read again",
         (
             Edit(
-                "consumers/commits/folding/changed_rows.py",
+                "consumers/commits/recovery/changed_rows.py",
                 "if digest_of(record) != change.digest:",
                 "if False:",
             ),
@@ -521,7 +521,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows that the same fold has written",
-        (Edit("consumers/commits/folding/replay.py", "records.update(written.records)", "pass"),),
+        (Edit("consumers/commits/recovery/replay.py", "records.update(written.records)", "pass"),),
         f"{_CHANGES}::test_a_store_that_went_back_gets_its_rows_from_the_log_again",
     ),
     Mutant(
@@ -659,7 +659,7 @@ MUTANTS = (
         "the rows of a commit leave the sums when it is folded",
         (
             Edit(
-                "consumers/commits/folding/catch_up.py",
+                "consumers/commits/recovery/catch_up.py",
                 "return Recomputed(stream, state.pipeline.sums_after(state.generation, moved))",
                 "return Recomputed(stream, state.pipeline.answer.sums)",
             ),

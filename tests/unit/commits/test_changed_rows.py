@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 from lethe.consumers.commits.commit import RowChange
-from lethe.consumers.commits.folding.changed_rows import read_changes
+from lethe.consumers.commits.recovery.changed_rows import read_changes
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryLog

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from lethe.consumers.commits.commit import Commit, CommitKind
-from lethe.consumers.commits.folding.counted import OpenRecord
-from lethe.consumers.commits.folding.replay import Replay
 from lethe.consumers.commits.frame import Framed
 from lethe.consumers.commits.journal import read_records
 from lethe.consumers.commits.record import UNOPENED, open_commit
+from lethe.consumers.commits.recovery.counted import OpenRecord
+from lethe.consumers.commits.recovery.replay import Replay
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Partition, Reader

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
-from lethe.consumers.commits.folding.fold_lease import FoldLease
-from lethe.consumers.commits.folding.partition_fold import (
+from lethe.consumers.commits.journal import Tail, check_tail, commit_partitions
+from lethe.consumers.commits.recovery.fold_lease import FoldLease
+from lethe.consumers.commits.recovery.partition_fold import (
     RUN_LENGTH,
     FoldAgain,
     Folded,
     FoldParts,
     PartitionFold,
 )
-from lethe.consumers.commits.journal import Tail, check_tail, commit_partitions
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.published_versions import versioned_models

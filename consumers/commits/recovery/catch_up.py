@@ -15,7 +15,7 @@ import numpy as np
 
 from lethe.consumers.commits.apply import NOTHING, Arrays, Live, appended, no_rows
 from lethe.consumers.commits.commit import Commit
-from lethe.consumers.commits.folding.changed_rows import ChangedRows, changed_stream
+from lethe.consumers.commits.recovery.changed_rows import ChangedRows, changed_stream
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete

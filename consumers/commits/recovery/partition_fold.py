@@ -1,7 +1,7 @@
 """A fold of one commits partition: read, judge, apply, publish, and move the cursors.
 
 It decides nothing. If the store goes back meanwhile, or a model halts in the middle, it stops with
-`FoldAgain`, and `consumers.commits.folding.fold` starts it again.
+`FoldAgain`, and `consumers.commits.recovery.fold` starts it again.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
-from lethe.consumers.commits.folding.counted import OpenRecord, count, read_open
-from lethe.consumers.commits.folding.fold_lease import FoldLease
-from lethe.consumers.commits.folding.opener import Opener
-from lethe.consumers.commits.folding.replay import Replay, forgotten, parts_of, reset, too_old
 from lethe.consumers.commits.journal import Followed, Tail, read_records
 from lethe.consumers.commits.publish import messages_of, newest_parameters
+from lethe.consumers.commits.recovery.counted import OpenRecord, count, read_open
+from lethe.consumers.commits.recovery.fold_lease import FoldLease
+from lethe.consumers.commits.recovery.opener import Opener
+from lethe.consumers.commits.recovery.replay import Replay, forgotten, parts_of, reset, too_old
 from lethe.consumers.commits.shred import shred
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract.sealing import SealKeys

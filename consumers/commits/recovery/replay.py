@@ -15,7 +15,7 @@ from lethe.consumers.commits.apply import (
     staged_keys,
 )
 from lethe.consumers.commits.commit import CommitKind, Sealed
-from lethe.consumers.commits.folding.catch_up import (
+from lethe.consumers.commits.recovery.catch_up import (
     Recomputed,
     changed_again,
     larger_of_both,
@@ -23,7 +23,7 @@ from lethe.consumers.commits.folding.catch_up import (
     swapped,
     unchanged,
 )
-from lethe.consumers.commits.folding.changed_rows import (
+from lethe.consumers.commits.recovery.changed_rows import (
     changed_rows,
     changed_sentinels,
     read_changes,
