@@ -24,7 +24,7 @@ from lethe.engine.fit.classes import one_sided, unbounded, weighted_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
-from lethe.engine.refresh.kinds import (
+from lethe.engine.refresh.refreshes import (
     NewGeneration,
     adopt_polish,
     compact,

@@ -24,7 +24,7 @@ from lethe.engine.fit.multinomial import SoftmaxObjective
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.refresh import coupled
-from lethe.engine.refresh.kinds import NewGeneration, adopt_polish, complete
+from lethe.engine.refresh.refreshes import NewGeneration, adopt_polish, complete
 from lethe.engine.rows import Membership
 
 

@@ -45,8 +45,8 @@ from lethe.engine.fit.factor import Factor, lower_triangle
 from lethe.engine.fit.objective import Kind, Objective, Rows
 from lethe.engine.fit.precompute import precompute
 from lethe.engine.refresh.compact import compacted_dual_rows, downdated_factor
-from lethe.engine.refresh.kinds import compact, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Limits
+from lethe.engine.refresh.refreshes import compact, polish_snapshot, rebuild
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.keys import SHARDS, ModelKeys

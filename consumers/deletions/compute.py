@@ -23,7 +23,7 @@ from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.live import LivePipeline, RowsMoved
-from lethe.engine.refresh.kinds import complete
+from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup

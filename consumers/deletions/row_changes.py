@@ -38,7 +38,7 @@ from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
-from lethe.engine.refresh.kinds import complete
+from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import Lookup
 

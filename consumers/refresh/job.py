@@ -30,8 +30,8 @@ from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.refresh.kinds import NewGeneration, compact, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Choice
+from lethe.engine.refresh.refreshes import NewGeneration, compact, polish_snapshot, rebuild
 from lethe.engine.store.layout.preprocessing import layout_of, settings_of
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.layout.state import ModelState

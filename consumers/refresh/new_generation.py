@@ -13,8 +13,8 @@ from lethe.engine.error.sentinels import sample_sentinels
 from lethe.engine.errors import IllConditioned, Unavailable
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.refresh.kinds import NewGeneration
 from lethe.engine.refresh.policy import Choice
+from lethe.engine.refresh.refreshes import NewGeneration
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.records import Status

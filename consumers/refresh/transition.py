@@ -30,7 +30,7 @@ from lethe.consumers.versions.transition import (
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import after_polish
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.refresh.kinds import Polished, adopt_polish, complete, concurrent_remainder
+from lethe.engine.refresh.refreshes import Polished, adopt_polish, complete, concurrent_remainder
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.meta import Meta, with_meta
 from lethe.engine.store.layout.records import Certificate

@@ -23,8 +23,8 @@ from lethe.engine.errors import InvalidData, Uncertified
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.refresh.kinds import NewGeneration
 from lethe.engine.refresh.policy import Choice
+from lethe.engine.refresh.refreshes import NewGeneration
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.records import (

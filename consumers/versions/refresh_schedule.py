@@ -23,8 +23,8 @@ from lethe.engine.error.estimate import believed_estimate, scale
 from lethe.engine.errors import IllConditioned
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.refresh.kinds import complete
 from lethe.engine.refresh.policy import Choice, Facts, choose, facts_of, used_up
+from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.layout.meta import Failures, Meta, PendingJob
 from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.offline.staging import TIME_TO_LIVE

@@ -27,7 +27,7 @@ from lethe.engine.error.estimate import ErrorKind, PublishedError, published_err
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.objective import Array
 from lethe.engine.merkle import leaf_hash
-from lethe.engine.refresh.kinds import complete
+from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.generation import PARAMETERS, empty_generation, thetas_of
 from lethe.engine.store.layout import codec

@@ -298,7 +298,7 @@ def measure_polished(
 def after_polish(
     ledger: Ledger, reference: Reference, moved: Array, concurrent: int, kind: Kind
 ) -> Ledger:
-    """Return the ledger once a polish is adopted (`engine.refresh.kinds.adopt_polish`).
+    """Return the ledger once a polish is adopted (`engine.refresh.refreshes.adopt_polish`).
 
     Parameters
     ----------

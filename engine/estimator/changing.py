@@ -18,8 +18,8 @@ from lethe.engine.preprocess.input.table import Table, TableLike
 from lethe.engine.preprocess.library.fitted import PreparedFit
 from lethe.engine.preprocess.library.state import PreparedRows
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.refresh.kinds import complete
 from lethe.engine.refresh.policy import Choice, Limits, choose, facts_of
+from lethe.engine.refresh.refreshes import complete
 from lethe.engine.result import ChangeResult, DeletionResult
 
 
@@ -40,7 +40,7 @@ class ChangingModel(BaseModel):
             Row ids, in any order; duplicates count once.
         method
             ``pru``, ``exact`` or ``influence``. If it differs from the last call's method, the
-            model is completed first (`engine.refresh.kinds.complete`).
+            model is completed first (`engine.refresh.refreshes.complete`).
 
         Raises
         ------

@@ -28,7 +28,7 @@ from lethe.engine.preprocess.transformation.layout import Layout, Places
 from lethe.engine.preprocess.transformation.statistics import Statistics, live_statistics
 from lethe.engine.preprocess.transformation.sums import Contribution, Sums
 from lethe.engine.refresh.blockwise import precompute_blocks
-from lethe.engine.refresh.kinds import complete
+from lethe.engine.refresh.refreshes import complete
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ need not wait for NumPy.
 
 - `kind`: the names of the four
 - `policy`: which one is due, the smallest that suffices
-- `kinds`: what each of them does
+- `refreshes`: what each of them does
 - `blockwise`: precomputation, polish and compacting of every block, one after another
 - `coupled`: fit, polish, compact and rebuild of a softmax model
 - `compact`: folding V into factor and dual rows

@@ -18,7 +18,7 @@ from lethe.engine.fit.multinomial import SoftmaxObjective
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.fit.precompute import PROBED, PROBES, check_inverse
 from lethe.engine.refresh.compact import downdated_factor
-from lethe.engine.refresh.kinds import NewGeneration, Polished
+from lethe.engine.refresh.refreshes import NewGeneration, Polished
 
 PASS_LIMIT = 60
 """Passes over the live rows in a polish, as in `engine.refresh.polish`."""

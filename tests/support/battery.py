@@ -23,8 +23,8 @@ from lethe.engine.error.estimate import PublishedError, published_error
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Rows
-from lethe.engine.refresh.kinds import adopt_polish, compact, complete, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Limits
+from lethe.engine.refresh.refreshes import adopt_polish, compact, complete, polish_snapshot, rebuild
 from tests.support.families import Array, Index, make_any, remodelled
 from tests.support.oracles import (
     Wide,
@@ -93,7 +93,7 @@ class Route(Protocol):
 
 
 class RawStream:
-    """`engine.deletion.stream` and `engine.refresh.kinds` themselves."""
+    """`engine.deletion.stream` and `engine.refresh.refreshes` themselves."""
 
     def __init__(self, started: Started) -> None:
         self.generation: Generation = started.generation

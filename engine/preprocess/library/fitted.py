@@ -37,7 +37,7 @@ from lethe.engine.preprocess.library.state import PreparedRows, PreparedState
 from lethe.engine.preprocess.transformation.base import ABSENT
 from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 from lethe.engine.preprocess.transformation.sums import Sums
-from lethe.engine.refresh.kinds import complete
+from lethe.engine.refresh.refreshes import complete
 from lethe.engine.rows import Mask, Membership, checked_rows
 
 

@@ -61,7 +61,7 @@ class JobResult(Stored):
     certified, left
         Bound of the error left, and the error left if there is no bound.
     residual, refuted
-        As `engine.refresh.kinds.Polished` has them (polish).
+        As `engine.refresh.refreshes.Polished` has them (polish).
     rows, class_counts
         Rows of the new generation at the seal (compact and rebuild).
     staged_key, staged_mark

@@ -23,7 +23,7 @@ from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.blocks import part
 from lethe.engine.fit.objective import Rows
 from lethe.engine.refresh.blockwise import rows_of
-from lethe.engine.refresh.kinds import adopt_polish, compact, complete, polish_snapshot, rebuild
+from lethe.engine.refresh.refreshes import adopt_polish, compact, complete, polish_snapshot, rebuild
 from tests.proof.properties.test_stream import drawn
 from tests.support.families import CLASSES, Array, Data, make
 from tests.support.oracles import distance, newton_from, relative, retrain

@@ -456,7 +456,7 @@ def test_a_compact_that_cannot_be_had_is_a_rebuild(monkeypatch: pytest.MonkeyPat
     data = make("benign", "linear")
     model = _model(data)
     model.delete(["u1"])
-    monkeypatch.setattr("lethe.engine.refresh.kinds.dual_error_of_blocks", lambda *_: 1e9)
+    monkeypatch.setattr("lethe.engine.refresh.refreshes.dual_error_of_blocks", lambda *_: 1e9)
     choice = model.refresh("compact")
     assert choice.size is RefreshKind.REBUILD
     assert "a compact cannot be had" in choice.reason

@@ -13,7 +13,7 @@ from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, current_dual_rows, delete, distance_to_exact
 from lethe.engine.fit.objective import Rows
 from lethe.engine.refresh.blockwise import compacted_dual_rows, downdated_factors
-from lethe.engine.refresh.kinds import compact
+from lethe.engine.refresh.refreshes import compact
 from tests.support.families import Data, families, make
 from tests.support.oracles import distance, newton_from, retrain_wide
 from tests.support.states import Started, start

@@ -25,7 +25,7 @@ from lethe.engine.deletion.span import extend_basis
 from lethe.engine.deletion.stream import Deletion, delete
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array, Rows
-from lethe.engine.refresh.kinds import adopt_polish, complete, polish_snapshot
+from lethe.engine.refresh.refreshes import adopt_polish, complete, polish_snapshot
 from tests.support.families import families
 from tests.support.oracles import relative
 from tests.support.states import Started, started

@@ -27,7 +27,7 @@ from lethe.engine.fit.fit import fit
 from lethe.engine.fit.objective import Kind, Objective, Rows, norm
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.blockwise import precompute_blocks
-from lethe.engine.refresh.kinds import adopt_polish, compact, polish_snapshot
+from lethe.engine.refresh.refreshes import adopt_polish, compact, polish_snapshot
 from tests.support.families import Data, Index, families, make
 
 KINDS = ("linear", "logistic")

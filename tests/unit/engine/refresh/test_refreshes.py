@@ -18,7 +18,8 @@ from lethe.engine.deletion.stream import (
 from lethe.engine.error.estimate import remainder
 from lethe.engine.fit.objective import Array, Kind, Rows, norm
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.refresh.kinds import (
+from lethe.engine.refresh.policy import Facts, Limits, choose, facts_of
+from lethe.engine.refresh.refreshes import (
     Polished,
     adopt_polish,
     compact,
@@ -27,7 +28,6 @@ from lethe.engine.refresh.kinds import (
     polish_snapshot,
     rebuild,
 )
-from lethe.engine.refresh.policy import Facts, Limits, choose, facts_of
 from tests.support.families import families
 from tests.support.oracles import distance
 from tests.support.states import Started, started
