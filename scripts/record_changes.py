@@ -24,7 +24,7 @@ from typing import Any
 from local_servers import Problem
 
 HERE = Path(__file__).resolve().parent
-FIXTURES = HERE.parent / "tests" / "unit" / "intake" / "recorded"
+FIXTURES = HERE.parent / "tests" / "unit" / "cdc" / "recorded"
 PREFIX = "shop"
 QUIET_SECONDS = 5.0  # without a record: then the connector has written everything
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from lethe.consumers.cdc.naming import joined
+from lethe.consumers.cdc.reconcile import deletions_of, missing_rows
 from lethe.consumers.cli.terminal.options import Flags, global_options
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.contract.signatures import read_signer
-from lethe.consumers.intake.naming import joined
-from lethe.consumers.intake.reconcile import deletions_of, missing_rows
 from lethe.consumers.registration.table.reader import read_ids
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidData

@@ -13,10 +13,10 @@ from pathlib import Path
 import click
 import stamina
 
+from lethe.consumers.cdc.mapping import load_mapping
 from lethe.consumers.cli.terminal.options import Flags, global_options
 from lethe.consumers.cli.terminal.output import prepare
 from lethe.consumers.cli.terminal.stopping import stopped_by
-from lethe.consumers.intake.mapping import load_mapping
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.loop import collect_rarely
 from lethe.consumers.service.telemetry.http import serve

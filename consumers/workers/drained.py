@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from lethe.consumers.cdc.mapping import Mapping
 from lethe.consumers.contract import topics
 from lethe.consumers.erasures.models import read_models
 from lethe.consumers.erasures.sweep import unchecked
-from lethe.consumers.intake.mapping import Mapping
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.consumers.workers.intake_worker import intake_watermark

@@ -1,6 +1,6 @@
 """The intake worker: reads changes of a database, and sends the requests that they ask for.
 
-It reads the topics of a mapping (`consumers.intake`) in a group of its own. A position moves only
+It reads the topics of a mapping (`consumers.cdc`) in a group of its own. A position moves only
 once every request before it is acknowledged, so that a worker that is killed reads some changes
 again. Each then makes the same requests, with the same ids, and these have no effect again.
 """
@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from lethe.consumers.cdc.mapping import Mapping as TableMapping
+from lethe.consumers.cdc.translate import Shape, Translated, translate
 from lethe.consumers.contract.requests import change_message, deletion_message
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.transition import dead_letter
 from lethe.consumers.deletions.validate import Refused
-from lethe.consumers.intake.mapping import Mapping as TableMapping
-from lethe.consumers.intake.translate import Shape, Translated, translate
 from lethe.consumers.log.base import Consumer, Log, Message, Partition, Position, Record
 from lethe.consumers.service.loop import keep_turning
 from lethe.consumers.service.telemetry.health import Health

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from lethe.consumers.cdc.mapping import Mapping
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import handover
 from lethe.consumers.contract.signatures import Signer, TrustedKeys, read_signer
 from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
 from lethe.consumers.deletions.batching import Batching
-from lethe.consumers.intake.mapping import Mapping
 from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.queue import RefreshLimit
 from lethe.consumers.service.configuration.settings import Settings

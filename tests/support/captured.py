@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lethe.consumers.intake.mapping import Mapping as TableMapping
+from lethe.consumers.cdc.mapping import Mapping as TableMapping
 from lethe.consumers.log.base import Message, Partition, Record
 
-RECORDED = Path(__file__).resolve().parents[1] / "unit" / "intake" / "recorded"
+RECORDED = Path(__file__).resolve().parents[1] / "unit" / "cdc" / "recorded"
 CONNECTOR = "shop"
 CUSTOMERS: dict[str, Any] = {
     "topic": "shop.public.customers",

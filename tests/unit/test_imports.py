@@ -20,7 +20,7 @@ ORDER = (
     "export",
     "subscriber",
     "workers",
-    "intake",
+    "cdc",
     "erasures",
     "registration",
     "deletions",

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from kafka import errors as kafka_errors
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
+from lethe.consumers.cdc.mapping import load_mapping
 from lethe.consumers.cli.requests.deletion import _read_rows
-from lethe.consumers.intake.mapping import load_mapping
 from lethe.consumers.log.base import Partition
 from lethe.consumers.log.kafka.kafka_python.reading import to_record
 from lethe.consumers.log.kafka.kafka_python.repairs import read_odd_header_names

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lethe.consumers.cdc.translate import MAX_DETAIL, Shape, translate
 from lethe.consumers.contract import cloudevents, version_chain
 from lethe.consumers.contract.events import (
     DELETION_REQUESTED,
@@ -23,7 +24,6 @@ from lethe.consumers.contract.events import (
     Version,
 )
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, validate
-from lethe.consumers.intake.translate import MAX_DETAIL, Shape, translate
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.refresh.queue import JobQueue
 from lethe.consumers.subscriber.history import read_version

@@ -11,8 +11,8 @@ _CHANGES = "tests/integration/deletions/test_row_changes.py"
 _CHANGED_ROWS = "tests/unit/commits/test_changed_rows.py"
 _OUTPUT_NOISE = "tests/integration/deletions/test_output_noise.py"
 _OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
-_INTAKE = "tests/integration/intake/test_intake.py"
-_TRANSLATE = "tests/unit/intake/test_translate.py"
+_INTAKE = "tests/integration/cdc/test_intake.py"
+_TRANSLATE = "tests/unit/cdc/test_translate.py"
 _TWO_ERASERS = "tests/integration/erasures/test_two_workers.py"
 _PREPROCESSING = "tests/unit/engine/store/test_preprocessing.py"
 _PIPELINES = "tests/integration/preprocess/test_deletions.py"
@@ -588,7 +588,7 @@ MUTANTS = (
         "values that Debezium invents name nobody",
         (
             Edit(
-                "consumers/intake/translate.py",
+                "consumers/cdc/translate.py",
                 "change.before.get(name) in _ZEROS[columns[name]]",
                 "False",
             ),

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from lethe.consumers.cdc.mapping import Mapping as TableMapping
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.authenticate import parse_request_keys
-from lethe.consumers.intake.mapping import Mapping as TableMapping
 from lethe.consumers.log.base import Message, TopicSpec
 from lethe.consumers.service.telemetry.steps import IntakeStep
 from lethe.consumers.workers.intake_worker import IntakeWorker, intake_watermark, read_shapes

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal
 
+from lethe.consumers.cdc.change import Change, Row, UnreadableChange, parse_change
+from lethe.consumers.cdc.mapping import ColumnType, Mapping as TableMapping, Table
+from lethe.consumers.cdc.naming import UNAVAILABLE, Unnamed, id_of, request_id_of
 from lethe.consumers.contract.events import ChangedRow, DeletionRequest, RowsChanged
-from lethe.consumers.intake.change import Change, Row, UnreadableChange, parse_change
-from lethe.consumers.intake.mapping import ColumnType, Mapping as TableMapping, Table
-from lethe.consumers.intake.naming import UNAVAILABLE, Unnamed, id_of, request_id_of
 from lethe.consumers.log.base import PACKED_BATCH, Record
 
 INVALID_CHANGE = "INVALID_CHANGE"

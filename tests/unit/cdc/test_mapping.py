@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lethe.consumers.intake.mapping import Mapping, load_mapping
+from lethe.consumers.cdc.mapping import Mapping, load_mapping
 from lethe.engine.errors import InvalidData
 from tests.support.servers import ROOT
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lethe.consumers.intake.naming import UNAVAILABLE, request_id_of
-from lethe.consumers.intake.translate import (
+from lethe.consumers.cdc.naming import UNAVAILABLE, request_id_of
+from lethe.consumers.cdc.translate import (
     FOREIGN_CHANGE,
     INVALID_CHANGE,
     SUBJECT_CHANGED,
@@ -269,7 +269,7 @@ def test_requests_of_one_change_have_ids_of_their_own() -> None:
 
 
 def test_ids_do_not_run_together() -> None:
-    from lethe.consumers.intake.change import Origin
+    from lethe.consumers.cdc.change import Origin
 
     first = request_id_of(Origin("a", "bc", "t.t", "1", "2"), "m", "row", "x")
     second = request_id_of(Origin("ab", "c", "t.t", "1", "2"), "m", "row", "x")

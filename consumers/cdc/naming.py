@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from lethe.consumers.cdc.change import Origin
+from lethe.consumers.cdc.mapping import ColumnType
 from lethe.consumers.contract.events import MAX_ID_LENGTH
-from lethe.consumers.intake.change import Origin
-from lethe.consumers.intake.mapping import ColumnType
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """What Debezium writes for a large value that an update left as it was."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lethe.consumers.cdc.naming import joined
+from lethe.consumers.cdc.reconcile import deletions_of, missing_rows
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS
 from lethe.consumers.contract.requests import request_value
-from lethe.consumers.intake.naming import joined
-from lethe.consumers.intake.reconcile import deletions_of, missing_rows
 
 
 def test_rows_that_only_the_model_has_are_missing() -> None:
