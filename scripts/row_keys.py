@@ -3,7 +3,7 @@
     python scripts/row_keys.py
 
 Two stores of the same model, one with a store of row keys and one without, on embedded servers with
-appendfsync always; requests in turns, so that both meet the same machine. docs/erasure.md.
+appendfsync always; requests in turns, so that both meet the same machine. docs/erased-data.md.
 """
 
 from __future__ import annotations

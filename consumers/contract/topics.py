@@ -45,8 +45,8 @@ def specs(partitions: int = COMMIT_PARTITIONS) -> list[TopicSpec]:
             ROW_CHANGES,
             partitions,
             # Values of rows. Kafka removes whole segments, by the time of their newest record: the
-            # oldest is gone after both together, within T (docs/erasure.md). Redis Streams, which
-            # no backup of the store can be without, remove them once they are processed.
+            # oldest is gone after both together, within T (docs/erased-data.md). Redis Streams,
+            # which no backup of the store can be without, remove them once they are processed.
             retention_ms=18 * _HOUR_MS,
             until_released=True,
             max_message_bytes=_REQUEST_BYTES,

@@ -87,7 +87,7 @@ def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) ->
             "the log was reset or has lost its end. Restore it, or recreate the topic"
         )
     if watermark < bounds.begin and partition.topic == topics.ROW_CHANGES:
-        return bounds.begin  # values expire within T, processed or not (docs/erasure.md)
+        return bounds.begin  # values expire within T, processed or not (docs/erased-data.md)
     if watermark < bounds.begin:
         raise LogReset(
             f"{name} begins at offset {bounds.begin}, but {watermark} is the next to process: "

@@ -124,7 +124,7 @@ class Housekeeper:
                 self._warned = now
                 self._logger.warning(
                     "the store does not let this user rewrite its files: erased rows stay in them "
-                    "until it does so by itself (docs/erasure.md)",
+                    "until it does so by itself (docs/erased-data.md)",
                     action="rewrite",
                     reason=str(error),
                 )

@@ -76,7 +76,7 @@ THOROUGH = (
     "tests/integration/store/test_embedded_valkey.py::test_a_server_that_lingers",
     "tests/integration/store/test_embedded_valkey.py::test_a_server_whose_directory",
     "tests/integration/store/test_embedded_valkey.py::test_a_client_that_stays",
-    "tests/integration/store/test_erasure",
+    "tests/integration/store/test_erased_data",
     "tests/integration/store/test_rewrite",
     "tests/integration/subscriber/test_subscriber.py::test_a_kafka_that_is_not_there",
 )

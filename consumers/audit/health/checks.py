@@ -94,7 +94,7 @@ def _files(client: redis.Redis) -> Check:
     if erasures.overdue(time.time()):
         detail = (
             "were not rewritten for over 24 hours and may hold erased rows; run `lethe work "
-            "deletions`, which requests it, or run BGREWRITEAOF on the server (docs/erasure.md)"
+            "deletions`, which requests it, or run BGREWRITEAOF on the server (docs/erased-data.md)"
         )
         return Check(subject, False, detail)
     return Check(subject, True, "are rewritten within 24 hours of an erasure")

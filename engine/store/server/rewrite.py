@@ -2,7 +2,7 @@
 
 An erased record is gone from memory, but the command that once wrote it stays in the append-only
 file, and its value in a snapshot, until the server rewrites that file. The server reports when it
-did; `docs/erasure.md` has the arithmetic of the times.
+did; `docs/erased-data.md` has the arithmetic of the times.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
 from lethe.engine.store.lookup import LookupRequest
 from lethe.engine.store.server.row_keys import SEALED, TIME_TO_LIVE
-from tests.integration.store.test_erasure import (
+from tests.integration.store.test_erased_data import (
     LIVE,
     MARKED,
     PLAIN,

@@ -114,7 +114,7 @@ class Search:
     """Looks for the bytes of rows' features anywhere in values and files.
 
     Values from before a correction count as deleted. In ``lethe.row-changes`` values are decimal
-    text, which this does not find: they may lie there (docs/erasure.md).
+    text, which this does not find: they may lie there (docs/erased-data.md).
 
     A row's feature is a float64 of 52 random bits, so that one that is found was copied.
     """

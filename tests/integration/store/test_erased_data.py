@@ -5,7 +5,7 @@ searched as little- and big-endian bytes, as decimal text and as base64, in ever
 store, in every file of its directory, in Kafka's log directories, and in all that workers wrote.
 The servers write without compression here (``rdbcompression no``; Kafka's topics never have it),
 because LZF could hide a marker from a search through bytes. Row *ids* are not searched: the ledger
-keeps them (docs/erasure.md).
+keeps them (docs/erased-data.md).
 """
 
 from __future__ import annotations
