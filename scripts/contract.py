@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
 from lethe.consumers.contract import erasure_events, events, topics
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import TopicSpec
 from lethe.consumers.server.app import openapi_document
 
@@ -67,7 +68,7 @@ EVENTS = (
         "Insert rows into a model, or correct live rows: all of them or none.",
     ),
     Described(
-        events.DELETION_RECEIPT, events.Receipt, topics.RECEIPTS, "send",
+        events.DELETION_RECEIPT, Receipt, topics.RECEIPTS, "send",
         "The outcome of one request; final unless it is DEFERRED.",
     ),
     Described(

@@ -19,7 +19,7 @@ from lethe.consumers.commits.journal import Verdict, judge
 from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.counted import OpenRecord, head_before, read_open
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.log.scan import scan

@@ -22,13 +22,8 @@ from lethe.consumers.cli.requests.receipts import (
 from lethe.consumers.cli.terminal.options import Flags, WaitSeconds, global_options
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import (
-    MAX_REQUEST_BYTES,
-    MAX_ROWS,
-    ChangedRow,
-    Receipt,
-    RowsChanged,
-)
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, ChangedRow, RowsChanged
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import change_message
 from lethe.consumers.contract.signatures import Signer, read_signer
 from lethe.consumers.log.base import Partition, Reader

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
+from lethe.consumers.contract.events import RefreshRequested, Version
+from lethe.consumers.contract.receipt import Receipt
 from lethe.engine.store.apply import Place
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.state import DeferredRequest, Head

@@ -17,7 +17,8 @@ from typing import Literal, get_args
 
 from lethe.consumers.commits.commit import BODY_BYTES, Answer
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt, ReceiptStatus, Source
+from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.receipt import Receipt, ReceiptStatus
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.records import (
     CertificateRecord,

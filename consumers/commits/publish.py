@@ -21,10 +21,10 @@ from lethe.consumers.contract.events import (
     MODEL_VERSION,
     REFRESH_REQUESTED,
     Parameters,
-    Receipt,
     RefreshRequested,
     Version,
 )
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import Message
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.columns import FittedColumn

@@ -24,7 +24,8 @@ from typing import Any
 
 from lethe.consumers.commits.commit import Answer, Commit, CommitKind, RowChange, Staged, Tombstones
 from lethe.consumers.commits.frame import OpenPart, take, text, whole_number, with_length
-from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
+from lethe.consumers.contract.events import RefreshRequested, Version
+from lethe.consumers.contract.receipt import Receipt
 from lethe.engine.store.layout.config import ModelConfig, parse_config
 from lethe.engine.store.layout.meta import meta_json, parse_meta
 from lethe.engine.store.layout.reading import parse_json

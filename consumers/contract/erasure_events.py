@@ -7,16 +7,13 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, StrictBool
 
-from lethe.consumers.contract.events import Event, Id, ReceiptStatus, RowId, Source, Time
+from lethe.consumers.contract.events import Event, Id, RowId, Source, Time, absent
+from lethe.consumers.contract.receipt import ReceiptStatus
 from lethe.engine.store.layout.reading import Texts
 from lethe.engine.store.layout.records import Hash
 
 SUBJECT_ERASURE_REQUESTED = "lethe.subject.erasure.requested.v1"
 SUBJECT_ERASURE_COMPLETED = "lethe.subject.erasure.completed.v1"
-
-
-def _absent(member: object) -> bool:
-    return member is None
 
 
 class SubjectErasureRequested(Event):
@@ -31,10 +28,10 @@ class SubjectErasureRequested(Event):
 
     erasure_id: Id
     subject_id: RowId
-    namespace: Id | None = Field(default=None, exclude_if=_absent)
+    namespace: Id | None = Field(default=None, exclude_if=absent)
     lift: StrictBool = Field(default=False, exclude_if=operator.not_)
-    requested_at: Any = Field(default=None, exclude_if=_absent)
-    reason: Any = Field(default=None, exclude_if=_absent)
+    requested_at: Any = Field(default=None, exclude_if=absent)
+    reason: Any = Field(default=None, exclude_if=absent)
 
 
 ModelErasureStatus = ReceiptStatus | Literal["AWAITED", "NOT_COVERED"]
@@ -52,11 +49,11 @@ class ModelErasure(Event):
 
     model_id: str
     status: ModelErasureStatus
-    code: str | None = Field(default=None, exclude_if=_absent)
-    detail: str | None = Field(default=None, exclude_if=_absent)
+    code: str | None = Field(default=None, exclude_if=absent)
+    detail: str | None = Field(default=None, exclude_if=absent)
     request_ids: Texts = ()
     rows_deleted: int = 0
-    version: int | None = Field(default=None, exclude_if=_absent)
+    version: int | None = Field(default=None, exclude_if=absent)
 
 
 class SubjectErasureCompleted(Event):
@@ -73,19 +70,19 @@ class SubjectErasureCompleted(Event):
     """
 
     erasure_id: str
-    namespace: str | None = Field(default=None, exclude_if=_absent)
+    namespace: str | None = Field(default=None, exclude_if=absent)
     op: Literal["erase", "lift"] = Field(default="erase", exclude_if=lambda op: op == "erase")
     status: Literal["PENDING", "COMPLETE", "INCOMPLETE", "REJECTED"]
     complete: bool
-    code: str | None = Field(default=None, exclude_if=_absent)
-    detail: str | None = Field(default=None, exclude_if=_absent)
+    code: str | None = Field(default=None, exclude_if=absent)
+    detail: str | None = Field(default=None, exclude_if=absent)
     models: tuple[ModelErasure, ...] = ()
     awaited: Texts = ()
     rows_deleted: int = 0
-    subject_commitment: Hash | None = Field(default=None, exclude_if=_absent)
+    subject_commitment: Hash | None = Field(default=None, exclude_if=absent)
     source: Source
     completed_at: Time | None = None
-    conflicts_with: Source | None = Field(default=None, exclude_if=_absent)
+    conflicts_with: Source | None = Field(default=None, exclude_if=absent)
 
     @property
     def final(self) -> bool:

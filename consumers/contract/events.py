@@ -27,7 +27,6 @@ from lethe.engine.store.layout.records import (
     Certificate,
     ErrorRecord,
     Finite,
-    Hash,
     LogHead,
     Status,
     outputs,
@@ -128,7 +127,8 @@ class Event(BaseModel):
         return self.model_dump_json().encode()
 
 
-def _absent(member: object) -> bool:
+def absent(member: object) -> bool:
+    """Return whether a member is None, and so left out."""
     return member is None
 
 
@@ -138,7 +138,7 @@ class SparseEvent(Event):
     Events written before such a member existed keep their bytes and their digests.
     """
 
-    certificate: Certificate | None = Field(default=None, exclude_if=_absent)
+    certificate: Certificate | None = Field(default=None, exclude_if=absent)
     """For certified models only (docs/certified.md)."""
 
 
@@ -263,59 +263,6 @@ class SourceRange(Event):
     last_offset: int
 
 
-ReceiptStatus = Literal["APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED"]
-
-
-Op = Literal["delete", "insert", "correct"]
-
-
-def _is_deletion(op: object) -> bool:
-    return op == "delete"
-
-
-class Receipt(SparseEvent):
-    """The outcome of one request; final unless ``DEFERRED``.
-
-    ``op`` and the counts of what a change request did are omitted from receipts of deletions.
-    ``rows_commitment`` binds it to the ids of the rows that the request names
-    (`consumers.contract.commitment`); a receipt does not contain the ids.
-    """
-
-    request_id: str
-    model_id: str
-    op: Op = Field(default="delete", exclude_if=_is_deletion)
-    status: ReceiptStatus
-    code: str | None = None
-    detail: str | None = None
-    rows_deleted: int = 0
-    rows_inserted: int = Field(default=0, exclude_if=operator.not_)
-    rows_corrected: int = Field(default=0, exclude_if=operator.not_)
-    rows_unknown: int = 0
-    version: int | None = None
-    generation: int | None = None
-    error: ErrorRecord | None = None
-    source: Source
-    completed_at: Time
-    conflicts_with: Source | None = None
-    rows_commitment: Hash | None = Field(default=None, exclude_if=_absent)
-
-    @property
-    def final(self) -> bool:
-        """Whether no further receipt follows."""
-        return self.status != "DEFERRED"
-
-    def outcome(self) -> tuple[object, ...]:
-        """Return the outcome, without times and values that follow from the model."""
-        if self.status == "REJECTED":
-            return (self.code,)
-        if not self.final:
-            return (self.status,)
-        # Otherwise `version` is only the newest at that time.
-        version = self.version if self.status == "APPLIED" else None
-        changed = (self.rows_deleted, self.rows_inserted, self.rows_corrected)
-        return (self.status, self.code, changed, self.rows_unknown, version)
-
-
 class RefreshInfo(Event):
     """What a refresh did, in the version that it created."""
 
@@ -354,9 +301,9 @@ class Version(SparseEvent):
     created_at: Time
     commit: int
     commit_prev: str
-    receipt_log: LogHead | None = Field(default=None, exclude_if=_absent)
+    receipt_log: LogHead | None = Field(default=None, exclude_if=absent)
     completed: bool = Field(default=False, exclude_if=operator.not_)
-    preprocess: Literal["live", "frozen"] | None = Field(default=None, exclude_if=_absent)
+    preprocess: Literal["live", "frozen"] | None = Field(default=None, exclude_if=absent)
 
 
 IDENTITY = ("digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status")

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from lethe.consumers.commits.apply import arrays_of
 from lethe.consumers.commits.recovery.changed_rows import ChangedRows, changed_sentinels
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.row_changes import Change, ChangeDecision, ChangeStep
 from lethe.consumers.deletions.transition import answer_of, answered, repeats_of
 from lethe.consumers.versions.refresh_schedule import order_refresh

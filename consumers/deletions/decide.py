@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from lethe.consumers.commits.packed_receipt import body_of, unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import rows_commitment
-from lethe.consumers.contract.events import DeletionRequest, Op, Receipt, RowsChanged, Source
+from lethe.consumers.contract.events import DeletionRequest, RowsChanged, Source
+from lethe.consumers.contract.receipt import Op, Receipt
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.lost_rows import DATA_LOST

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from lethe.consumers.commits.commit import CommitKind, Sealed
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED
 from lethe.consumers.deletions.rounds import Prepared
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated

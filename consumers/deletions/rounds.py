@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lethe.consumers.commits.journal import Followed
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.batching import Remainder
 from lethe.consumers.deletions.grouping import Group
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid

@@ -14,7 +14,8 @@ from lethe.consumers.commits.commit import Commit, CommitKind, Tombstones
 from lethe.consumers.commits.recovery.changed_rows import digest_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import tombstone_of
-from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Receipt, SourceRange
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES, SourceRange
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.compute import StepResult
 from lethe.consumers.deletions.decide import (
     Accepted,

@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lethe.consumers.contract.events import Receipt, Version
+from lethe.consumers.contract.events import Version
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.version_chain import check_version, parameters_digest
 from lethe.consumers.demo.observer import Observed, Outcome
 from lethe.engine.errors import BrokenChain

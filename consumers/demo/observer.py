@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lethe.consumers.contract import cloudevents, topics
-from lethe.consumers.contract.events import Receipt, RefreshRequested, Version
+from lethe.consumers.contract.events import RefreshRequested, Version
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.demo.retraining import Retrained, retrain
 from lethe.consumers.demo.scenario import DemoModel, Request
 from lethe.consumers.demo.view import View

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lethe.consumers.commits.packed_receipt import body_of, unpack
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.erasures.pending import CONFLICT, Awaited
 from lethe.consumers.log.base import Partition, Reader
 from lethe.engine.errors import CorruptState

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Literal
 
 from lethe.consumers.contract.erasure_events import ModelErasure, SubjectErasureCompleted
-from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.erasures.fan_out import Asked
 from lethe.consumers.erasures.request import ErasureRequest

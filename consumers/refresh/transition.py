@@ -13,7 +13,8 @@ from datetime import datetime
 from lethe.consumers.commits.apply import NOTHING, Live, no_rows
 from lethe.consumers.commits.commit import CommitKind, Staged
 from lethe.consumers.commits.recovery.catch_up import Swapped, added_to
-from lethe.consumers.contract.events import Receipt, RefreshInfo, Source
+from lethe.consumers.contract.events import RefreshInfo, Source
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import one_more_failure, order_refresh
 from lethe.consumers.versions.transition import (

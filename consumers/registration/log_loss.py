@@ -27,8 +27,8 @@ from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.counted import LogTip, OpenRecord, log_tip
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt
 from lethe.consumers.contract.published_versions import newest_version
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader

@@ -10,7 +10,8 @@ import numpy as np
 
 from lethe.consumers.commits.apply import Arrays, Live
 from lethe.consumers.commits.commit import CommitKind, Staged
-from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.registration.candidate import Candidate
 from lethe.consumers.versions.refresh_schedule import in_turn
 from lethe.consumers.versions.transition import (

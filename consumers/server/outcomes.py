@@ -14,7 +14,7 @@ from typing import Any
 
 from lethe.consumers.commits.packed_receipt import Indexed, body_of, unpack
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.log.base import Appended, Reader
 from lethe.consumers.server.appender import Identity

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 
 
 class Published(Protocol):

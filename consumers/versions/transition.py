@@ -13,13 +13,13 @@ from lethe.consumers.commits.apply import Arrays, Live
 from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Sealed
 from lethe.consumers.contract import version_chain
 from lethe.consumers.contract.events import (
-    Receipt,
     RefreshInfo,
     RefreshRequested,
     Source,
     SourceRange,
     Version,
 )
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.versions.certificates import certificate_of, noised, output_error
 from lethe.consumers.versions.refresh_schedule import order_refresh
 from lethe.engine.deletion.stream import Stream, at_rest, distance_to_exact

@@ -30,7 +30,7 @@ from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.commits.shred import shred
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys

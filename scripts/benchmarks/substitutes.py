@@ -30,7 +30,7 @@ import lethe.consumers.refresh.transition
 import lethe.consumers.versions.refresh_schedule
 import lethe.consumers.versions.transition
 from lethe.consumers.commits.commit import Answer
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.compute import StepResult
 from lethe.consumers.deletions.decide import Accepted, Decision
 from lethe.engine.error.estimate import ErrorKind, PublishedError

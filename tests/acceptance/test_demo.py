@@ -25,7 +25,8 @@ from rich.console import Console
 
 from lethe.consumers.cli.main import run
 from lethe.consumers.contract import topics, version_chain
-from lethe.consumers.contract.events import Receipt, RefreshInfo, Source, Version
+from lethe.consumers.contract.events import RefreshInfo, Source, Version
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.demo import checks
 from lethe.consumers.demo.checks import Check
 from lethe.consumers.demo.observer import Observed, Observer, Outcome

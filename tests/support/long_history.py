@@ -12,7 +12,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.contract import topics, version_chain
-from lethe.consumers.contract.events import Parameters, Receipt, Source, Version
+from lethe.consumers.contract.events import Parameters, Source, Version
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import HEADER, Signer
 from lethe.engine.merkle import Frontier, leaf_hash
 from lethe.engine.store.layout.columns import FittedColumn

@@ -22,12 +22,12 @@ from lethe.consumers.contract.cloudevents import headers as event_headers
 from lethe.consumers.contract.events import (
     REFRESH_COMPLETED,
     Parameters,
-    Receipt,
     RefreshCompleted,
     RefreshRequested,
     Source,
     Version,
 )
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Headers, Log, Message, Record
 from lethe.consumers.refresh.job import run_job

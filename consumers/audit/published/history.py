@@ -21,9 +21,9 @@ from lethe.consumers.contract.events import (
     MODEL_PARAMETERS,
     Event,
     Parameters,
-    Receipt,
     Version,
 )
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import HEADER, TrustedKeys
 from lethe.consumers.contract.signed_log import signed_type
 from lethe.consumers.log.base import Record

@@ -25,7 +25,8 @@ from lethe.consumers.audit.reading import records_of_model
 from lethe.consumers.commits.packed_receipt import Indexed, unpack
 from lethe.consumers.commits.receipt_index import leaves_of
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import DELETION_RECEIPT, Receipt, rfc3339
+from lethe.consumers.contract.events import DELETION_RECEIPT, rfc3339
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.deletions.validate import Refused, Valid, validate

@@ -24,13 +24,8 @@ from lethe.consumers.cli.requests.receipts import (
 )
 from lethe.consumers.cli.terminal.output import Output, prepare
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import (
-    MAX_REQUEST_BYTES,
-    MAX_ROWS,
-    DeletionRequest,
-    Receipt,
-    rfc3339,
-)
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, DeletionRequest, rfc3339
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import deletion_message, request_value
 from lethe.consumers.contract.signatures import Signer, read_signer
 from lethe.consumers.log.base import Partition, Reader, Record

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from lethe.consumers.cli.terminal.output import counted, error_number, number
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.engine.errors import InvalidRequest, Unavailable
 

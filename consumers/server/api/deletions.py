@@ -14,7 +14,8 @@ from fastapi.responses import Response
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.cloudevents import trace_context
-from lethe.consumers.contract.events import MAX_REQUEST_BYTES, DeletionRequest, Receipt
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES, DeletionRequest
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.deletions.validate import Refused, Valid, validate_deletion
 from lethe.consumers.log.base import Headers, Partition, Record

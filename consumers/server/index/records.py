@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
-from lethe.consumers.contract.events import Receipt, rfc3339
+from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Record

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import DELETION_REQUESTED, Receipt
+from lethe.consumers.contract.events import DELETION_REQUESTED
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import Headers, Record
 from lethe.consumers.log.memory import MemoryLog
 from tests.support.invariants import check_model, ledger_of

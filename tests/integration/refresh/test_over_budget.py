@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.refresh import swap as refresh_swap
 from lethe.engine.deletion.stream import distance_to_exact
 from lethe.engine.error.budget import OverBudget

@@ -16,7 +16,8 @@ from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
 from lethe.consumers.commits.frame import Framed, OpenPart, decode_frame
 from lethe.consumers.commits.packed_receipt import pack, unpack
 from lethe.consumers.commits.record import encode, open_commit, peek_deleted
-from lethe.consumers.contract.events import Receipt, RefreshRequested, Source
+from lethe.consumers.contract.events import RefreshRequested, Source
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.refresh.kind import RefreshKind

@@ -17,12 +17,12 @@ from lethe.consumers.contract.events import (
     DeletionRequest,
     Event,
     Parameters,
-    Receipt,
     RefreshCompleted,
     RefreshRequested,
     Source,
     Version,
 )
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, validate
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.refresh.queue import JobQueue

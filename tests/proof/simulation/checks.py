@@ -11,7 +11,8 @@ import numpy as np
 
 from lethe.consumers.commits.packed_receipt import unpack
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt, Version
+from lethe.consumers.contract.events import Version
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Log, Record
 from lethe.engine.fit.objective import Kind, norm

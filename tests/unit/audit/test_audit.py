@@ -18,12 +18,12 @@ from lethe.consumers.contract.events import (
     DELETION_RECEIPT,
     MODEL_PARAMETERS,
     MODEL_VERSION,
-    Receipt,
     RefreshInfo,
     Source,
     SourceRange,
     Version,
 )
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.engine.merkle import Frontier, leaf_hash

@@ -11,7 +11,8 @@ from lethe.consumers.cli.requests.deletion import _wait
 from lethe.consumers.cli.requests.receipts import NoReceipt
 from lethe.consumers.cli.terminal.output import Output
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import DeletionRequest, Receipt, ReceiptStatus, Source
+from lethe.consumers.contract.events import DeletionRequest, Source
+from lethe.consumers.contract.receipt import Receipt, ReceiptStatus
 from lethe.consumers.log.base import Message, Reader
 from lethe.consumers.log.memory import MemoryLog
 

@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 from lethe.consumers.commits.commit import Answer
 from lethe.consumers.commits.packed_receipt import body_of, pack, unpack
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.receipt import Receipt
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.records import CertificateRecord, ErrorRecord
 

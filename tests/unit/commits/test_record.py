@@ -13,7 +13,8 @@ from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
 from lethe.consumers.commits.frame import decode_frame
 from lethe.consumers.commits.record import Untrusted, encode, open_commit, peek_deleted
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.engine.errors import FormatTooNew, LetheError

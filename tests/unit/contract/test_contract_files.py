@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from lethe.consumers.contract import events
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Partition, Record
 from tests.support.published import releases
@@ -35,7 +36,7 @@ def test_what_is_published_fits_its_schema() -> None:
 def test_receipts_fit_their_schema(status: str) -> None:
     source = {"topic": "lethe.deletions", "partition": 0, "offset": 7}
     fields = {"request_id": "r", "model_id": "m", "status": status, "source": source}
-    receipt = events.Receipt.model_validate({**fields, "completed_at": "2026-01-02T03:04:05Z"})
+    receipt = Receipt.model_validate({**fields, "completed_at": "2026-01-02T03:04:05Z"})
     written = json.loads(receipt.value())
     schema(events.DELETION_RECEIPT).validate(written)
     del written["source"]

@@ -15,7 +15,7 @@ from lethe.consumers.commits.commit import Sealed
 from lethe.consumers.commits.packed_receipt import pack
 from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.compute import compute
 from lethe.consumers.deletions.decide import (
     Accepted,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
-from lethe.consumers.contract.events import Receipt, Source
+from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.erasures.fan_out import requests_to
 from lethe.consumers.erasures.models import Registered
 from lethe.consumers.erasures.pending import Awaited, PendingErasure

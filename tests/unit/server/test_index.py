@@ -24,11 +24,11 @@ from lethe.consumers.contract.events import (
     DELETION_RECEIPT,
     DELETION_REQUESTED,
     MODEL_VERSION,
-    Receipt,
     Source,
     Version,
     rfc3339,
 )
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.server.index import erasures, models, records, requests, schema

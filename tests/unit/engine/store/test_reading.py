@@ -10,7 +10,8 @@ import pytest
 
 from lethe.consumers.cli.requests.deletion import MAX_ROWS_FILE_BYTES, _read_rows
 from lethe.consumers.contract import cloudevents
-from lethe.consumers.contract.events import Parameters, Receipt, Version
+from lethe.consumers.contract.events import Parameters, Version
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.deletions.validate import Refused, validate
 from lethe.consumers.log.base import Partition, Record
