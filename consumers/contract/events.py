@@ -177,7 +177,7 @@ class DeletionRequest(Event):
 
 
 Text = Annotated[str, StringConstraints(strict=True, max_length=MAX_ID_LENGTH)]
-Given: TypeAlias = Number | StrictBool | Text | None
+RowValue: TypeAlias = Number | StrictBool | Text | None
 """A value of a row as it is given: only columns of a model with preprocessing take all of them."""
 
 
@@ -192,7 +192,7 @@ class ChangedRow(Event):
     """
 
     id: RowId
-    values: Annotated[tuple[Given, ...], Field(fail_fast=True)] | dict[str, Given]
+    values: Annotated[tuple[RowValue, ...], Field(fail_fast=True)] | dict[str, RowValue]
     target: Number | Id | Annotated[tuple[Number, ...], Field(fail_fast=True, min_length=1)]
     weight: Annotated[Number, Field(gt=0)] | None = None
     subject: RowId | None = None

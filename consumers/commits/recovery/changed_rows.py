@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.contract import cloudevents, topics
-from lethe.consumers.contract.events import Given, RowsChanged
+from lethe.consumers.contract.events import RowsChanged, RowValue
 from lethe.consumers.log.base import PartitionReset, Reader, Record
 from lethe.consumers.log.scan import scan
 from lethe.engine.changes import new_rows
@@ -172,15 +172,15 @@ def _weights(request: RowsChanged, old_weights: Mapping[str, float]) -> list[flo
     ]
 
 
-def _numbers(values: Sequence[Given]) -> Sequence[Given]:
+def _numbers(values: Sequence[RowValue]) -> Sequence[RowValue]:
     if any(isinstance(value, str | bool | None) for value in values):
         raise InvalidData("a row has a value that is not a number")
     return values
 
 
 def values_in_order(
-    values: Sequence[Given] | Mapping[str, Given], names: Sequence[str]
-) -> Sequence[Given]:
+    values: Sequence[RowValue] | Mapping[str, RowValue], names: Sequence[str]
+) -> Sequence[RowValue]:
     """Return a row's values in the order of the model's features, or columns.
 
     Raises

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from lethe.consumers.contract.events import Given
+from lethe.consumers.contract.events import RowValue
 from lethe.consumers.registration.candidate import TrainingData
 from lethe.consumers.registration.table.class_column import class_column
 from lethe.consumers.registration.table.file import TableFile, column_names, open_file
 from lethe.consumers.registration.table.frozen import FrozenFile
-from lethe.consumers.registration.table.typed import given_json, typed_columns
+from lethe.consumers.registration.table.typed import json_values, typed_columns
 from lethe.consumers.registration.table.values import (
     ColumnError,
     is_numeric,
@@ -194,7 +194,7 @@ class GivenRows:
     """Rows of a file to insert or correct: values in the order of the model's columns, targets."""
 
     ids: tuple[str, ...]
-    values: Sequence[tuple[Given, ...]]
+    values: Sequence[tuple[RowValue, ...]]
     y: Array
     subjects: Mapping[str, Sequence[str]]
 
@@ -219,7 +219,7 @@ def read_given_rows(
     typed = typed_columns(file, named, complete=False)
     y = np.column_stack([numbers(file, name) for name in columns.targets])
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
-    listed = [given_json(values) for values in typed.values()]
+    listed = [json_values(values) for values in typed.values()]
     return GivenRows(ids, list(zip(*listed, strict=True)), y, subjects)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lethe.consumers.contract.events import Given
+from lethe.consumers.contract.events import RowValue
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.values import (
     ColumnError,
@@ -36,16 +36,16 @@ _MISSING = r"(?i)^(nan)?$"
 Values = NDArray[Any]
 
 
-def given_json(values: Values) -> list[Given]:
+def json_values(values: Values) -> list[RowValue]:
     """Return a typed column as a request has it: dates as text, null where missing."""
     return [_json(value) for value in values.tolist()]
 
 
-def _json(value: Any) -> Given:
+def _json(value: Any) -> RowValue:
     if isinstance(value, date):
         return value.isoformat()
     missing = isinstance(value, float) and math.isnan(value)
-    return None if missing or value is None else cast("Given", value)
+    return None if missing or value is None else cast("RowValue", value)
 
 
 def typed_columns(
