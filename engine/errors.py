@@ -92,9 +92,32 @@ class FormatTooNew(CorruptState):
 
 
 class FormatTooOld(CorruptState):
-    """The state was written by an older Lethe; register the model again with --replace."""
+    """The state was written by an older Lethe; begin with an empty store and an empty log."""
 
     code = "FORMAT_TOO_OLD"
+
+
+FROM_EMPTY = (
+    "name an empty store (--data-dir or --redis) and an empty log, and register the models there "
+    "again, or run the older release"
+)
+"""What to do about state of an older format: nothing converts it."""
+
+
+def check_format(stored: int, known: int, what: str) -> None:
+    """Refuse a format that is not the one that this program reads and writes.
+
+    Raises
+    ------
+    FormatTooNew, FormatTooOld
+        ``what`` was written by a newer or by an older Lethe.
+    """
+    if stored == known:
+        return
+    told = f"{what} has format {stored}, and this program reads {known}"
+    if stored > known:
+        raise FormatTooNew(f"{told}; upgrade it")
+    raise FormatTooOld(f"{told}; {FROM_EMPTY}")
 
 
 class CommitConflict(LetheError):

@@ -14,7 +14,7 @@ from redis.exceptions import NoPermissionError
 from lethe.consumers.audit.published.finding import Faults
 from lethe.consumers.audit.published.history import History
 from lethe.consumers.commits.commit import Commit
-from lethe.consumers.commits.frame import FORMATS, Framed, decode_frame
+from lethe.consumers.commits.frame import FORMAT, Framed, decode_frame
 from lethe.consumers.commits.journal import Verdict, judge
 from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.counted import OpenRecord, head_before, read_open
@@ -108,9 +108,10 @@ def read_chain(reader: Reader, history: History, progress: Progress = no_progres
             case Verdict.VALID:
                 chain.valid[record.number] = record
                 head = Head(record.number, record.digest)
-                if record.open.format not in FORMATS:
+                if record.open.format != FORMAT:
                     chain.faults.add(
-                        f"commit {record.number} has format {record.open.format}: upgrade Lethe"
+                        f"commit {record.number} has format {record.open.format}, and this "
+                        f"program reads {FORMAT}"
                     )
             case Verdict.VOID:
                 chain.void += 1

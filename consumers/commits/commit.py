@@ -226,11 +226,6 @@ class Commit:
         return tuple(row for change in self.changes if not change.inserts for row in change.row_ids)
 
     @property
-    def writes_rows(self) -> bool:
-        """Whether it inserts or corrects rows, or swaps in what has caught up with that."""
-        return bool(self.changes) or (self.staged is not None and bool(self.staged.changed))
-
-    @property
     def leaves_no_row(self) -> bool:
         """Whether it ends the live generation without another one in its place."""
         return self.empties or self.kind is CommitKind.UNREGISTRATION

@@ -22,12 +22,9 @@ from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 from lethe.engine.store.layout.reading import MAX_DIGITS, parse_json
 
 COMMIT = "lethe.commit.v1"
-FORMAT = 3
-"""Of a commit of a model with preprocessing; 2 of another that changes rows, or swaps in what has
-caught up with such changes, or keeps tombstones: a program that does not know them must not pass
-over them. All others are written as format 1."""
+FORMAT = 4
+"""Raised whenever a record changes: a program opens the format that it writes, and no other."""
 
-FORMATS = (1, 2, FORMAT)
 MAX_RECORD_BYTES = 8 << 20
 """Of a record, including its key: what the topic accepts."""
 
@@ -81,7 +78,7 @@ class Framed:
 def decode_frame(value: bytes | None) -> Framed | None:
     """Split a record into its parts; None if it is not a commit of any model.
 
-    A record of a format that is not known yet still names its model: see `OpenPart.format`.
+    A record of another format still names its model: see `OpenPart.format`.
     """
     if value is None or not value.startswith(_LABEL):
         return None

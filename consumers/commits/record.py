@@ -12,7 +12,6 @@ from lethe.consumers.commits.commit import Commit
 from lethe.consumers.commits.frame import (
     COMMIT,
     FORMAT,
-    FORMATS,
     Framed,
     digest_of,
     join_frame,
@@ -21,7 +20,7 @@ from lethe.consumers.commits.frame import (
 from lethe.consumers.commits.sealed_part import decode_sealed_part, deleted_rows, encode_sealed_part
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
-from lethe.engine.errors import CorruptState, FormatTooNew, Unauthenticated
+from lethe.engine.errors import CorruptState, Unauthenticated, check_format
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 
@@ -41,7 +40,7 @@ def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[byte
     version = None if commit.version is None else commit.version.version
     associated = json.dumps(
         {
-            "format": _format_of(commit),
+            "format": FORMAT,
             "model_id": commit.model_id,
             "partitions": COMMIT_PARTITIONS,
             "commit": commit.number,
@@ -59,12 +58,6 @@ def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[byte
     return join_frame(associated, sealed, signature), digest_of(signed, signature)
 
 
-def _format_of(commit: Commit) -> int:
-    if commit.meta.config.preprocess:
-        return FORMAT
-    return 2 if commit.writes_rows or commit.tombstones else 1
-
-
 def open_commit(
     framed: Framed, seals: SealKeys, trusted: TrustedKeys | None, config: ModelConfig | None
 ) -> Commit:
@@ -74,8 +67,8 @@ def open_commit(
 
     Raises
     ------
-    FormatTooNew
-        It was written by a newer Lethe.
+    FormatTooNew, FormatTooOld
+        It was written by a newer or by an older Lethe.
     Untrusted
         It is not signed by any of the trusted keys.
     KeyUnknown
@@ -85,8 +78,7 @@ def open_commit(
     """
     part = framed.open
     what = f"model {part.model_id!r}, commit {part.number}"
-    if part.format not in FORMATS:
-        raise FormatTooNew(f"{what} is of format {part.format}, this program knows {FORMAT}")
+    check_format(part.format, FORMAT, what)
     if trusted is not None:
         try:
             check_signature(framed, trusted)
@@ -116,16 +108,18 @@ def peek_deleted(framed: Framed, seals: SealKeys) -> tuple[str, ...]:
 
     Raises
     ------
+    FormatTooNew, FormatTooOld
+        It was written by a newer or by an older Lethe.
     KeyUnknown
         It cannot be opened here.
     CorruptState
         The sealed part does not parse.
     """
     part = framed.open
+    what = f"model {part.model_id!r}, commit {part.number}"
+    check_format(part.format, FORMAT, what)
     plain = seals.open(part.key, part.model_id, framed.sealed, framed.associated)
     try:
         return deleted_rows(plain)
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise CorruptState(
-            f"model {part.model_id!r}, commit {part.number}: what was sealed does not parse"
-        ) from None
+        raise CorruptState(f"{what}: what was sealed does not parse") from None

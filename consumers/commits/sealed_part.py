@@ -56,15 +56,15 @@ def encode_sealed_part(commit: Commit) -> bytes:
         "bodies": [[answer.body.hex(), answer.place] for answer in commit.answers],
         "repeats": len(commit.repeats),
         "thetas": list(commit.thetas),
-        **({"columns": True} if commit.columns else {}),
+        "columns": bool(commit.columns),
         "configures": commit.configures,
         "makes_version": commit.version is not None,
         "orders_job": commit.job is not None,
         "deleted": commit.deleted,
         "erased": None if commit.erased == commit.deleted else commit.erased,
         "left_out": commit.left_out,
-        **({"tombstones": astuple(commit.tombstones)} if commit.tombstones is not None else {}),
-        **({"changes": [astuple(change) for change in commit.changes]} if commit.changes else {}),
+        "tombstones": None if commit.tombstones is None else astuple(commit.tombstones),
+        "changes": [astuple(change) for change in commit.changes],
         "deferred": {
             request_id: request.model_dump() for request_id, request in commit.deferred.items()
         },
@@ -81,7 +81,7 @@ def encode_sealed_part(commit: Commit) -> bytes:
             "mark": staged.mark,
             "caught_up": staged.caught_up,
             "former": staged.former,
-            **({"changed": staged.changed} if staged.changed else {}),
+            "changed": staged.changed,
         },
         "base": None if commit.base is None else [commit.base.commit, commit.base.digest],
         "lengths": [len(blob) for blob in blobs],
@@ -103,7 +103,7 @@ def decode_sealed_part(part: OpenPart, plain: bytes, config: ModelConfig | None)
     answers = [_answer(_next(blobs), body, place) for body, place in header["bodies"]]
     repeats = tuple(_next(blobs) for _ in range(whole_number(header["repeats"])))
     thetas = {name: _next(blobs) for name in _texts(header["thetas"])}
-    columns = _next(blobs) if header.get("columns") else b""
+    columns = _next(blobs) if header["columns"] else b""
     if header["configures"]:
         config = parse_config(_next(blobs), part.model_id)
     if config is None:
@@ -131,8 +131,8 @@ def decode_sealed_part(part: OpenPart, plain: bytes, config: ModelConfig | None)
         deleted=deleted,
         erased=deleted if erased is None else _texts(erased),
         left_out=_texts(header["left_out"]),
-        tombstones=_tombstones(header.get("tombstones")),
-        changes=tuple(_change(*change) for change in header.get("changes", ())),
+        tombstones=_tombstones(header["tombstones"]),
+        changes=tuple(_change(*change) for change in header["changes"]),
         deferred={
             request_id: DeferredRequest.model_validate(request)
             for request_id, request in dict(header["deferred"]).items()
@@ -221,7 +221,7 @@ def _staged(fields: Mapping[str, Any] | None) -> Staged | None:
         text(fields["mark"], 64),
         _texts(fields["caught_up"]),
         _texts(fields["former"]),
-        _texts(fields.get("changed", [])),
+        _texts(fields["changed"]),
     )
 
 

@@ -17,7 +17,7 @@ from lethe.engine.store.layout.keys import (
     shard_of,
 )
 from lethe.engine.store.layout.reading import parse_ids, parse_json_value, parse_text
-from lethe.engine.store.layout.state import check_format, parse_opening
+from lethe.engine.store.layout.state import check_stored_format, parse_opening
 from lethe.engine.store.membership import every_model, models_that_lack_rows
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, run_pipeline
@@ -95,7 +95,7 @@ def _registered(model_id: str, stored: Any) -> Registered | None:
     stored_format, status, config, meta, rows, opening = stored
     if status == b"UNREGISTERED":
         return None
-    check_format(stored_format, model_id)
+    check_stored_format(stored_format, model_id)
     what = f"model {model_id!r}, its stored head"
     fields = parse_json_value(meta, what)
     dataset = fields.get("dataset_key") if isinstance(fields, dict) else None

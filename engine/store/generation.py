@@ -53,10 +53,7 @@ class Sampled(NamedTuple):
 def generation_info(
     generation: Generation, sampled: Sampled, pipeline: LivePipeline | None = None
 ) -> dict[str, bytes]:
-    """Return the fields of a generation's ``fixed`` hash.
-
-    Chances are left out if there are none, as older releases did.
-    """
+    """Return the fields of a generation's ``fixed`` hash."""
     info: dict[str, Any] = {
         "smallest": generation.smallest,
         "largest": generation.largest,
@@ -147,7 +144,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _sampled(info: Mapping[str, Any], what: str) -> Sampled:
-    """Return the sentinels; a generation of an older release has no chances: all were equal."""
+    """Return the sentinels; without chances, as in a linear model, all were equal."""
     ids = tuple(info["sentinels"])
     chances = info.get("sentinel_chances")
     if chances is None:

@@ -23,7 +23,7 @@ from lethe.engine.store.layout.config import ModelConfig, parse_config
 from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys, by_shard, shard_of
 from lethe.engine.store.layout.meta import Meta, parse_meta
 from lethe.engine.store.layout.reading import integer, parse_text
-from lethe.engine.store.layout.state import Head, ModelState, check_format
+from lethe.engine.store.layout.state import Head, ModelState, check_stored_format
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import chunks, present, read_shards, run_pipeline
 
@@ -262,7 +262,7 @@ def _shown(model_id: str, stored: Any) -> Shown | None:
     stored_format, version, status, stored_config, exact, published, parameters, columns = stored
     if not version or status == b"UNREGISTERED":
         return None
-    check_format(stored_format, model_id)
+    check_stored_format(stored_format, model_id)
     config = parse_config(stored_config, model_id)
     pipeline = read_published(parameters, columns, config)
     if pipeline is not None:
@@ -321,6 +321,6 @@ def _summary(model_id: str, head: Any, deferred: Any) -> Summary | None:
     stored_format, status, version, config, meta = head
     if meta is None or status == b"UNREGISTERED":
         return None
-    check_format(stored_format, model_id)
+    check_stored_format(stored_format, model_id)
     number = integer(version, f"model {model_id!r}, version")
     return Summary(model_id, number, parse_meta(meta, parse_config(config, model_id)), deferred)

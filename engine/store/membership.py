@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from lethe.engine.errors import CorruptState, FormatTooOld
+from lethe.engine.errors import FROM_EMPTY, CorruptState, FormatTooOld
 from lethe.engine.store.layout.keys import (
     FORMAT,
     FORMER_MODELS,
@@ -43,8 +43,7 @@ def refuse_former_state(client: redis.Redis) -> None:
     if exists:
         raise FormatTooOld(
             f"the store at {address(client)} holds models of an older Lethe, before format "
-            f"{FORMAT}, which this release does not read; name an empty store (--data-dir or "
-            "--redis) and register them there again, or run the older release"
+            f"{FORMAT}, which this release does not read; {FROM_EMPTY}"
         )
 
 

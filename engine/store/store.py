@@ -29,7 +29,7 @@ from lethe.engine.store.layout.reading import integer, parse_ids, parse_text
 from lethe.engine.store.layout.state import (
     Head,
     ModelState,
-    check_format,
+    check_stored_format,
     parse_deferred,
     parse_offsets,
     parse_opening,
@@ -127,7 +127,7 @@ class ModelStore:
             with reachable(self.client):
                 stored = self._read(where, generation)
             applied = applied_of(stored.cursors, model_id)
-            check_format(stored.head.get(b"format"), model_id)
+            check_stored_format(stored.head.get(b"format"), model_id)
             if b"commit" not in stored.head:
                 return None, applied
             live = parse_text(stored.head.get(b"rows", b""), f"model {model_id!r}, its generation")

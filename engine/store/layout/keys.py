@@ -17,12 +17,11 @@ from functools import cached_property, lru_cache
 from urllib.parse import quote
 from zlib import crc32
 
-FORMAT = 6
+FORMAT = 7
 """Version of the stored format: layout, script, commits and events together.
 
-A program reads only the format that it writes. Nobody had state to migrate when formats 5 (the log
-holds the commits, and the store is a view of it) and 6 (preprocessing inside a model) came, so an
-older format is refused. Keys of formats before 5 have other names: `FORMER_MODELS`.
+A program reads only the format that it writes: nobody had state to migrate when a new one came.
+Keys of formats before 5 have other names: `FORMER_MODELS`.
 """
 
 PREFIX = "lethe"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import AliasChoices, ConfigDict, Field
-
 from lethe.engine.error.certified import Ledger
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.config import ModelConfig
@@ -38,8 +36,6 @@ class Meta(Stored):
     where row records lie) is in `ModelState`.
     """
 
-    model_config = ConfigDict(serialize_by_alias=True)
-
     config: ModelConfig
     status: Status
     generation: Count
@@ -64,12 +60,7 @@ class Meta(Stored):
     rows_corrected: Count = 0
     first_deletion_at: datetime | None = None
     error: ErrorRecord
-    # The stored name is ``certified``.
-    certified_bound: float | None = Field(
-        default=None,
-        validation_alias=AliasChoices("certified_bound", "certified"),
-        serialization_alias="certified",
-    )
+    certified_bound: float | None = None
     ledger: Ledger | None = None
     noised: Count = 0
     """Points published with noise on the output since the registration."""

@@ -12,7 +12,7 @@ from pydantic import field_validator
 
 from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.sentinels import Sentinels
-from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
+from lethe.engine.errors import CorruptState, check_format
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store.layout.columns import FittedColumn
@@ -32,7 +32,7 @@ STAGED = "staged"
 """Id of arrays that are staged and not live yet: the commit that makes them live gives them one."""
 
 
-def check_format(stored: bytes | None, model_id: str) -> None:
+def check_stored_format(stored: bytes | None, model_id: str) -> None:
     """Refuse a format that is not this program's.
 
     Raises
@@ -44,16 +44,12 @@ def check_format(stored: bytes | None, model_id: str) -> None:
     """
     if stored is not None and not (stored.isdigit() and len(stored) <= MAX_DIGITS):
         raise CorruptState(f"model {model_id!r}: {stored[:20]!r} is not a format of a stored state")
-    if stored is None or int(stored) == FORMAT:
-        return
-    what = f"model {model_id!r} is stored in format {int(stored)}, and this program reads {FORMAT}"
-    if int(stored) > FORMAT:
-        raise FormatTooNew(f"{what}; upgrade it")
-    raise FormatTooOld(f"{what}; register the model again with `lethe register --replace`")
+    if stored is not None:
+        check_format(int(stored), FORMAT, f"model {model_id!r}")
 
 
 def secret_of(stored: bytes | None, what: str) -> bytes | None:
-    """Return the secret that salts commitments; older models have none.
+    """Return the secret that salts commitments; None if the model has none.
 
     Raises
     ------

@@ -38,7 +38,12 @@ from lethe.engine.store.server.connection import Fields, reachable, text
 from lethe.engine.store.store import ModelStore
 
 _REFUSALS = 64
-_SCALARS = frozenset(("v_trace", "residual", "carried", "completions", "least_pivot"))
+_SCALARS = frozenset(
+    (
+        "v_trace", "residual", "carried", "completions", "v_seconds", "least_pivot", "added",
+        "dual_error",
+    )
+)  # fmt: skip
 
 
 class JobResult(Stored):
@@ -239,10 +244,10 @@ def read_staged(
         residual=scalars["residual"],
         carried=scalars["carried"],
         completions=int(scalars["completions"]),
-        v_seconds=scalars.get("v_seconds", 0.0),
+        v_seconds=scalars["v_seconds"],
         least_pivot=scalars["least_pivot"],
-        added=scalars.get("added", 0.0),
-        dual_error=scalars.get("dual_error", 0.0),
+        added=scalars["added"],
+        dual_error=scalars["dual_error"],
     )
     sentinels = store.sentinels(where, meta, sampled)
     pipeline = read_pipeline(stored.fixed, stored.sums, staged, generation, stream)

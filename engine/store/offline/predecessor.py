@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import redis
 
-from lethe.engine.errors import CorruptState, FormatTooNew
+from lethe.engine.errors import CorruptState, FormatTooNew, FormatTooOld
 from lethe.engine.store.cursors import applied_of, queue_applied
 from lethe.engine.store.layout.config import parse_config
 from lethe.engine.store.layout.keys import ModelKeys
@@ -22,7 +22,7 @@ from lethe.engine.store.layout.records import SECRET_BYTES
 from lethe.engine.store.layout.state import (
     DeferredRequest,
     Head,
-    check_format,
+    check_stored_format,
     parse_deferred,
     parse_offsets,
 )
@@ -114,8 +114,8 @@ def read_predecessor(client: redis.Redis, keys: ModelKeys) -> Predecessor:
 
     Raises
     ------
-    FormatTooNew
-        The state was written by a newer Lethe.
+    FormatTooNew, FormatTooOld
+        The state was written by a newer or by an older Lethe.
     CorruptState
         Not even the chain's place or the waiting requests can be read.
     """
@@ -189,9 +189,9 @@ def _meta(
     stored_format: bytes | None, stored: bytes | None, config: bytes | None, model_id: str
 ) -> Meta | None:
     try:
-        check_format(stored_format, model_id)
+        check_stored_format(stored_format, model_id)
         return parse_meta(stored, parse_config(config, model_id))
-    except FormatTooNew:
+    except (FormatTooNew, FormatTooOld):
         raise
     except CorruptState:
         return None

@@ -162,7 +162,8 @@ class Forged:
 FORGED = {
     "an unknown key": Forged({"key": "f" * 16}, "sealed with key ffffffffffffffff"),
     "our key's name": Forged({"key": None}, "does not open with key"),
-    "a later format": Forged({"format": 99}, "format 99"),
+    "a later format": Forged({"format": FORMAT + 1}, "upgrade it"),
+    "an older format": Forged({"format": FORMAT - 1}, "an empty log"),
     "ahead": Forged({}, "does not continue commit", ahead=3),
     "another predecessor": Forged({}, "does not continue commit", prev="a" * 64),
     "a checkpoint of a stranger": Forged({"checkpoint": True}, "sealed with key", ahead=7),

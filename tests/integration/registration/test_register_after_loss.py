@@ -7,9 +7,9 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.registration.candidate import TrainingData
-from lethe.engine.errors import CorruptState, ModelExists
+from lethe.engine.errors import CorruptState, FormatTooOld, ModelExists
 from lethe.engine.store.layout.config import LimitsRecord
-from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.keys import FORMAT, ModelKeys
 from tests.support.invariants import check_model, check_theta, ledger_of
 from tests.support.platform import Platform, config_of, training_data
 
@@ -138,6 +138,14 @@ def test_a_damaged_model_can_be_replaced(memory: Platform, what: str) -> None:
         name = key.decode()
         if ":gen:" in name or ":data:" in name:
             assert state.meta.generation_key in name or state.meta.dataset_key in name
+
+
+def test_a_model_of_an_older_lethe_is_not_replaced(memory: Platform) -> None:
+    memory.register("m")
+    memory.raw().hset(KEYS.head, "format", str(FORMAT - 1))
+    with pytest.raises(FormatTooOld, match="an empty store"):
+        memory.register("m", replace_model=True)
+    assert len(memory.versions()) == 1
 
 
 def test_without_the_place_of_its_chain_a_model_is_not_replaced(memory: Platform) -> None:

@@ -68,7 +68,7 @@ def test_a_linear_model_has_no_chances_to_store(platform: Platform) -> None:
     assert b"sentinel_chances" not in fixed[b"info"]
 
 
-def test_a_generation_of_an_older_release_has_no_chances_and_loads(platform: Platform) -> None:
+def test_a_generation_without_chances_loads_as_if_all_were_equal(platform: Platform) -> None:
     _edit_info(platform, sentinel_chances=None)
     sentinels = platform.load().sentinels
     assert sentinels.pi is None

@@ -34,7 +34,7 @@ from lethe.engine.store.layout.reading import integer, parse_ids, parse_json_val
 from lethe.engine.store.layout.records import ErrorRecord
 from lethe.engine.store.layout.state import (
     DeferredRequest,
-    check_format,
+    check_stored_format,
     parse_deferred,
     parse_offsets,
 )
@@ -124,7 +124,7 @@ def head_seeds() -> list[bytes]:
 def _small(data: bytes) -> None:
     """Format, numbers, texts, offsets."""
     first, second = parts(data, 2)
-    check_format(first, "m")
+    check_stored_format(first, "m")
     number = integer(first, "x")
     assert str(number).encode().lstrip(b"-0") == (first or b"").lstrip(b"-0")
     parse_offsets({second or b"": first or b""}, "x")

@@ -10,14 +10,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings, strategies as st
 
 from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
-from lethe.consumers.commits.frame import decode_frame
+from lethe.consumers.commits.frame import FORMAT, decode_frame
 from lethe.consumers.commits.record import Untrusted, encode, open_commit, peek_deleted
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
-from lethe.engine.errors import FormatTooNew, LetheError
+from lethe.engine.errors import FormatTooNew, FormatTooOld, LetheError
 from lethe.engine.store.layout.state import DeferredRequest
 from tests.support.families import make
 from tests.support.states import start
@@ -166,12 +166,20 @@ def test_who_must_have_signed_it_has() -> None:
         assert open_commit(framed, SEALS, None, CONFIG) == plain()
 
 
-def test_a_later_format_says_so_before_anything_else() -> None:
+@pytest.mark.parametrize(
+    ("number", "refusal", "advice"),
+    [(FORMAT + 1, FormatTooNew, "upgrade it"), (FORMAT - 1, FormatTooOld, "an empty log")],
+)
+def test_another_format_says_so_before_anything_else(
+    number: int, refusal: type[LetheError], advice: str
+) -> None:
     framed = decode_frame(encode(plain(), SEALS, None)[0])
     assert framed is not None
-    later = replace(framed, open=replace(framed.open, format=4, key="f" * 16))
-    with pytest.raises(FormatTooNew, match="format 4"):
-        open_commit(later, SEALS, TRUSTED, CONFIG)
+    other = replace(framed, open=replace(framed.open, format=number, key="f" * 16))
+    with pytest.raises(refusal, match=f"commit 5 has format {number}.*{advice}"):
+        open_commit(other, SEALS, TRUSTED, CONFIG)
+    with pytest.raises(refusal, match=advice):
+        peek_deleted(other, SEALS)
 
 
 def test_another_key_or_model_does_not_open_it() -> None:

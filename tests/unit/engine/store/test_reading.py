@@ -75,13 +75,6 @@ def test_text_that_is_no_utf8_is_corrupt() -> None:
         parse_text(b"\xff", "x")
 
 
-def test_the_bound_in_a_head_keeps_its_stored_name() -> None:
-    stored = meta_json(meta(certified_bound=0.25))
-    assert b'"certified":0.25' in stored
-    assert b"certified_bound" not in stored
-    assert parse_meta(stored, meta().config).certified_bound == 0.25
-
-
 def test_a_row_may_not_borrow_bytes_from_the_next_one() -> None:
     row = codec.pack_signed_row(np.ones(3))
     with pytest.raises(CorruptState, match="a row has 16 bytes where 24 belong"):
