@@ -25,7 +25,15 @@ from lethe.consumers.commits.record import encode
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.log.base import Appended, Message, Partition, Producer, Reader, Record
+from lethe.consumers.log.base import (
+    Appended,
+    Flush,
+    Message,
+    Partition,
+    Producer,
+    Reader,
+    Record,
+)
 from lethe.consumers.log.scan import scan
 from lethe.engine.errors import CorruptState, FormatTooOld, LogReset, LogUnavailable
 from lethe.engine.store.apply import Place
@@ -34,6 +42,8 @@ from lethe.engine.store.layout.state import Head
 
 ROOM_BYTES = 16 << 10
 """Part of a message that is left for its key and for what the log adds to it."""
+
+_SECONDS = 30.0
 
 YIELD_SECONDS = 0.05
 """A winner that saw a rival's void record waits up to this long before its next append for that
@@ -127,6 +137,25 @@ class Followed:
         place = Place(offset, epoch, self.valid_end, self.model_ends.get(model_id, self.valid_end))
         self.valid_end = self.model_ends[model_id] = offset + 1
         return place
+
+
+@dataclass(frozen=True, slots=True)
+class Appending:
+    """Commits that were sent, but are not acknowledged.
+
+    Attributes
+    ----------
+    flush
+        What to wait for; None if nothing was sent.
+    sent
+        The commits with their digests, in the order of sending.
+    overtaken
+        Commits that were not sent, because they no longer continue the newest known ones.
+    """
+
+    flush: Flush | None
+    sent: Sequence[tuple[Commit, str]]
+    overtaken: Sequence[Commit]
 
 
 def commit_partitions(reader: Reader) -> Sequence[Partition]:
@@ -235,34 +264,55 @@ class Journal:
         LogUnavailable
             The outcome is unknown: fold everything.
         """
+        return self.finish(self.begin(commits))
+
+    def begin(self, commits: Sequence[Commit]) -> Appending:
+        """Send commits as `append` does, without waiting; `finish` must follow.
+
+        Raises
+        ------
+        CommitTooLarge, LogUnavailable
+            As `append`.
+        """
         continuing: list[Commit] = []
         overtaken: list[Commit] = []
         for commit in commits:
             (continuing if self._continues(commit) else overtaken).append(commit)
-        won = self._append(continuing) if continuing else []
-        for commit in overtaken:
-            self.forget(commit_partition(commit.model_id))
-        return won
-
-    def _append(self, commits: Sequence[Commit]) -> list[Sealed]:
-        contested = self._contested.intersection(commit.model_id for commit in commits)
+        if not continuing:
+            return Appending(None, [], overtaken)
+        contested = self._contested.intersection(commit.model_id for commit in continuing)
         if contested:
             self._contested -= contested
             self._sleep(random.uniform(0.0, YIELD_SECONDS))  # noqa: S311 - not a secret
         signer = self._signer()
-        encoded = [encode(commit, self._seals, signer) for commit in commits]
-        messages = [
-            _message(commit, value) for commit, (value, _) in zip(commits, encoded, strict=True)
-        ]
-        appended = self._producer.append(messages)
-        by_partition: dict[int, list[tuple[Appended, Commit, str]]] = {}
-        for acknowledgement, commit, (_, digest) in zip(appended, commits, encoded, strict=True):
-            index = commit_partition(commit.model_id)
-            by_partition.setdefault(index, []).append((acknowledgement, commit, digest))
-            self._sent_digests[commit.model_id] = digest
+        sent: list[tuple[Commit, str]] = []
+        messages: list[Message] = []
+        for commit in continuing:
+            value, digest = encode(commit, self._seals, signer)
+            messages.append(_message(commit, value))
+            sent.append((commit, digest))
+        return Appending(self._producer.begin(messages), sent, overtaken)
+
+    def finish(self, appending: Appending) -> list[Sealed]:
+        """Wait for what was sent, and return the commits that won, as `append` does.
+
+        Raises
+        ------
+        LogUnavailable
+            The outcome is unknown: fold everything.
+        """
         won: list[Sealed] = []
-        for index, appends in by_partition.items():
-            won += self._won(index, appends)
+        if appending.flush is not None:
+            by_partition: dict[int, list[tuple[Appended, Commit, str]]] = {}
+            appended = appending.flush.wait(_SECONDS)
+            for acknowledgement, (commit, digest) in zip(appended, appending.sent, strict=True):
+                index = commit_partition(commit.model_id)
+                by_partition.setdefault(index, []).append((acknowledgement, commit, digest))
+                self._sent_digests[commit.model_id] = digest
+            for index, appends in by_partition.items():
+                won += self._won(index, appends)
+        for commit in appending.overtaken:
+            self.forget(commit_partition(commit.model_id))
         return won
 
     def reconcile(self, model_id: str) -> bool:

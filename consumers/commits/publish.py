@@ -52,6 +52,16 @@ def messages_of(commits: Sequence[Commit]) -> list[Message]:
     return messages
 
 
+def without_replaced(messages: Sequence[Message]) -> list[Message]:
+    """Leave out parameters that a later message of the same model replaces."""
+    newest = {each.key: each for each in messages if each.topic == topics.MODELS}
+    return [
+        each
+        for each in messages
+        if newest.get(each.key, each) is each or each.topic != topics.MODELS
+    ]
+
+
 def _receipts(commit: Commit) -> Iterable[tuple[Receipt, bytes]]:
     """Return a commit's receipts, conflicts included, in the order of their requests."""
     answers = [(answer.receipt, answer.value) for answer in commit.answers]

@@ -2,7 +2,7 @@
 
 What one poll commits is sent without waiting. It is acknowledged while the next poll goes through
 its steps 1 to 6; then the published cursors and the watermarks move, in the same round trip that
-applies the next commits. At most one flush is in flight.
+applies the next commits. At most one flush is in flight: the one before is acknowledged first.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.consumers.commits.commit import Sealed
-from lethe.consumers.commits.publish import messages_of, newest_parameters
+from lethe.consumers.commits.publish import newest_parameters
 from lethe.consumers.log.base import Flush, Message, Producer
 from lethe.consumers.service.telemetry.steps import AtStep, Step
+from lethe.engine.errors import LogUnavailable
 from lethe.engine.store.cursors import Cursors
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
 from lethe.engine.store.membership import models_in
@@ -57,64 +58,90 @@ class Publisher:
         self._store = store
         self._at_step = at_step
         self._in_flight: tuple[Flush, Notes] | None = None
-        self._unnoted: list[tuple[int, int, int]] = []
+        self._to_note: Notes | None = None
+        self._late: list[tuple[int, int, int]] = []
 
     @property
     def outstanding(self) -> bool:
         """Whether something was sent but is not noted yet."""
-        return self._in_flight is not None
+        return self._in_flight is not None or self._to_note is not None
+
+    @property
+    def to_note(self) -> Notes | None:
+        """What is acknowledged and must be noted, in the next round trip to the store."""
+        return self._to_note
 
     def forget(self) -> None:
         """Forget what was sent: a fold sends it again. `resend_late` checks if it arrived late."""
-        self._in_flight = None
+        if self._to_note is not None:
+            self._late += self._to_note.ranges
+        if self._in_flight is not None:
+            self._late += self._in_flight[1].ranges
+        self._in_flight = self._to_note = None
 
     def begin(
         self,
         sealed: Sequence[Sealed],
-        others: Sequence[Message],
+        messages: Sequence[Message],
         watermarks: Mapping[str, int],
         then: Callable[[], None],
     ) -> None:
-        """Publish (step 8) commits, and other messages that belong to none, in one flush."""
-        self.advance()
-        messages = [*messages_of([winner.commit for winner in sealed]), *others]
-        if messages:
-            self._at_step(Step.PUBLISH)
-        ranges = _ranges(sealed)
-        self._unnoted += ranges
-        flush = self._producer.begin(messages)
-        self._in_flight = flush, Notes(ranges, watermarks, then)
+        """Publish (step 8) in one flush: the messages of commits, and others that belong to none.
 
-    def acknowledged(self) -> Notes | None:
-        """Wait for what was sent, and return what to note; None if nothing was sent.
+        What was sent before is waited for, and is then `to_note`.
 
         Raises
         ------
         LogUnavailable
             It was not acknowledged: fold.
         """
-        sent, self._in_flight = self._in_flight, None
-        if sent is None:
-            return None
-        flush, notes = sent
-        flush.wait(_SECONDS)
-        self._at_step(Step.ADVANCE)
-        return notes
+        self._note()
+        self._acknowledge()
+        if messages:
+            self._at_step(Step.PUBLISH)
+        notes = Notes(_ranges(sealed), watermarks, then)
+        try:
+            self._in_flight = self._producer.begin(messages), notes
+        except LogUnavailable:
+            self._late += notes.ranges  # nobody knows whether some were sent
+            raise
 
     def advance(self) -> None:
-        """Advance (step 9) cursors and watermarks past what was sent, in one round trip."""
-        notes = self.acknowledged()
-        if notes is None:
-            return
-        _, answers = self._store.apply((), notes.queue)
-        self.noted(notes, answers)
+        """Advance (step 9) cursors and watermarks past all that was sent, as soon as possible.
 
-    def noted(self, notes: Notes, answers: Sequence[Any]) -> None:
-        """Act on the answers to what was noted.
+        Raises
+        ------
+        LogUnavailable
+            It was not acknowledged: fold.
+        """
+        self._note()
+        self._acknowledge()
+        self._note()
+
+    def _acknowledge(self) -> None:
+        """Wait for what is in flight, if anything is."""
+        if self._in_flight is None:
+            return
+        flush, notes = self._in_flight
+        flush.wait(_SECONDS)
+        self._in_flight, self._to_note = None, notes
+        self._at_step(Step.ADVANCE)
+
+    def _note(self) -> None:
+        """Note what is acknowledged, in a round trip of its own."""
+        if self._to_note is not None:
+            _, answers = self._store.apply((), self._to_note.queue)
+            self.noted(answers)
+
+    def noted(self, answers: Sequence[Any]) -> None:
+        """Act on the answers to `to_note`, which was noted.
 
         A publisher that was overtaken sends the newest parameters again: compaction may have kept
         the older ones that it sent.
         """
+        notes = self._to_note
+        if notes is None:
+            raise AssertionError("nothing was to be noted")
         self.resend(
             [
                 index
@@ -122,7 +149,7 @@ class Publisher:
                 if Cursors.noted(answer).published > high
             ]
         )
-        self._unnoted = []
+        self._to_note = None
         notes.then()
 
     def resend_late(self) -> None:
@@ -131,21 +158,21 @@ class Publisher:
         This is about what was sent but never noted, because the partition was lost meanwhile, or
         because nobody knows whether the log has it.
         """
-        if self._in_flight is not None or not self._unnoted:
+        if not self._late:
             return
         stored_cursors = self._store.cursors.read_all(
-            [PartitionKeys(index) for index, _, _ in self._unnoted]
+            [PartitionKeys(index) for index, _, _ in self._late]
         )
         self.resend(
             sorted(
                 {
                     index
-                    for (index, _, high), cursors in zip(self._unnoted, stored_cursors, strict=True)
+                    for (index, _, high), cursors in zip(self._late, stored_cursors, strict=True)
                     if cursors.pair.published > high
                 }
             )
         )
-        self._unnoted = []
+        self._late = []
 
     def resend(self, indexes: Sequence[int]) -> None:
         """Send the newest parameters of all models of these partitions again."""

@@ -8,6 +8,9 @@ The steps have the same numbers here, in docs/commit.md and in the crash tests:
 fold (`consumers.commits.recovery`) finishes what fails; what fails before that never happened.
 After an error at any step, the worker forgets what is in memory, folds, and resumes at the
 watermarks.
+
+Steps 7 and 8 need nothing of each other: both write what the record says. So the last commits of a
+poll are sent to their readers first, and the store is written while the log takes them.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from functools import partial
 from lethe.consumers.commits.apply import change_of
 from lethe.consumers.commits.commit import Sealed
 from lethe.consumers.commits.journal import CommitTooLarge, Journal
-from lethe.consumers.commits.publish import receipt_message
+from lethe.consumers.commits.publish import messages_of, receipt_message, without_replaced
 from lethe.consumers.commits.publisher import Publisher
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.commits.recovery.follower import Follower
@@ -42,7 +45,7 @@ from lethe.consumers.deletions.report import report_decisions, report_without_co
 from lethe.consumers.deletions.rounds import Prepared, Round
 from lethe.consumers.deletions.transition import dead_letter
 from lethe.consumers.deletions.validate import Refused
-from lethe.consumers.log.base import Log, Partition, Position, Record
+from lethe.consumers.log.base import Log, Message, Partition, Position, Record
 from lethe.consumers.service.keepalive import Keepalive
 from lethe.consumers.service.loop import TRANSIENT, keep_turning
 from lethe.consumers.service.telemetry.health import Health
@@ -188,7 +191,7 @@ class DeletionWorker:
         self._assignment = Assignment(self._consumer, store, self._logger)
         self._halts = Halts(self._metrics, self._logger)
         self._publisher = Publisher(self._producer, store, at_step)
-        self._to_publish: list[Sealed] = []
+        self._to_publish: list[tuple[Sealed, list[Message]]] = []
         self._rewind = False
 
     # -- the loop -----------------------------------------------------------------------------
@@ -225,12 +228,14 @@ class DeletionWorker:
             loaded = self._loader.load(poll.groups, result)  # 3
             self._processor.process(loaded, result)  # 4 and 5
             won = self._append(result.prepared)  # 6
-            self._apply(won)  # 7
             if not self._more_to_do(poll, result):
                 break
+            self._apply(won)  # 7, before anything else is loaded
+            self._follower.follow(commit_partition(model_id) for model_id in result.stale)
         else:
             raise CommitConflict(f"others keep committing: {_ROUNDS} rounds were not enough")
         self._publish(poll)  # 8; it is acknowledged during the next turn's steps 1 to 6
+        self._apply(won)  # 7 of the last round
         # 9 follows in the next turn: with its step 7, or while polling if nothing follows.
         self._run_periodic_tasks()
         return len(records)
@@ -303,10 +308,12 @@ class DeletionWorker:
         self._at_step(Step.APPEND)
         begin = time.perf_counter()
         try:
-            sealed = self._journal.append([each.transition.commit for each in prepared])
+            appending = self._journal.begin([each.transition.commit for each in prepared])
         except CommitTooLarge as error:
             self._halt(error.model_id, error)
             return []  # the others are processed again
+        messages = {id(commit): messages_of([commit]) for commit, _ in appending.sent}
+        sealed = self._journal.finish(appending)
         self._metrics.append_seconds.observe(time.perf_counter() - begin)
         won = [(by_model.pop(each.commit.model_id), each) for each in sealed]
         self._metrics.commits.labels("won").inc(len(won))
@@ -315,6 +322,9 @@ class DeletionWorker:
             self._states.drop(model_id)
             self._follower.follow([commit_partition(model_id)])
             self._journal.reconcile(model_id)
+        for prepared_commit, winner in won:
+            self._to_publish.append((winner, messages[id(winner.commit)]))
+            self._remove_processed(prepared_commit, winner)
         return won
 
     # -- 7 ------------------------------------------------------------------------------------
@@ -339,10 +349,10 @@ class DeletionWorker:
         for (prepared, sealed), change in zip(won, changes, strict=True):
             if sealed.commit.leaves_no_row:
                 self._shred(prepared, sealed, change)
-        notes = self._publisher.acknowledged()
+        notes = self._publisher.to_note
         answers, noted = self._store.apply(changes, None if notes is None else notes.queue)
         if notes is not None:
-            self._publisher.noted(notes, noted)
+            self._publisher.noted(noted)
         for (prepared, sealed), change, answer in zip(won, changes, answers, strict=True):
             if answer.applied is Applied.APPLIED:
                 self._keep(prepared, sealed, change)
@@ -355,15 +365,13 @@ class DeletionWorker:
                     reason=f"{answer.applied}: {answer.found}",
                 )
                 self._follower.forget(prepared.group.model_id)
-            self._remove_processed(prepared, sealed)
         self._follower.follow({commit_partition(prepared.group.model_id) for prepared, _ in won})
 
     def _keep(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
-        """Keep the state after a commit that was applied, and queue the commit for step 8."""
+        """Keep the state after a commit that was applied."""
         arrays = prepared.before.arrays_id if change.arrays is None else change.arrays.renewed
         after = committed(prepared.transition, sealed, arrays)
         self._states.put(with_enough_sentinels(self._store, after))
-        self._to_publish.append(sealed)
         self._gauges.show(after)
         if not sealed.commit.leaves_no_row:
             self._shred(prepared, sealed, change)
@@ -394,7 +402,6 @@ class DeletionWorker:
             self._halt(model_id, error)
         for model_id in result.stale:
             self._follower.forget(model_id)
-            self._follower.follow([commit_partition(model_id)])
         remaining = []
         for group in poll.groups:
             if group.items and group.model_id in self._halts:
@@ -408,18 +415,19 @@ class DeletionWorker:
 
     def _publish(self, poll: _Poll) -> None:
         """Publish (step 8) what was committed, and answers without a commit, in one flush."""
-        sealed, self._to_publish = self._to_publish, []
-        others = [receipt_message(receipt, receipt.value()) for receipt in poll.unknown]
-        others += [dead_letter(item) for item in poll.letters]
-        if not sealed and not others and not poll.records:
+        ready, self._to_publish = self._to_publish, []
+        messages = without_replaced([each for _, of_commit in ready for each in of_commit])
+        messages += [receipt_message(receipt, receipt.value()) for receipt in poll.unknown]
+        messages += [dead_letter(item) for item in poll.letters]
+        if not ready and not messages and not poll.records:
             return
         report_without_commit(self._metrics, self._logger, poll.unknown, poll.letters)
         hints = self._assignment.move(poll.records)
         moved = {p for p in poll.partitions | hints.keys() if p in self._assignment.positions}
         watermarks = {p: self._watermark(p) for p in sorted(moved)}
         self._publisher.begin(
-            sealed,
-            others,
+            [sealed for sealed, _ in ready],
+            messages,
             {str(p): offset for p, offset in watermarks.items()},
             partial(self._advanced, poll.records, watermarks, hints),
         )

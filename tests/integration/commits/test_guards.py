@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from lethe.consumers.commits.frame import OpenPart, decode_frame
 from lethe.consumers.commits.journal import Journal, Tail, Verdict, check_tail, judge
 from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.fold import Fold
+from lethe.consumers.commits.recovery.follower import LATE_SECONDS
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
@@ -55,6 +57,11 @@ def once(step: str, act: Callable[[], None]) -> Callable[[str], None]:
 def die() -> None:
     """End here."""
     raise Died
+
+
+def unreachable(*_: object) -> None:
+    """Be a store that cannot be reached."""
+    raise ConnectionError
 
 
 def run_until_it_dies(worker: DeletionWorker) -> None:
@@ -162,12 +169,23 @@ class WrappedProducer(Producer):
         self._producer.close()
 
 
+class ElsewhereFlush:
+    """Of messages that were appended under another leader."""
+
+    def __init__(self, flush: Flush) -> None:
+        self._flush = flush
+
+    def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
+        """Wait."""
+        return [replace(one, leader_epoch=9) for one in self._flush.wait(timeout)]
+
+
 class ElsewhereProducer(WrappedProducer):
     """Says that records were appended under another leader."""
 
-    def append(self, messages: Iterable[Message], timeout: float = 30.0) -> Sequence[Appended]:
-        """Append."""
-        return [replace(one, leader_epoch=9) for one in super().append(messages, timeout)]
+    def begin(self, messages: Iterable[Message]) -> Flush:
+        """Send."""
+        return ElsewhereFlush(super().begin(messages))
 
 
 def test_an_append_under_another_leader_is_read_again(memory: Platform) -> None:
@@ -533,6 +551,72 @@ def test_who_was_overtaken_sends_the_newest_parameters_once_more(
     sent = len(memory.records(topics.MODELS))
     first._publisher.advance()
     assert len(memory.records(topics.MODELS)) == sent + 1
+    assert memory.parameters().version == 2
+
+
+def test_who_loses_the_store_before_noting_looks_later_whether_it_was_overtaken(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its flush is acknowledged, but what there is to note of it gets lost with the connection."""
+    memory.register("m", budget=10.0)
+    other = another_owner(memory, monkeypatch, no_hook)
+    memory.drain(other)
+    first = memory.deletion_worker()
+    memory.drain(first)
+    memory.send_index("m", 1)
+    first.run_once(0.0)
+    with monkeypatch.context() as away:
+        away.setattr(first._publisher._store, "apply", unreachable)
+        with pytest.raises(ConnectionError):
+            first._publisher.advance()
+    first.recover()
+    memory.drain(other)
+    memory.send_index("m", 2)
+    memory.drain(other)
+    sent = len(memory.records(topics.MODELS))
+    first._publisher.resend_late()
+    assert len(memory.records(topics.MODELS)) == sent + 1
+    assert memory.parameters().version == 2
+
+
+def test_what_a_poll_commits_is_sent_before_the_store_is_written(memory: Platform) -> None:
+    """Its readers need not wait for the store; whoever dies in between leaves it to a fold."""
+    memory.register("m", budget=10.0)
+    hers = memory.send_index("m", 1)
+    doomed = memory.deletion_worker(at_step=once(Step.APPLY, die))
+    run_until_it_dies(doomed)
+    assert memory.final(hers).version == 1
+    assert memory.load().version == 0
+    leave(memory, doomed)
+    memory.drain(memory.deletion_worker())
+    assert memory.load().version == 1
+    assert len(memory.statuses(hers)) == 2  # the same bytes once more
+    check_model(memory)
+
+
+def test_older_parameters_that_land_last_are_followed_by_the_newest_a_little_later(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither publisher has noted anything when they land, so that neither sees the other."""
+    memory.register("m", budget=10.0)
+    other = another_owner(memory, monkeypatch, no_hook)
+    memory.drain(other)
+
+    def overtake() -> None:
+        memory.send_index("m", 2)
+        other.run_once(0.0)
+
+    first = memory.deletion_worker(at_step=once(Step.PUBLISH, overtake))
+    memory.drain(first)
+    memory.send_index("m", 1)
+    first.run_once(0.0)
+    first._publisher.advance()
+    other._publisher.advance()
+    assert memory.load().version == 2
+    assert memory.parameters().version == 1
+    later = time.monotonic() + LATE_SECONDS
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    other._publisher.resend(other._follower.due_to_resend())
     assert memory.parameters().version == 2
 
 

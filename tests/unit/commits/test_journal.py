@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -22,7 +22,7 @@ from lethe.consumers.commits.record import encode
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Message
-from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.log.memory import MemoryFlush, MemoryLog
 from lethe.engine.errors import LogReset
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.layout.state import Head
@@ -172,13 +172,12 @@ def test_a_commit_that_does_not_fit_is_not_sent(appending: Appending) -> None:
 def test_an_acknowledgement_that_is_not_as_expected_is_no_win(
     appending: Appending, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    producer = appending.journal._producer
-    inner = producer.append
+    inner = MemoryFlush.wait
     followed = appending.follow()
     followed.tail = replace(followed.tail, epoch=3)
 
-    def answering(messages: Sequence[Message]) -> list[Appended]:
-        placed = [replace(one, leader_epoch=3) for one in inner(messages)]
+    def answering(flush: MemoryFlush, timeout: float = 30.0) -> list[Appended]:
+        placed = [replace(one, leader_epoch=3) for one in inner(flush, timeout)]
         if change == "epoch":
             return [replace(one, leader_epoch=4) for one in placed]
         if change == "topic":
@@ -188,7 +187,7 @@ def test_an_acknowledgement_that_is_not_as_expected_is_no_win(
             return [replace(one, offset=None) for one in placed]
         return placed[::-1]
 
-    monkeypatch.setattr(producer, "append", answering)
+    monkeypatch.setattr(MemoryFlush, "wait", answering)
     won = appending.journal.append([commit_of(), commit_of(model_id=OTHER)])
     assert len(won) == (2 if change == "order" else 0)
 
