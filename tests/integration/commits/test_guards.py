@@ -534,6 +534,25 @@ class LateProducer(WrappedProducer):
         return LateFlush()
 
 
+class SlowFlush:
+    """Of messages that land only once somebody waits for them."""
+
+    def __init__(self, producer: Producer, messages: Iterable[Message]) -> None:
+        self._producer, self._messages = producer, messages
+
+    def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
+        """Send, and wait."""
+        return self._producer.append(self._messages, timeout)
+
+
+class SlowProducer(WrappedProducer):
+    """What it is given stays on its way for as long as possible."""
+
+    def begin(self, messages: Iterable[Message]) -> Flush:
+        """Keep."""
+        return SlowFlush(self._producer, messages)
+
+
 def test_who_was_overtaken_sends_the_newest_parameters_once_more(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -602,14 +621,14 @@ def test_older_parameters_that_land_last_are_followed_by_the_newest_a_little_lat
     other = another_owner(memory, monkeypatch, no_hook)
     memory.drain(other)
 
-    def overtake() -> None:
-        memory.send_index("m", 2)
-        other.run_once(0.0)
-
-    first = memory.deletion_worker(at_step=once(Step.PUBLISH, overtake))
+    first = memory.deletion_worker()
     memory.drain(first)
+    first._publisher._producer = SlowProducer(memory.producer)
     memory.send_index("m", 1)
     first.run_once(0.0)
+    memory.send_index("m", 2)
+    other.run_once(0.0)
+    assert memory.parameters().version == 2
     first._publisher.advance()
     other._publisher.advance()
     assert memory.load().version == 2
