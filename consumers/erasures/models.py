@@ -9,13 +9,7 @@ from typing import Any
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.config import parse_config
-from lethe.engine.store.layout.keys import (
-    DatasetKeys,
-    GenerationKeys,
-    ModelKeys,
-    every_partition,
-    shard_of,
-)
+from lethe.engine.store.layout.keys import DatasetKeys, ModelKeys, every_partition
 from lethe.engine.store.layout.reading import parse_ids, parse_json_value, parse_text
 from lethe.engine.store.layout.state import check_stored_format, parse_opening
 from lethe.engine.store.membership import every_model, models_that_lack_rows
@@ -23,7 +17,7 @@ from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, run_pipeline
 from lethe.engine.store.store import ModelStore
 
-_FIELDS = ("format", "status", "config", "meta", "rows", "opening")
+_FIELDS = ("format", "status", "config", "meta", "opening")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +32,6 @@ class Registered:
         Name of the registration that it goes back to: another one with each ``--replace``.
     namespace
         That of its subjects; None if it was registered without subjects.
-    generation
-        Name of the generation that its rows lie in.
     opening
         Offset from which the requests of a partition are the model's; None if not known yet.
     """
@@ -47,7 +39,6 @@ class Registered:
     model_id: str
     registration: str
     namespace: str | None
-    generation: str
     opening: Mapping[str, int] | None
 
     @property
@@ -92,7 +83,7 @@ def _queue_heads(pipeline: Any, names: Sequence[str]) -> None:
 def _registered(model_id: str, stored: Any) -> Registered | None:
     if isinstance(stored, CorruptState):
         raise stored
-    stored_format, status, config, meta, rows, opening = stored
+    stored_format, status, config, meta, opening = stored
     if status == b"UNREGISTERED":
         return None
     check_stored_format(stored_format, model_id)
@@ -103,7 +94,6 @@ def _registered(model_id: str, stored: Any) -> Registered | None:
         model_id,
         parse_text(dataset if isinstance(dataset, str) else None, what),
         parse_config(config, model_id).subject_namespace,
-        parse_text(rows, what),
         parse_opening(opening, what),
     )
 
@@ -155,17 +145,3 @@ def every_subject(store: ModelStore, model: Registered) -> Iterator[list[str]]:
             yield [text(subject) for subject in stored]
         if cursor == 0:
             return
-
-
-def has_live_row(store: ModelStore, model: Registered, row_ids: Sequence[str]) -> bool:
-    """Return whether a model holds one of the rows now."""
-    live = ModelKeys(model.model_id).generation(model.generation)
-    return any(
-        any(run_pipeline(store.client, (), partial(_queue_rows, live=live, rows=chunk)))
-        for chunk in chunks(row_ids)
-    )
-
-
-def _queue_rows(pipeline: Any, live: GenerationKeys, rows: Sequence[str]) -> None:
-    for row in rows:
-        pipeline.hexists(live.rows(shard_of(row)), row)

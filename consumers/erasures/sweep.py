@@ -15,12 +15,12 @@ from lethe.consumers.erasures.models import (
     Models,
     Registered,
     every_subject,
-    has_live_row,
     rows_of_subjects,
 )
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.engine.store.layout.keys import ERASED_CHECKED
+from lethe.engine.store.membership import live_members
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import present
 from lethe.engine.store.store import ModelStore
@@ -59,7 +59,7 @@ class Sweep:
             if suppressed:
                 [rows_of] = rows_of_subjects(self._store, [model], [suppressed])
                 for subject, rows in rows_of.items():
-                    if has_live_row(self._store, model, rows):
+                    if live_members(self._store.client, model.model_id, rows):
                         asked += requests_to(model, suppressed[subject], subject, rows)
         return asked
 

@@ -5,7 +5,7 @@ A command line need not wait for SciPy to name a model or a row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,6 +16,7 @@ from lethe.engine.store.layout.keys import (
     FORMAT,
     FORMER_MODELS,
     SHARDS,
+    GenerationKeys,
     ModelKeys,
     PartitionKeys,
     every_partition,
@@ -90,38 +91,33 @@ def never_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) ->
     -----
     Cost O(len(row_ids)), a round trip for 500 rows.
     """
-    model = ModelKeys(model_id)
-    with reachable(client):
-        generation = client.hget(model.head, "rows")
-    live = model.generation(text(generation) if generation else "")
-    unknown: list[str] = []
-    for chunk in chunks(row_ids):
+    model, live = ModelKeys(model_id), live_members(client, model_id, row_ids)
+    never: list[str] = []
+    for chunk in chunks([row for row in row_ids if row not in live]):
         with reachable(client):
             pipeline = client.pipeline(transaction=False)
-            for row in chunk:
-                pipeline.hexists(live.rows(shard_of(row)), row)
-                pipeline.hexists(model.ledger, row)
-                pipeline.sismember(model.retired, row)
-            answers = pipeline.execute()
-        unknown += [row for i, row in enumerate(chunk) if not any(answers[3 * i : 3 * i + 3])]
-    return unknown
+            pipeline.hmget(model.ledger, chunk)
+            pipeline.smismember(model.retired, chunk)
+            versions, retired = pipeline.execute()
+        former = zip(chunk, versions, retired, strict=True)
+        never += [row for row, version, gone in former if version is None and not gone]
+    return never
 
 
 def live_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> frozenset[str]:
     """Return those of the rows that are live. Costs and errors as `never_members`."""
-    model = ModelKeys(model_id)
-    with reachable(client):
-        generation = client.hget(model.head, "rows")
-    live = model.generation(text(generation) if generation else "")
-    found: set[str] = set()
-    for chunk in chunks(row_ids):
-        with reachable(client):
+
+    def read(live: GenerationKeys) -> frozenset[str]:
+        found: set[str] = set()
+        for chunk in chunks(row_ids):
             pipeline = client.pipeline(transaction=False)
             for row in chunk:
                 pipeline.hexists(live.rows(shard_of(row)), row)
             answers = pipeline.execute()
-        found.update(row for row, answer in zip(chunk, answers, strict=True) if answer)
-    return frozenset(found)
+            found.update(row for row, answer in zip(chunk, answers, strict=True) if answer)
+        return frozenset(found)
+
+    return _read_live(client, model_id, read)
 
 
 def every_live_row(client: redis.Redis, model_id: str) -> frozenset[str]:
@@ -129,15 +125,34 @@ def every_live_row(client: redis.Redis, model_id: str) -> frozenset[str]:
 
     A row that is inserted or deleted meanwhile may be in it or not.
     """
-    model = ModelKeys(model_id)
-    with reachable(client):
-        generation = client.hget(model.head, "rows")
-        live = model.generation(text(generation) if generation else "")
+
+    def read(live: GenerationKeys) -> frozenset[str]:
         names: set[str] = set()
         for shard in live.every_rows():
             found: Any = client.hkeys(shard)
             names.update(text(name) for name in found)
-    return frozenset(names)
+        return frozenset(names)
+
+    return _read_live(client, model_id, read)
+
+
+def _read_live(
+    client: redis.Redis, model_id: str, read: Callable[[GenerationKeys], frozenset[str]]
+) -> frozenset[str]:
+    """Return what is read of the live generation, once that is still live afterwards.
+
+    A swap removes the generation that it replaces: rows of it that were not read yet, and live on
+    in the new one, would seem to be gone.
+    """
+    model = ModelKeys(model_id)
+    with reachable(client):
+        generation: Any = client.hget(model.head, "rows")
+        while True:
+            found = read(model.generation(text(generation) if generation else ""))
+            now: Any = client.hget(model.head, "rows")
+            if now == generation:
+                return found
+            generation = now
 
 
 # -- lost rows ------------------------------------------------------------------------------------

@@ -8,9 +8,13 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from lethe.consumers.erasures.fan_out import Asked
+from lethe.consumers.erasures.models import Registered
+from lethe.consumers.erasures.sweep import Sweep
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.errors import InvalidData, LogReset
+from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import ERASED, ERASED_CURSORS
 from tests.support import erasures
 from tests.support.erasures import erase, live_rows, outcomes, rows_of
@@ -144,6 +148,33 @@ def test_a_registration_that_misses_the_erasure_is_searched_afterwards(
 
     erasures.register(memory, "raced", at_step=erased_meanwhile)
     assert set(rows_of(1)) <= live_rows(memory, "raced")  # it raced in
+    erasures.drain(memory, worker)
+    assert not live_rows(memory, "raced") & set(rows_of(1))
+    check_model(memory, "raced")
+
+
+def test_a_rebuild_that_is_swapped_in_meanwhile_hides_no_row_from_the_search(
+    memory: Platform, worker: ErasureWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search knows the models as they were: the rows are in another generation by then."""
+
+    def erased_meanwhile(step: str) -> None:
+        if step == Step.REGISTER_APPEND:
+            erase(memory, "subject-1", "e-1")
+            erasures.drain(memory, worker)
+            assert erasures.finals(memory)["e-1"].complete
+
+    erasures.register(memory, "raced", at_step=erased_meanwhile)
+    before = memory.load("raced").rows_generation
+
+    def rebuilt(search: Sweep, model: Registered) -> list[Asked]:
+        monkeypatch.undo()
+        memory.order("raced", RefreshKind.REBUILD)
+        memory.drain()
+        assert memory.load("raced").rows_generation != before
+        return search.search(model)
+
+    monkeypatch.setattr(Sweep, "search", rebuilt)
     erasures.drain(memory, worker)
     assert not live_rows(memory, "raced") & set(rows_of(1))
     check_model(memory, "raced")

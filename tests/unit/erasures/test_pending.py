@@ -29,7 +29,7 @@ def erasure() -> PendingErasure:
 
 
 def ask(pending: PendingErasure, model: str, registration: str = "r", **answer: Any) -> Awaited:
-    registered = Registered(model, registration, "", "g", {"p/0": 10})
+    registered = Registered(model, registration, "", {"p/0": 10})
     [asked] = requests_to(registered, "e-1", "h7", [])
     one = Awaited(asked, "p/0", 12)
     if answer:

@@ -22,7 +22,7 @@ from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.consumers.suppression.marks import marks_of, secret_of, subject_commitments
 
-MODEL = Registered("churn", "first", "", "g1", {})
+MODEL = Registered("churn", "first", "", {})
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
 
 
@@ -133,7 +133,7 @@ def test_parts_name_each_row_once_and_fit_in_a_request(monkeypatch: pytest.Monke
 
 def test_a_request_id_follows_from_erasure_model_and_registration() -> None:
     ids = {
-        request_id_of(erasure, Registered(model, name, "", "g", {}))
+        request_id_of(erasure, Registered(model, name, "", {}))
         for erasure in ("e-1", "e-2")
         for model in ("churn", "risk")
         for name in ("first", "second")
