@@ -116,7 +116,7 @@ class FittedSoftmax(Fitted):
         polished = coupled.polish(
             self.objective, self.generation, self.stream, self.factor, rows, target
         )
-        stream = replace(adopt_polish(self.stream, polished), carried=0.0)
+        stream = adopt_polish(self.stream, polished)._replace(carried=0.0)
         published_error(self.generation, stream, self.sentinels, len(rows), polished.certified)
         self.stream, self.certified = stream, polished.certified
         return polished.left

@@ -16,7 +16,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -60,7 +59,7 @@ BATCHES = (1, 16, 256)
 def made_stream(rng: np.random.Generator, d: int, K: int) -> Stream:
     """Return a stream with K rows in V."""
     V = Correction.of(rng.standard_normal((K, d)) * 1e-3)
-    return replace(at_rest(np.zeros((d, 1)), 0.0), V=V)
+    return at_rest(np.zeros((d, 1)), 0.0)._replace(V=V)
 
 
 def cost_of_v(rng: np.random.Generator, sizes: list[int]) -> float:
@@ -84,7 +83,7 @@ def cost_of_v(rng: np.random.Generator, sizes: list[int]) -> float:
             sentinels = Sentinels(tuple(map(str, range(256))), sample, sample.X / d)
             with_v, without = (
                 shortest(partial(remainder_estimate, generation, s, sentinels, 10_000), _REPEATS)
-                for s in (stream, replace(stream, V=Correction.empty(d)))
+                for s in (stream, stream._replace(V=Correction.empty(d)))
             )
             a_number = times[0] / (K * d)
             if K * d >= _COUNTED:

@@ -239,8 +239,7 @@ def after_requests(
         version=commit.newest,
         digest=before.digest if commit.version is None else commit.version.digest,
         meta=meta,
-        stream=replace(
-            stream,
+        stream=stream._replace(
             **thetas,
             residual=meta.residual,
             carried=meta.carried,

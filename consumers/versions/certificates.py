@@ -211,11 +211,11 @@ def noised(state: ModelState, held: Array | None) -> ModelState:
     if terms is None or state.meta.rows_live == 0:
         return state
     if held is not None:
-        return replace(state, stream=replace(state.stream, published=held))
+        return replace(state, stream=state.stream._replace(published=held))
     exact = state.stream.theta_exact
     published = exact + terms.draw(exact.shape)
     meta = with_meta(state.meta, noised=state.meta.noised + 1)
-    return replace(state, stream=replace(state.stream, published=published), meta=meta)
+    return replace(state, stream=state.stream._replace(published=published), meta=meta)
 
 
 def output_error(config: ModelConfig, stream: Stream) -> PublishedError:

@@ -15,8 +15,6 @@ rows, and reads the factor.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from lethe.engine.deletion.correction import DELETED, Correction
@@ -124,14 +122,11 @@ def _block(
             at_reference.reshape(1, -1),
             lambda: np.ones((1, theta.shape[1])),
             theta,
-            stream.anchor,
-            stream.published,
-            stream.Q.array,
+            stream,
         )
     )
     deleted = sign == DELETED
-    after = replace(
-        stream,
+    after = stream._replace(
         theta_exact=theta,
         published=published,
         V=V,

@@ -14,7 +14,7 @@ models too. `engine.deletion.stream` deletes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -58,8 +58,7 @@ class Generation:
         return self.objective.blocks(self.theta_b.shape[1])
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(NamedTuple):
     """The running state; see the module. All thetas are d x m.
 
     Attributes
@@ -151,9 +150,9 @@ def begin(
     )
     stream = at_rest(precomputation.theta, precomputation.certificate.left, generation.blocks)
     if precomputation.certificate.bound is None:  # the reference has no bound: no estimate from it
-        stream = replace(stream, least_pivot=0.0)
+        stream = stream._replace(least_pivot=0.0)
     if objective.kind is Kind.LINEAR:  # a linear fit leaves only rounding
-        stream = replace(stream, residual=precomputation.certificate.residual, carried=0.0)
+        stream = stream._replace(residual=precomputation.certificate.residual, carried=0.0)
     return generation, stream
 
 

@@ -10,8 +10,6 @@ A new row needs its base dual row, two triangular solves: the one place where a 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from lethe.engine.deletion.correction import INSERTED
@@ -85,12 +83,12 @@ def insert(
     """
     first_v, first_q = len(stream.V), len(stream.Q)
     if len(rows):
-        stream = replace(stream, dual_error=max(stream.dual_error, dual_error))
+        stream = stream._replace(dual_error=max(stream.dual_error, dual_error))
     for start in range(0, len(rows), BLOCK):
         block = slice(start, start + BLOCK)
         block_rows, dual = rows.take(block), W[block]
         brought_in, added = bring_block_in(generation, stream, block_rows, dual)
-        stream = replace(stream, added=stream.added + added)
+        stream = stream._replace(added=stream.added + added)
         step = publish_step(generation, stream, block_rows, dual, method, brought_in, sign=INSERTED)
         stream = step.stream
     return Deletion(stream, stream.V.array[first_v:], stream.Q.array[first_q:], 1.0)
@@ -116,6 +114,6 @@ def bring_block_in(
     if not np.isfinite(theta).all():
         raise IllConditioned("the step is not a finite number")
     added = float(np.max(lengths(rows.X) ** 2 @ curvatures))
-    wider = replace(stream, added=stream.added + added)
+    wider = stream._replace(added=stream.added + added)
     residual = residual_added(generation, wider, rows, update, theta, summed)
     return LeftOut(theta, update.V, 0.0, 1.0, residual), added

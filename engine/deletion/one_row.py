@@ -16,7 +16,6 @@ from lethe.engine.deletion.downdate import leave_one_out
 from lethe.engine.deletion.generation import Generation, LeftOut, Stream
 from lethe.engine.deletion.residual import residual_sum
 from lethe.engine.errors import IllConditioned
-from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, Kind, Rows, norm
 
 
@@ -40,7 +39,8 @@ def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -
     after = theta.copy()
     daxpy(w, after, a=q)
     moved = after if origin is None else after - origin
-    reach, step, v_length = norm(moved), abs(q) * w_length, root * w_length
+    length, v_length = norm(after), root * w_length
+    reach = length if origin is None else norm(moved)
     if not math.isfinite(reach):
         raise IllConditioned("the step is not a finite number")
     residual = residual_sum(
@@ -50,7 +50,7 @@ def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -
         measured=x_length * abs(q - base - s * ddot(x, moved)),
         scale=x_length * (scale + s * x_length * reach),
         summed=abs(q) * summed,
-        lost=_lost(theta, q, w, after) + EPS * step,
+        length=length,
     )
     return LeftOut(after, w * root, v_length * v_length, pivot, residual)
 
@@ -97,14 +97,3 @@ def _linearised(
     if theta_b is not theta_r:
         _, _, curvature = loss.at(ddot(row.X, theta_b), y)
     return weight * error, weight * curvature, theta_r, scale
-
-
-def _lost(theta: Array, q: float, w: Array, after: Array) -> float:
-    """Return |(after - theta) - q w|, what was lost when theta + q w was stored, as measured.
-
-    It is off by no more than eps |q w|: after - theta is rounded by eps / 2 of itself, and so is
-    q w where BLAS rounds products. Cost O(d).
-    """
-    moved = after - theta
-    daxpy(w, moved, a=-q)
-    return norm(moved)

@@ -15,6 +15,7 @@ from lethe.engine.deletion.generation import (
     linearised_error_at,
 )
 from lethe.engine.error.certificate import gradient_allowance
+from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
 
 
@@ -36,8 +37,8 @@ def residual_added(
     for whatever q was computed, e' the rows' errors at theta' (docs/error.md). The first new term
     is measured, with an allowance for measuring it; the second is the error of the stored
     dual rows, which rows of high leverage amplify by up to the root of 1 / pivot; the third is what
-    was lost when theta' was stored. ``summed`` are the summed lengths of each dual row's terms,
-    (k,). Cost O(k d m).
+    storing theta' loses (`storing_error`). ``summed`` are the summed lengths of each dual row's
+    terms, (k,). Cost O(k d m).
     """
     error = linearised_error_at(generation, stream, rows, theta)
     return residual_sum(
@@ -47,7 +48,7 @@ def residual_added(
         measured=norm(rows.X.T @ (downdate.q - error)),
         scale=error_scale(generation, stream, rows, theta),
         summed=float(lengths(downdate.q) @ summed),
-        lost=norm(lost(stream.theta_exact, downdate.delta, theta)),
+        length=norm(theta),
     )
 
 
@@ -59,11 +60,11 @@ def residual_sum(
     measured: float,
     scale: float,
     summed: float,
-    lost: float,
+    length: float,
 ) -> float:
-    """Return the sum of the terms of `residual_added`."""
+    """Return the sum of the terms of `residual_added`; ``length`` is |theta'|."""
     dual = dual_row_error(generation, stream, least_pivot) * summed
-    stored = largest_eigenvalue(generation, stream) * lost
+    stored = largest_eigenvalue(generation, stream) * storing_error(length)
     return measured + gradient_allowance(scale) + dual + stored
 
 
@@ -76,10 +77,11 @@ def dual_row_error(generation: Generation, stream: Stream, least_pivot: float) -
     eps lam_max(A_t) of their lengths is left. Leaving such a row out divides that by its pivot,
     and V keeps it (docs/error.md).
     """
-    amplified = 1.0 / math.sqrt(max(least_pivot, SMALLEST_PIVOT))
-    kept = 1.0 + 1.0 / max(stream.least_pivot, SMALLEST_PIVOT)
-    cancelled = gradient_allowance(stream.added) * kept
-    return inverse_error(generation, stream) * amplified + cancelled
+    error = inverse_error(generation, stream) / math.sqrt(max(least_pivot, SMALLEST_PIVOT))
+    if stream.added:
+        kept = 1.0 + 1.0 / max(stream.least_pivot, SMALLEST_PIVOT)
+        error += gradient_allowance(stream.added) * kept
+    return error
 
 
 def error_scale(generation: Generation, stream: Stream, rows: Rows, theta: Array) -> float:
@@ -93,7 +95,9 @@ def error_scale(generation: Generation, stream: Stream, rows: Rows, theta: Array
     return objective.error_scale(rows, stream.theta_r) + moved * curved
 
 
-def lost(theta: Array, step: Array, total: Array) -> Array:
-    """Return theta + step - total, exactly, for the floating-point sum of the two (Knuth 1969)."""
-    moved = total - theta
-    return (theta - (total - moved)) + (step - moved)
+def storing_error(length: float) -> float:
+    """Return a bound of |theta + step - theta'|, theta' their stored sum, of that length.
+
+    Each sum is rounded to the nearest number: by at most eps / 2 of itself.
+    """
+    return 0.5 * EPS * length

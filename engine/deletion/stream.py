@@ -157,16 +157,18 @@ def publish_step(
     Refuses if its error cannot be stated.
     """
     objective, v_trace = generation.objective, stream.v_trace + left_out.trace
-    check_inverse(1.0 / (1.0 / generation.smallest + v_trace), inverse_error(generation, stream))
+    smallest, off = 1.0 / (1.0 / generation.smallest + v_trace), inverse_error(generation, stream)
+    check_inverse(smallest, off)
+    residual = stream.residual + left_out.residual
+    if not math.isfinite(residual / (smallest - off)):  # that is `rounding` after the step
+        raise IllConditioned(UNSTATED)
     published, basis_rows = method.publish(
         Step(
             rows.X,
             W,
             lambda: sign * objective.error(rows, stream.theta_r),
             left_out.theta,
-            stream.anchor,
-            stream.published,
-            stream.Q.array,
+            stream,
         )
     )
     v_seconds, K = stream.v_seconds, len(stream.V)
@@ -181,7 +183,7 @@ def publish_step(
         stream.V.append(left_out.V, sign),
         stream.Q.append(basis_rows) if len(basis_rows) else stream.Q,
         v_trace,
-        stream.residual + left_out.residual,
+        residual,
         stream.carried,
         stream.completions,
         v_seconds,
@@ -190,6 +192,4 @@ def publish_step(
         stream.dual_error,
         stream.gradient,
     )
-    if not math.isfinite(rounding(generation, after)):
-        raise IllConditioned(UNSTATED)
     return Deletion(after, left_out.V, basis_rows, left_out.smallest_pivot)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def prepare(
         base, generation, stream, precomputed.factor, sums, table.vocabularies, gradient
     )
     exact = stream.theta_exact
-    stream = replace(stream, anchor=exact, published=exact)
+    stream = stream._replace(anchor=exact, published=exact)
     return Prepared(
         generation, stream, precomputed.factor, precomputed.dual_rows, rows, entries, base, answer,
         precomputed.certificate.bound,
@@ -139,7 +139,7 @@ def settled_answer(
     enough = sums.allowance(stream.theta_exact)
     settled = settle(generation, stream, factor, gradient, moved, enough)
     answer = Answer(sums, live, moved, settled.gradient, settled.left, settled.corrections)
-    return replace(settled.stream, gradient=settled.gradient), answer
+    return settled.stream._replace(gradient=settled.gradient), answer
 
 
 def resumed_answer(
@@ -170,10 +170,10 @@ def published_by(stream: Stream, method: str) -> Stream:
     """Return a stream at the live answer that publishes it as a method does."""
     exact = stream.theta_exact
     if method == "exact":
-        return replace(stream, published=exact)
+        return stream._replace(published=exact)
     if method == "pru":
-        return replace(
-            stream, published=stream.anchor + project(stream.Q.array, exact - stream.anchor)
+        return stream._replace(
+            published=stream.anchor + project(stream.Q.array, exact - stream.anchor)
         )
     return stream
 
@@ -193,7 +193,7 @@ def measured_answer(
     """
     measured = Measured.at(generation.objective, rows, stream.theta_exact)
     sums = Sums.of(base.layout, contribution(generation, base, rows, entries))
-    fresh = replace(stream, residual=gradient_allowance(measured.scale), carried=0.0)
+    fresh = stream._replace(residual=gradient_allowance(measured.scale), carried=0.0)
     after, answer = settled_answer(
         base, generation, fresh, factor, sums, vocabularies, measured.gradient
     )

@@ -14,14 +14,14 @@ A_t^-1 as the preconditioner need a few corrections.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from lethe.engine.deletion.generation import Generation, Stream, largest_eigenvalue
-from lethe.engine.deletion.residual import dual_row_error, lost
+from lethe.engine.deletion.residual import dual_row_error, storing_error
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.factor import EPS, Factor
 from lethe.engine.fit.objective import Array, lengths, norm
@@ -175,9 +175,9 @@ def settle(
         after = theta + solved.step
         gradient = gradient + solved.image
         rounded = solved.error + EPS * norm(gradient)
-        rounded += largest_eigenvalue(generation, stream) * norm(lost(theta, solved.step, after))
+        rounded += largest_eigenvalue(generation, stream) * storing_error(norm(after))
         theta = after
-        stream = replace(stream, theta_exact=theta, residual=stream.residual + rounded)
+        stream = stream._replace(theta_exact=theta, residual=stream.residual + rounded)
         residual = gradient + moved.gradient(theta)
         if norm(residual) > 0.5 * left:  # rounding: another round does not help
             break

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -176,8 +175,7 @@ def stream_of(stream: Stream, c: int, d: int) -> Stream:
     h = blocks.count(stream.V.array, d)
     if h == 1:
         return stream
-    return replace(
-        stream,
+    return stream._replace(
         theta_exact=blocks.outputs(stream.theta_exact, c, h),
         theta_r=blocks.outputs(stream.theta_r, c, h),
         anchor=blocks.outputs(stream.anchor, c, h),

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -86,8 +86,7 @@ class Polished:
 
 def complete(stream: Stream) -> Stream:
     """Publish theta_exact; new anchor, Q emptied. Cost O(d)."""
-    return replace(
-        stream,
+    return stream._replace(
         anchor=stream.theta_exact,
         published=stream.theta_exact,
         Q=GrowingRows.empty(stream.theta_exact.shape[0]),
@@ -135,11 +134,10 @@ def adopt_polish(
         now = polished.theta + (stream.theta_exact - polished.theta_snapshot)
     fresh = at_rest(polished.theta, polished.left + concurrent_error)
     if polished.certified is None:
-        fresh = replace(fresh, least_pivot=0.0)
+        fresh = fresh._replace(least_pivot=0.0)
     elif concurrent:  # earlier and later deletions cannot be told apart
-        fresh = replace(fresh, least_pivot=stream.least_pivot)
-    return replace(
-        fresh,
+        fresh = fresh._replace(least_pivot=stream.least_pivot)
+    return fresh._replace(
         theta_exact=now,
         anchor=now,
         published=now,
@@ -161,8 +159,7 @@ def _adopt_refined(stream: Stream, polished: Polished, refuted: float, concurren
     now, residual = polished.theta, polished.residual
     if concurrent:
         now, residual = stream.theta_exact, stream.residual - refuted
-    return replace(
-        stream,
+    return stream._replace(
         theta_exact=now,
         theta_r=now,
         anchor=now,
@@ -194,7 +191,7 @@ def concurrent_remainder(
     """
     if concurrent == 0 or len(rows) == 0 or generation.objective.kind is Kind.LINEAR:
         return 0.0
-    at_snapshot = replace(stream, theta_exact=polished.theta_snapshot)
+    at_snapshot = stream._replace(theta_exact=polished.theta_snapshot)
     used = linearised_error(generation, at_snapshot, rows)
     missed = np.abs(generation.objective.error(rows, polished.theta) - used)
     dual = current_dual_rows(stream, rows.X, W)
@@ -229,8 +226,7 @@ def compact(
     check_inverse(smallest, off)
     number = generation.number + 1
     after = Generation(number, objective, theta_b, smallest, largest, off)
-    emptied = replace(
-        stream,
+    emptied = stream._replace(
         V=Correction.empty(generation.blocks * objective.d),
         v_trace=0.0,
         added=0.0,
@@ -243,7 +239,7 @@ def compact(
     )
     if objective.kind is Kind.LINEAR:
         # What deleted rows did to the dual rows has been measured.
-        emptied = replace(emptied, least_pivot=1.0)
+        emptied = emptied._replace(least_pivot=1.0)
         emptied = _with_measured_residual(after, emptied, rows)
     return NewGeneration(after, emptied, folded, compacted, None)
 
@@ -262,7 +258,7 @@ def _with_measured_residual(generation: Generation, stream: Stream, rows: Rows) 
     left = certify_by_residual(measured, smallest).left
     if left >= rounding(generation, stream) + stream.carried:
         return stream
-    return replace(stream, residual=measured.residual, carried=0.0)
+    return stream._replace(residual=measured.residual, carried=0.0)
 
 
 def rebuild(generation: Generation, rows: Rows, start: Array | None = None) -> NewGeneration:

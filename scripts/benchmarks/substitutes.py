@@ -56,8 +56,7 @@ def canned_batch(
     ids = tuple(row for d in decisions if isinstance(d, Accepted) for row in d.rows)
     rows = _canned(len(ids), config.d)
     theta = _canned(config.d, config.m).copy()  # a new array: the head's field changes
-    after = replace(
-        stream,
+    after = stream._replace(
         theta_exact=theta,
         published=theta,
         V=stream.V.append(rows),

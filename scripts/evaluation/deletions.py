@@ -9,6 +9,7 @@ import numpy as np
 from evaluation.data import Array, Index, Table
 from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.deletion.generation import at_rest
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.methods.method import Step
 from lethe.engine.fit.factor import factorise
@@ -47,7 +48,7 @@ def answers(table: Table, kept: Index, gone: Index) -> Mapping[str, Array]:
     error = objective.error(deleted, theta)
     left_out = leave_out(deleted.X, W[:k], error, objective.curvature(deleted, theta))
     moved = theta + left_out.delta
-    step = Step(deleted.X, W[:k], lambda: error, moved, theta, theta, np.empty((0, d)))
+    step = Step(deleted.X, W[:k], lambda: error, moved, at_rest(theta, 0.0))
     published = {name: method_named(name).publish(step).theta for name in ("influence", "pru")}
     polished = polish(
         objective,

@@ -41,7 +41,7 @@ A linear model of one output, one row drawn anew for each sample. `kernel` is
 it cannot do without (SciPy's ddot, dscal and daxpy), with the two copies that their results are;
 `in place`, without the copies. The methods are `engine.deletion.stream.delete` with K rows deleted
 before, all in: errors, gate, the row of V, what is published, and what rounding adds to the bound,
-which alone takes seven more passes over vectors of d numbers. `its error` is
+for which the lengths of three vectors and one more scalar product are taken. `its error` is
 `engine.error.estimate.published_error`.
 """
 

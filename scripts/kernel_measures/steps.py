@@ -9,7 +9,7 @@ stay the same, so that they are in the caches wherever these can hold them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -46,7 +46,7 @@ class Deletion:
         Appending twice to one stream copies its history; a stream that moves on never does that.
         """
         V, Q = Correction.of(self.stream.V.array), GrowingRows.of(self.stream.Q.array)
-        self.stream = replace(self.stream, V=V, Q=Q)
+        self.stream = self.stream._replace(V=V, Q=Q)
 
     def first(self, k: int) -> Deletion:
         """Return the deletion of the first k of the rows."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.deletion.generation import at_rest
 from lethe.engine.deletion.methods import ProjectiveResidualUpdate
 from lethe.engine.deletion.methods.method import Step
 from lethe.engine.fit.factor import factorise
@@ -201,7 +202,7 @@ def _by_engine(data: Data, full: Array, ridge: float) -> tuple[dict[str, Array],
     error = objective.error(deleted, theta)
     downdate = leave_out(deleted.X, W[:k], error, objective.curvature(deleted, theta))
     moved = theta + downdate.delta
-    step = Step(deleted.X, W[:k], lambda: error, moved, theta, theta, np.empty((0, d)))
+    step = Step(deleted.X, W[:k], lambda: error, moved, at_rest(theta, 0.0))
     projected = ProjectiveResidualUpdate().publish(step)
     polished = polish(
         objective,

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from lethe.engine.deletion.downdate import leave_out
+from lethe.engine.deletion.generation import at_rest
 from lethe.engine.deletion.methods import ProjectiveResidualUpdate
 from lethe.engine.deletion.methods.method import Step
 from reproduction.data import Array, Index
@@ -36,8 +37,8 @@ def pru_from_dual_rows(X: Array, y: Array, theta: Array, deleted: Index, W: Arra
     error = (U @ theta - y[deleted])[:, None]
     anchor = theta[:, None]
     moved = anchor + leave_out(U, dual, error, np.ones(len(U))).delta
-    none = np.empty((0, len(theta)))
-    return _PRU.publish(Step(U, dual, lambda: error, moved, anchor, anchor, none)).theta[:, 0]
+    step = Step(U, dual, lambda: error, moved, at_rest(anchor, 0.0))
+    return _PRU.publish(step).theta[:, 0]
 
 
 def pru_by_gram_matrix(X: Array, y: Array, theta: Array, deleted: Index, W: Array) -> Array:

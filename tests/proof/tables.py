@@ -7,7 +7,7 @@ with the engine or with scikit-learn.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from random import Random
 from typing import Any
@@ -172,7 +172,7 @@ def check_pipeline(platform: Platform, model_id: str, live: TableData, exact_to:
     assert isinstance(registered, TableData)
     truth = refitted(live, registered)
     if state.pipeline is not None:  # None: rows are missing, and a rebuild is to come
-        exact = state.pipeline.published(replace(state.stream, published=state.stream.theta_exact))
+        exact = state.pipeline.published(state.stream._replace(published=state.stream.theta_exact))
         assert distance(exact, truth) < exact_to * length(truth)
     error = state.meta.error
     assert error.bound is not None

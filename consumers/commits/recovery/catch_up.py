@@ -58,7 +58,7 @@ def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) ->
     except IllConditioned:
         return None
     if commit.clears_Q:
-        stream = replace(stream, Q=GrowingRows.empty(config.d))
+        stream = stream._replace(Q=GrowingRows.empty(config.d))
     if state.pipeline is None:
         return Recomputed(stream)
     moved = RowsMoved(leaving=old.transformed)
@@ -84,7 +84,7 @@ def changed_again(
     if state.pipeline is not None:
         sums = state.pipeline.sums_after(state.generation, moved)
     if commit.clears_Q:
-        stream = replace(stream, Q=GrowingRows.empty(commit.meta.config.d))
+        stream = stream._replace(Q=GrowingRows.empty(commit.meta.config.d))
     return Recomputed(stream, sums)
 
 

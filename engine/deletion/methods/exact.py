@@ -16,4 +16,4 @@ class Exact:
 
     def publish(self, step: Step) -> Published:
         """Return theta_exact. Cost O(1)."""
-        return Published(step.theta_exact, step.Q[:0])
+        return Published(step.theta_exact, step.stream.Q.array[:0])

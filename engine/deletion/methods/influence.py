@@ -18,5 +18,6 @@ class Influence:
 
     def publish(self, step: Step) -> Published:
         """Return the published theta moved by W^T e. Cost O(k d m)."""
-        moved = blocks.weighted_sum(step.W_base, step.error_at_reference(), len(step.published))
-        return Published(step.published + moved, step.Q[:0])
+        published = step.stream.published
+        moved = blocks.weighted_sum(step.W_base, step.error_at_reference(), len(published))
+        return Published(published + moved, step.stream.Q.array[:0])

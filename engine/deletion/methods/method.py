@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from lethe.engine.deletion.generation import Stream
 from lethe.engine.fit.objective import Array
 
 
@@ -22,21 +23,15 @@ class Step(NamedTuple):
         Cost O(k d m): only a method that needs them calls it.
     theta_exact
         d x m, the running answer with the rows left out.
-    anchor
-        theta_a, d x m: what was published at the last rebuild, completion or polish.
-    published
-        d x m, what is published before this step.
-    Q
-        r x d, orthonormal basis of the span of the rows deleted since the anchor.
+    stream
+        The state before: with the anchor, what is published, and the basis Q.
     """
 
     U: Array
     W_base: Array
     error_at_reference: Callable[[], Array]
     theta_exact: Array
-    anchor: Array
-    published: Array
-    Q: Array
+    stream: Stream
 
 
 class Published(NamedTuple):

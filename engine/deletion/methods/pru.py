@@ -26,7 +26,8 @@ class ProjectiveResidualUpdate:
 
     def publish(self, step: Step) -> Published:
         """Return the projected answer. Cost O(k r d + k^2 d), r rows in Q."""
-        new = extend_basis(step.Q, step.U)
-        moved = step.theta_exact - step.anchor
-        theta = step.anchor + project(new, moved)
-        return Published(theta + project(step.Q, moved) if len(step.Q) else theta, new)
+        anchor, Q = step.stream.anchor, step.stream.Q.array
+        new = extend_basis(Q, step.U)
+        moved = step.theta_exact - anchor
+        theta = anchor + project(new, moved)
+        return Published(theta + project(Q, moved) if len(Q) else theta, new)

@@ -415,7 +415,7 @@ MUTANTS = (
         (
             Edit(
                 "consumers/commits/recovery/catch_up.py",
-                "stream = replace(stream, Q=GrowingRows.empty(config.d))",
+                "stream = stream._replace(Q=GrowingRows.empty(config.d))",
                 "pass",
             ),
         ),

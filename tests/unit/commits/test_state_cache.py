@@ -18,7 +18,7 @@ BASE = state_of(start(make("benign", "linear")))
 def of(name: str, rows: int = 0) -> ModelState:
     d = BASE.meta.config.d
     V = Correction.of(BASE.generation.theta_b[:1].repeat(d, axis=1).repeat(rows, axis=0))
-    stream = replace(BASE.stream, V=V)
+    stream = BASE.stream._replace(V=V)
     return replace(BASE, keys=ModelKeys(name), stream=stream)
 
 

@@ -314,7 +314,7 @@ def test_a_full_generation_defers(bench: Bench) -> None:
 
 def test_a_step_that_overflows_is_deferred_and_never_committed(bench: Bench) -> None:
     far = np.full_like(bench.state.stream.theta_exact, 1e308)
-    bench.state = replace(bench.state, stream=replace(bench.state.stream, theta_exact=far))
+    bench.state = replace(bench.state, stream=bench.state.stream._replace(theta_exact=far))
     with np.errstate(all="ignore"):
         [receipt] = bench.ask("a", "row-0").receipts_after()
     assert (receipt.status, receipt.code) == ("DEFERRED", "ILL_CONDITIONED")
@@ -324,7 +324,7 @@ def test_a_step_that_overflows_is_deferred_and_never_committed(bench: Bench) -> 
 def test_a_number_that_is_not_finite_is_stopped_before_the_commit(bench: Bench) -> None:
     lookup = bench.ask("a", "row-0").lookup({})
     batch = compute(bench.state, decide(bench.state, bench.items, lookup, {}), lookup)
-    spoilt_stream = replace(batch.stream, published=batch.stream.published * np.nan)
+    spoilt_stream = batch.stream._replace(published=batch.stream.published * np.nan)
     spoilt = replace(batch, stream=spoilt_stream)
     origin = origin_of([item.record for item in bench.items])
     with pytest.raises(AssertionError, match="a step is not finite"):

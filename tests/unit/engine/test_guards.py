@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -21,7 +19,7 @@ def test_a_step_that_overflows_is_refused_and_the_state_before_stands(method: st
     started = Model("linear", "linear").started("benign")
     run = RawStream(started)
     far = np.full_like(run.stream.theta_exact, 1e308)
-    run.stream = before = replace(run.stream, theta_exact=far)
+    run.stream = before = run.stream._replace(theta_exact=far)
     with np.errstate(all="ignore"), pytest.raises(IllConditioned, match="not a finite number"):
         run.delete(started.data.deleted[:3], method)
     assert run.stream is before

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -50,4 +48,4 @@ def test_a_fit_of_unknown_error_is_over_its_budget() -> None:
     )
     check_error_budget(config, state.generation, state.stream)
     with pytest.raises(InvalidData, match="more than the error budget"):
-        check_error_budget(config, state.generation, replace(state.stream, residual=np.nan))
+        check_error_budget(config, state.generation, state.stream._replace(residual=np.nan))

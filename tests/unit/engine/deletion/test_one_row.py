@@ -180,7 +180,7 @@ def test_a_step_of_one_row_that_overflows_is_refused(kind: str, method: str) -> 
     row = state.data.deleted[:1]
     for far in (1e308, np.nan):
         theta = np.full_like(state.stream.theta_exact, far)
-        before = replace(state.stream, theta_exact=theta)
+        before = state.stream._replace(theta_exact=theta)
         with np.errstate(all="ignore"), pytest.raises(IllConditioned, match="the step is not"):
             state.delete(before, row, method)
         np.testing.assert_array_equal(before.theta_exact, theta)
@@ -188,7 +188,7 @@ def test_a_step_of_one_row_that_overflows_is_refused(kind: str, method: str) -> 
 
 def test_a_step_whose_error_cannot_be_stated_is_refused() -> None:
     state = started("benign", "linear")
-    unstated = replace(state.stream, residual=np.inf)
+    unstated = state.stream._replace(residual=np.inf)
     with pytest.raises(IllConditioned, match="rescale"):
         state.delete(unstated, state.data.deleted[:1], "exact")
     unknown = replace(state.generation, dual_error=0.6 * state.generation.smallest)

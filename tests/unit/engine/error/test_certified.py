@@ -333,9 +333,9 @@ def test_a_linear_polish_with_deletions_meanwhile_charges_the_point_that_stays()
     """theta_exact is kept then: what the polish measured is of another point."""
     model = Certified(make("benign", "linear"), sigma=1.0)
     off = model.stream.theta_exact + 1e-6
-    model.stream = replace(model.stream, theta_exact=off, published=off, anchor=off)
+    model.stream = model.stream._replace(theta_exact=off, published=off, anchor=off)
     left = model.residual
-    model.stream = replace(model.stream, residual=1.01 * left)
+    model.stream = model.stream._replace(residual=1.01 * left)
     model.ledger = replace(model.ledger, measured=1.01 * left, rounding=0.0)
     model.check()
     model.polish(meanwhile=(model.data.deleted[:1],))

@@ -57,11 +57,11 @@ def test_a_sound_stream_passes_in_every_family_after_every_size_of_refresh(kind:
 def damaged_v(run: Audited) -> None:
     V = run.stream.V.array.copy()
     V[3] *= 1 + 1e-4
-    run.stream = replace(run.stream, V=Correction.of(V))
+    run.stream = run.stream._replace(V=Correction.of(V))
 
 
 def missing_v(run: Audited) -> None:
-    run.stream = replace(run.stream, V=Correction.of(run.stream.V.array[:-1]))
+    run.stream = run.stream._replace(V=Correction.of(run.stream.V.array[:-1]))
 
 
 def damaged_factor(run: Audited) -> None:
@@ -71,13 +71,13 @@ def damaged_factor(run: Audited) -> None:
 
 
 def not_a_number(run: Audited) -> None:
-    run.stream = replace(run.stream, theta_exact=run.stream.theta_exact * np.nan)
+    run.stream = run.stream._replace(theta_exact=run.stream.theta_exact * np.nan)
 
 
 def damaged_answer(run: Audited) -> None:
     theta = run.stream.theta_exact.copy()
     theta[1] *= 1.2
-    run.stream = replace(run.stream, theta_exact=theta)
+    run.stream = run.stream._replace(theta_exact=theta)
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])
@@ -113,5 +113,5 @@ def test_a_linear_answer_is_held_to_its_bound_and_a_logistic_one_to_its_estimate
         run = halfway(kind)
         theta = run.stream.theta_exact.copy()
         theta[1] += 1e-4 * np.linalg.norm(theta)
-        run.stream = replace(run.stream, theta_exact=theta)
+        run.stream = run.stream._replace(theta_exact=theta)
         assert (run.audit().fault is None) is tolerated

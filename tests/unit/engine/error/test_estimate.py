@@ -178,7 +178,7 @@ def test_what_a_row_can_add_is_its_dual_row_times_its_leverage() -> None:
 
 def test_the_relative_error_has_a_floor() -> None:
     state, stream, everyone = _deleted("benign", "linear")
-    nothing = replace(stream, published=np.zeros_like(stream.published))
+    nothing = stream._replace(published=np.zeros_like(stream.published))
     assert scale(state.generation, nothing) == 1e-3 * norm(state.generation.theta_b)
     error = published_error(state.generation, nothing, everyone, len(everyone.rows))
     assert error.value is not None
@@ -189,7 +189,7 @@ def test_where_retraining_gives_zero_the_relative_error_is_the_absolute_one() ->
     state, stream, everyone = _deleted("benign", "linear")
     nothing = np.zeros_like(stream.published)
     origin = replace(state.generation, theta_b=nothing)
-    at_zero = replace(stream, theta_exact=nothing, published=nothing)
+    at_zero = stream._replace(theta_exact=nothing, published=nothing)
     error = published_error(origin, at_zero, everyone, len(everyone.rows))
     assert error.value is not None
     assert 0 < error.value < 1e-9

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -100,11 +98,11 @@ def test_damage_in_one_class_is_found_by_the_audit() -> None:
     assert "dual rows" in (audit(state.generation, stream, hurt, rows, W).fault or "")
     V = stream.V.array.copy()
     blocks.part(V, 3, d)[4, 0] *= 1.001
-    other = replace(stream, V=Correction.of(V))
+    other = stream._replace(V=Correction.of(V))
     assert "V does not" in (audit(state.generation, other, factor, rows, W).fault or "")
     moved = stream.theta_exact.copy()
     moved[0, 1] += 1e-3
-    other = replace(stream, theta_exact=moved)
+    other = stream._replace(theta_exact=moved)
     assert "exact answer" in (audit(state.generation, other, factor, rows, W).fault or "")
 
 

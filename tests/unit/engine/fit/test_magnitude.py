@@ -285,7 +285,7 @@ def test_an_error_that_cannot_be_stated_refuses_the_step(
     model = kind(fit_intercept=False).fit(X, LABELS)
     state = model._fitted
     before = model.theta
-    state.stream, state.certified = replace(state.stream, residual=np.inf), None
+    state.stream, state.certified = state.stream._replace(residual=np.inf), None
     for method in ("pru", "exact", "influence"):
         with pytest.raises(IllConditioned, match="error of the answer would not be a finite"):
             model.delete(["7"], method=method)
@@ -304,7 +304,7 @@ def test_a_certificate_of_no_number_is_none() -> None:
 
 def test_what_is_not_a_number_is_over_the_budget() -> None:
     state = started("benign", "linear")
-    unknown = replace(state.stream, residual=np.nan)
+    unknown = state.stream._replace(residual=np.nan)
     facts = facts_of(state.generation, unknown, rows_live=120, estimate=0.0, budget_relative=1.0)
     assert choose(facts, Limits()).size is not RefreshKind.COMPLETE
     full = replace(facts, v_seconds=1e9, deleted_in_generation=10)

@@ -227,7 +227,7 @@ def test_what_v_costs_is_counted_and_begins_anew_with_a_generation(kind: str) ->
 
 def test_the_facts_budget_is_relative_to_what_the_published_error_is_relative_to() -> None:
     state = started("benign", "linear")
-    gone = replace(state.stream, published=np.zeros_like(state.stream.published))
+    gone = state.stream._replace(published=np.zeros_like(state.stream.published))
     facts = facts_of(state.generation, gone, rows_live=120, estimate=0.0, budget_relative=0.01)
     assert facts.budget == pytest.approx(0.01 * 1e-3 * np.linalg.norm(state.generation.theta_b))
 
@@ -441,7 +441,7 @@ def _audited(state: Started, snapshot: Stream, gone: int) -> Polished:
 
 def test_an_audit_of_a_linear_model_takes_back_rounding_that_was_only_feared() -> None:
     state = started("benign", "linear")
-    feared = replace(state.delete_in([10], "exact"), residual=1e-3)
+    feared = state.delete_in([10], "exact")._replace(residual=1e-3)
     adopted = adopt_polish(feared, _audited(state, feared, 10))
     assert (
         distance(adopted.theta_exact, state.retrained(10))
@@ -453,7 +453,7 @@ def test_an_audit_of_a_linear_model_takes_back_rounding_that_was_only_feared() -
 
 def test_deletions_during_a_linear_audit_keep_their_own_rounding() -> None:
     state = started("benign", "linear")
-    feared = replace(state.delete_in([10], "exact"), residual=1e-3)
+    feared = state.delete_in([10], "exact")._replace(residual=1e-3)
     polished = _audited(state, feared, 10)
     now = state.delete(feared, state.data.deleted[10:20], "pru")
     adopted = adopt_polish(now, polished, concurrent=10)
