@@ -34,6 +34,7 @@ from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.lookup import read_summary
 
 _DEFAULT_WAIT = "300"
 _PAUSE_SECONDS = 1.0
@@ -120,7 +121,7 @@ def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
     path: Path = options["data"]
     check_readable(path)
     with open_runtime(settings) as runtime, out.progress() as report:
-        config = runtime.store().load_model(options["model"]).meta.config
+        config = read_summary(runtime.store().client, options["model"]).meta.config
         data = _read(path, config, options, report)
         sender = _Sender(runtime, config.model_id, op, _digest(path), signer)
         try:

@@ -16,6 +16,7 @@ from lethe.consumers.contract.signatures import read_signer
 from lethe.consumers.registration.table.reader import read_ids
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidData
+from lethe.engine.store.lookup import read_summary
 from lethe.engine.store.membership import every_live_row
 
 _MAX_FRACTION = 0.1
@@ -67,7 +68,7 @@ def reconcile(ctx: click.Context, /, **options: Any) -> int:
         raise InvalidData(f"{path}: the table has no rows; to end a model: lethe unregister")
     with open_runtime(settings) as runtime:
         store = runtime.store()
-        live = every_live_row(store.client, store.load_model(model).model_id)
+        live = every_live_row(store.client, read_summary(store.client, model).model_id)
         missing = missing_rows(live, table)
         report: dict[str, Any] = {
             "model_id": model,

@@ -23,7 +23,9 @@ from lethe.consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refres
 from lethe.consumers.workers.drained import lags
 from lethe.engine.errors import InvalidData, RefreshFailed, Unavailable
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.lookup import read_summary
 from lethe.engine.store.membership import registered_models
 from lethe.engine.store.offline.jobs import JobResult, read_refusal, read_result
 from lethe.engine.store.server.rewrite import rewrite_append_only_file
@@ -277,18 +279,18 @@ def _outdated(waiting: _Waiting) -> bool:
         The job failed.
     """
     job, store = waiting.job, waiting.store
-    state = store.load_model(job.model_id)
-    refusal = read_refusal(store.client, state.keys, job.job_id)
+    meta, keys = read_summary(store.client, job.model_id).meta, ModelKeys(job.model_id)
+    refusal = read_refusal(store.client, keys, job.job_id)
     if refusal is not None:
         raise RefreshFailed(f"refresh {job.job_id} of model {job.model_id!r}: {refusal}")
-    outcome: Any = read_result(store.client, state.keys, job.job_id)
+    outcome: Any = read_result(store.client, keys, job.job_id)
     if isinstance(outcome, str):
         raise RefreshFailed(f"refresh {job.job_id} of model {job.model_id!r} failed: {outcome}")
     if outcome is None:
         return False
     result: JobResult = outcome[0]
     made_from = (result.generation_key, result.reference_epoch)
-    return made_from != (state.meta.generation_key, state.meta.reference_epoch)
+    return made_from != (meta.generation_key, meta.reference_epoch)
 
 
 def _version(value: bytes | None) -> Version | None:

@@ -8,6 +8,7 @@ from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import counted, prepare
 from lethe.consumers.registration.writer import registrar
 from lethe.consumers.service.connect import open_runtime
+from lethe.engine.store.lookup import read_summary
 
 
 @click.command(short_help="Delete a model's rows and state; its history stays.")
@@ -29,12 +30,12 @@ def unregister(ctx: click.Context, /, *, model: str, yes: bool) -> int:
     settings, out = prepare(ctx)
     with open_runtime(settings) as runtime:
         store = runtime.store()
-        state = store.load_model(model)
-        rows, waiting = state.meta.rows_live, len(state.deferred)
+        summary = read_summary(store.client, model)
+        rows, waiting = summary.meta.rows_live, summary.deferred
         if not yes:
             also = f"; {counted(waiting, 'deferred request')} will be rejected" if waiting else ""
             question = (
-                f"Unregister {model}, version {state.version}: delete its "
+                f"Unregister {model}, version {summary.version}: delete its "
                 f"{counted(rows, 'live row')} and its state{also}?"
             )
             if not click.confirm(question, err=True):

@@ -42,6 +42,7 @@ from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, Model
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
+from lethe.engine.store.membership import unknown
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.predecessor import (
     Members,
@@ -49,7 +50,7 @@ from lethe.engine.store.offline.predecessor import (
     read_members,
     read_predecessor,
 )
-from lethe.engine.store.store import ModelStore, unknown
+from lethe.engine.store.store import ModelStore
 
 _COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile
 _WAY_OUT = (LogGap, StoreTooOld, CorruptState)

@@ -28,7 +28,9 @@ from lethe.consumers.service.telemetry.steps import AtStep, IntakeStep, no_hook
 from lethe.consumers.workers.assignment import start_offset
 from lethe.consumers.workers.lag import LagGauge
 from lethe.engine.errors import InvalidData, LogReset
-from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.meta import Meta
+from lethe.engine.store.lookup import read_summary
 from lethe.engine.store.membership import live_members, registered_models
 from lethe.engine.store.server.connection import reachable
 from lethe.engine.store.store import ModelStore
@@ -72,25 +74,26 @@ def read_shapes(store: ModelStore, mapping: TableMapping) -> Mapping[str, Shape]
     corrected = {
         model for table in mapping.tables if table.updates == "correct" for model in table.models
     }
-    states = {model: store.load_model(model) for model in sorted(corrected)}
+    metas = {model: read_summary(store.client, model).meta for model in sorted(corrected)}
     for table in mapping.tables:
         if table.key_changes == "correct" and table.subject is None:
             for model in table.models:
-                _refuse_subjects(store, states[model], table.table)
+                _refuse_subjects(store, metas[model], table.table)
     return {
-        model: Shape(state.meta.config.feature_names, state.meta.config.target_names)
-        for model, state in states.items()
+        model: Shape(meta.config.feature_names, meta.config.target_names)
+        for model, meta in metas.items()
     }
 
 
-def _refuse_subjects(store: ModelStore, state: ModelState, table: str) -> None:
+def _refuse_subjects(store: ModelStore, meta: Meta, table: str) -> None:
     """Refuse a model whose rows have subjects, where the mapping names none."""
-    where = state.keys.dataset(state.meta.dataset_key)
+    model_id = meta.config.model_id
+    where = ModelKeys(model_id).dataset(meta.dataset_key)
     with reachable(store.client):
         exists: Any = store.client.exists(where.subjects)
     if exists:
         raise InvalidData(
-            f'the rows of model {state.model_id!r} have subjects: with key_changes = "correct", '
+            f'the rows of model {model_id!r} have subjects: with key_changes = "correct", '
             f"table {table} needs the columns of the subject in the mapping"
         )
 

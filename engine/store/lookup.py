@@ -24,6 +24,7 @@ from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys, by_shard, s
 from lethe.engine.store.layout.meta import Meta, parse_meta
 from lethe.engine.store.layout.reading import integer, parse_text
 from lethe.engine.store.layout.state import Head, ModelState, check_stored_format
+from lethe.engine.store.membership import unknown
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import chunks, present, read_shards, run_pipeline
 
@@ -289,6 +290,23 @@ class Summary:
     version: int
     meta: Meta
     deferred: int
+
+
+def read_summary(client: redis.Redis, model_id: str) -> Summary:
+    """Return where a registered model stands. Cost O(d): of its state, nothing is loaded.
+
+    Raises
+    ------
+    UnknownModel
+        It is not registered.
+    CorruptState
+        Its head does not parse.
+    """
+    stored = run_pipeline(client, (), partial(_queue_summaries, models=[model_id]), each=True)
+    summary = _summary(model_id, *stored)
+    if summary is None:
+        raise unknown(model_id)
+    return summary
 
 
 def read_summaries(client: redis.Redis, models: Sequence[str]) -> Iterator[Summary]:

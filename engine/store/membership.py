@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from lethe.engine.errors import FROM_EMPTY, CorruptState, FormatTooOld
+from lethe.engine.errors import FROM_EMPTY, CorruptState, FormatTooOld, UnknownModel
 from lethe.engine.store.layout.keys import (
     FORMAT,
     FORMER_MODELS,
@@ -46,6 +46,14 @@ def refuse_former_state(client: redis.Redis) -> None:
             f"the store at {address(client)} holds models of an older Lethe, before format "
             f"{FORMAT}, which this release does not read; {FROM_EMPTY}"
         )
+
+
+def unknown(model_id: str) -> UnknownModel:
+    """Return the error of a model that is not registered."""
+    return UnknownModel(
+        f"model {model_id!r} is not registered; `lethe status` lists those that are, "
+        "`lethe register` adds one"
+    )
 
 
 def every_model(client: redis.Redis) -> list[str]:

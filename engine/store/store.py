@@ -10,7 +10,7 @@ import numpy as np
 import redis
 
 from lethe.engine.error.sentinels import SENTINELS, Sentinels
-from lethe.engine.errors import CorruptState, StoreUnavailable, UnknownModel
+from lethe.engine.errors import CorruptState, StoreUnavailable
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import APPLY, Answer, Change
 from lethe.engine.store.cursors import MOVE, RAISE, Cursors, applied_of, queue_applied
@@ -37,6 +37,7 @@ from lethe.engine.store.layout.state import (
 )
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
+from lethe.engine.store.membership import unknown
 from lethe.engine.store.server.connection import Barrier, reachable, surface_breaks, text
 from lethe.engine.store.server.pipeline import chunks, present, read_shards, run_pipeline
 from lethe.engine.store.server.row_keys import SEALED, Opened, RowKeys, no_key
@@ -361,11 +362,3 @@ class ModelStore:
 
         answers = run_pipeline(self.client, (APPLY, MOVE, RAISE), fill, each=True)
         return [Answer.of(one) for one in answers[: len(changes)]], answers[len(changes) :]
-
-
-def unknown(model_id: str) -> UnknownModel:
-    """Return the error of a model that is not registered."""
-    return UnknownModel(
-        f"model {model_id!r} is not registered; `lethe status` lists those that are, "
-        "`lethe register` adds one"
-    )

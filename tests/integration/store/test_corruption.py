@@ -22,7 +22,7 @@ from lethe.engine.errors import LetheError
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.lookup import LookupRequest, read_heads
+from lethe.engine.store.lookup import LookupRequest, read_heads, read_summary
 from lethe.engine.store.membership import models_that_lack_rows, registered_models
 from lethe.engine.store.offline.jobs import read_result
 from lethe.engine.store.offline.predecessor import read_members, read_predecessor
@@ -76,6 +76,7 @@ def _read_everything(platform: Platform, job_id: str) -> None:
         lambda: read_members(client, read_predecessor(client, keys)),
         lambda: store.ledgered(keys, ["row-1"]),
         lambda: registered_models(store.client),
+        lambda: read_summary(client, "m"),
     ]
     for read in reads:
         said = ""
