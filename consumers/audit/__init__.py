@@ -17,4 +17,8 @@ One model (`lethe verify`):
 
 - `verify`: a refit by independent code
 - `pipeline_rows`: the rows of a refit whose preprocessing is fitted anew, too
+
+Its rows (`lethe disclosure`):
+
+- `disclosures`: what published versions have disclosed of them
 """

@@ -28,5 +28,6 @@ Checks and keys:
 
 - `check`: the installation
 - `verify`, `audit`: a model against a refit, a model's history
+- `disclosure`: what versions have told of rows
 - `key`: signing keys and seal secrets
 """

@@ -49,6 +49,7 @@ COMMANDS = MappingProxyType(
         ),
         "verify": ("cli.verify", "Compare a model with an independent refit."),
         "receipt": ("cli.receipt", "Show what became of one request."),
+        "disclosure": ("cli.disclosure", "Show what published versions disclose of rows."),
         "audit": ("cli.audit", "Check a model's whole published history."),
         "refresh": ("cli.refresh", "Schedule a refresh of one model, or of all that are due."),
         "check": ("cli.check", "Check servers, topics and stored invariants."),

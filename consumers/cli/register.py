@@ -157,6 +157,12 @@ class OutputTerms(click.ParamType[Terms]):
     "proved to be within ALPHA of it. Afterwards requests wait. Needs --method exact.",
 )  # fmt: skip
 @click.option(
+    "--disclosure",
+    is_flag=True,
+    help="Keep what published versions disclose of each row that they delete, correct or insert, "
+    "for `lethe disclosure`. Linear models of one target by --method exact.",
+)
+@click.option(
     "--replace", is_flag=True,
     help="The model exists: publish its next version from this file. Rows that were once deleted "
     "never come back; the output says how many were left out.",
@@ -253,6 +259,7 @@ def _config(
         subject_namespace=_namespace(options),
         preprocess=data.preprocess,
         frozen_transformer=data.frozen_transformer,
+        disclosure=options["disclosure"],
     )
 
 

@@ -16,7 +16,7 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.transformation.sums import Sums
-from lethe.engine.store.apply import ArraysChange, Change, RowsWritten, Swap
+from lethe.engine.store.apply import ArraysChange, Change, DisclosedRows, RowsWritten, Swap
 from lethe.engine.store.generation import (
     GRADIENT,
     PARAMETERS,
@@ -26,6 +26,7 @@ from lethe.engine.store.generation import (
     theta_of,
 )
 from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.disclosed import Disclosure
 from lethe.engine.store.layout.keys import FORMAT, GenerationKeys, ModelKeys
 from lethe.engine.store.layout.meta import Meta, meta_json
 from lethe.engine.store.layout.preprocessing import packed_sums
@@ -186,9 +187,20 @@ def change_of(
         tombstones={}
         if commit.tombstones is None
         else dict.fromkeys(commit.tombstones.marks, commit.tombstones.until),
+        disclosed=_disclosed(commit, keys),
         swap=None if live is None else _swap(commit, before, live),
         jump=commit.jumps,
     )
+
+
+def _disclosed(commit: Commit, keys: ModelKeys) -> DisclosedRows | None:
+    if not (commit.disclosed or commit.undisclosed):
+        return None
+    added = {
+        row.row_id: Disclosure(commit.newest, row.fate, row.distance, row.length).pack()
+        for row in commit.disclosed
+    }
+    return DisclosedRows(keys.dataset(commit.meta.dataset_key), added, commit.undisclosed)
 
 
 def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | None) -> Change:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from lethe.consumers.contract.events import RefreshRequested, Version
 from lethe.consumers.contract.receipt import Receipt
 from lethe.engine.store.apply import Place
+from lethe.engine.store.layout.disclosed import RowFate
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.state import DeferredRequest, Head
 
@@ -111,6 +112,16 @@ class RowChange:
 
 
 @dataclass(frozen=True, slots=True)
+class RowDisclosed:
+    """What a commit's version discloses of a row: `engine.store.layout.disclosed.Disclosure`."""
+
+    row_id: str
+    fate: RowFate
+    distance: float | None
+    length: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Tombstones:
     """Rows that were to be deleted and were not there: until then, no insert brings them.
 
@@ -151,6 +162,9 @@ class Commit:
         Requests that it applies whose rows are inserted or corrected.
     tombstones
         Rows that it should have deleted and that were not there; None if there are none.
+    disclosed, undisclosed
+        What its version discloses of rows, if the model keeps that; row ids of erased people, of
+        which nothing is kept.
     deferred, undeferred
         Requests that start to wait for a rebuild, by id; ids of those that stop waiting.
     thetas
@@ -193,6 +207,8 @@ class Commit:
     left_out: tuple[str, ...] = ()
     changes: tuple[RowChange, ...] = ()
     tombstones: Tombstones | None = None
+    disclosed: tuple[RowDisclosed, ...] = ()
+    undisclosed: tuple[str, ...] = ()
     deferred: Mapping[str, DeferredRequest] = field(default_factory=dict)
     undeferred: tuple[str, ...] = ()
     thetas: Mapping[str, bytes] = field(default_factory=dict)

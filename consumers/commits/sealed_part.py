@@ -22,11 +22,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from typing import Any
 
-from lethe.consumers.commits.commit import Answer, Commit, CommitKind, RowChange, Staged, Tombstones
+from lethe.consumers.commits.commit import (
+    Answer,
+    Commit,
+    CommitKind,
+    RowChange,
+    RowDisclosed,
+    Staged,
+    Tombstones,
+)
 from lethe.consumers.commits.frame import OpenPart, take, text, whole_number, with_length
 from lethe.consumers.contract.events import RefreshRequested, Version
 from lethe.consumers.contract.receipt import Receipt
 from lethe.engine.store.layout.config import ModelConfig, parse_config
+from lethe.engine.store.layout.disclosed import RowFate
 from lethe.engine.store.layout.meta import meta_json, parse_meta
 from lethe.engine.store.layout.reading import parse_json
 from lethe.engine.store.layout.state import DeferredRequest, Head
@@ -65,6 +74,8 @@ def encode_sealed_part(commit: Commit) -> bytes:
         "left_out": commit.left_out,
         "tombstones": None if commit.tombstones is None else astuple(commit.tombstones),
         "changes": [astuple(change) for change in commit.changes],
+        "disclosed": [astuple(row) for row in commit.disclosed],
+        "undisclosed": commit.undisclosed,
         "deferred": {
             request_id: request.model_dump() for request_id, request in commit.deferred.items()
         },
@@ -133,6 +144,8 @@ def decode_sealed_part(part: OpenPart, plain: bytes, config: ModelConfig | None)
         left_out=_texts(header["left_out"]),
         tombstones=_tombstones(header["tombstones"]),
         changes=tuple(_change(*change) for change in header["changes"]),
+        disclosed=tuple(_disclosed(*row) for row in header["disclosed"]),
+        undisclosed=_texts(header["undisclosed"]),
         deferred={
             request_id: DeferredRequest.model_validate(request)
             for request_id, request in dict(header["deferred"]).items()
@@ -178,6 +191,11 @@ def _change(inserts: Any, rows: Any, partition: Any, offset: Any, digest: Any) -
     return RowChange(
         inserts, _texts(rows), text(partition, 300), whole_number(offset), text(digest, 64)
     )
+
+
+def _disclosed(row_id: Any, fate: Any, distance: Any, length: Any) -> RowDisclosed:
+    numbers = (None if number is None else float(number) for number in (distance, length))
+    return RowDisclosed(text(row_id, 512), RowFate(fate), *numbers)
 
 
 def _head(number: Any, digest: Any) -> Head:

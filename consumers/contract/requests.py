@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from lethe.consumers.contract import cloudevents, topics
@@ -17,6 +18,18 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Message
+
+_ERASURE_REQUEST = re.compile("erasure-[0-9a-f]{48}")
+
+
+def erasure_request_id(digest: str) -> str:
+    """Return the id of a request that an erasure becomes, from a digest in hexadecimal."""
+    return f"erasure-{digest[:48]}"
+
+
+def is_of_erasure(request_id: str) -> bool:
+    """Return whether a request is one that an erasure became (`consumers.erasures`)."""
+    return _ERASURE_REQUEST.fullmatch(request_id) is not None
 
 
 def request_value(request: DeletionRequest | RowsChanged) -> bytes:

@@ -11,7 +11,7 @@ from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.deletions.batching import Batching, Remainder
 from lethe.consumers.deletions.change_transition import change_transition
 from lethe.consumers.deletions.compute import compute
-from lethe.consumers.deletions.decide import decide
+from lethe.consumers.deletions.decide import decide, rows_of_erasures
 from lethe.consumers.deletions.rounds import Loaded, Prepared, Round
 from lethe.consumers.deletions.row_changes import compute_changes, decide_changes
 from lethe.consumers.deletions.transition import deletion_transition, origin_of
@@ -20,6 +20,7 @@ from lethe.consumers.log.base import Reader
 from lethe.consumers.refresh.swap import swap
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, Step
+from lethe.consumers.versions.disclosures import with_disclosures
 from lethe.consumers.versions.transition import opened
 from lethe.engine.store.lookup import Lookup
 from lethe.engine.store.store import ModelStore
@@ -112,7 +113,12 @@ class BatchProcessor:
             group.items = []
             return None
         origin = origin_of([item.record for item in items])
-        transition = deletion_transition(state, step, origin, now=now)
+        transition = with_disclosures(
+            deletion_transition(state, step, origin, now=now),
+            state,
+            batch.lookup.records,
+            erased=rows_of_erasures(items, step.decisions, batch.subjects),
+        )
         return Prepared(group, state, transition, len(items), time.perf_counter() - begin)
 
     def _changes(
@@ -134,4 +140,5 @@ class BatchProcessor:
         step = compute_changes(state, decisions, lookup, batch.factor)
         origin = origin_of([item.record for item in items])
         transition = change_transition(state, step, origin, now=self._now())
+        transition = with_disclosures(transition, state, lookup.records)
         return Prepared(group, state, transition, len(items), time.perf_counter() - begin)

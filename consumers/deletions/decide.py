@@ -10,6 +10,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import rows_commitment
 from lethe.consumers.contract.events import DeletionRequest, RowsChanged, Source
 from lethe.consumers.contract.receipt import Op, Receipt
+from lethe.consumers.contract.requests import is_of_erasure
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.lost_rows import DATA_LOST
@@ -122,6 +123,23 @@ def rows_named(
         if isinstance(item, Valid):
             named |= dict.fromkeys(_rows_of(item, subjects))
     return list(named)
+
+
+def rows_of_erasures(
+    requests: Sequence[Valid | Refused],
+    decisions: Sequence[object],
+    subjects: Mapping[str, Sequence[str]],
+) -> list[str]:
+    """Return the rows of people whom a batch erases, also those that were deleted before."""
+    accepted = (d.accepted if isinstance(d, Deferred) else d for d in decisions)
+    erasures = {
+        decision.request_id
+        for decision in accepted
+        if isinstance(decision, Accepted) and is_of_erasure(decision.request_id)
+    }
+    return rows_named(
+        [r for r in requests if isinstance(r, Valid) and r.request.request_id in erasures], subjects
+    )
 
 
 def _rows_of(item: Valid, subjects: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

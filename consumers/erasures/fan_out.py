@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lethe.consumers.contract.events import MAX_ROWS, DeletionRequest
+from lethe.consumers.contract.requests import erasure_request_id
 from lethe.consumers.deletions.validate import content_digest
 from lethe.consumers.erasures.models import Registered
 
@@ -52,7 +53,7 @@ def request_id_of(erasure_id: str, model: Registered, row_ids: Sequence[str] | N
     for part in parts:
         encoded = part.encode()
         digest.update(len(encoded).to_bytes(4, "big") + encoded)
-    return f"erasure-{digest.hexdigest()[:48]}"
+    return erasure_request_id(digest.hexdigest())
 
 
 def _asked(

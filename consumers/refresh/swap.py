@@ -15,6 +15,7 @@ from lethe.consumers.refresh.transition import (
     stale_reason,
     unreachable,
 )
+from lethe.consumers.versions.disclosures import rows_erased, with_disclosures
 from lethe.consumers.versions.transition import Origin, Transition
 from lethe.engine.deletion.stream import distance_to_exact
 from lethe.engine.error.budget import OverBudget
@@ -24,6 +25,7 @@ from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
 from lethe.engine.store.offline.jobs import JobResult, read_result, read_staged
+from lethe.engine.store.offline.snapshot import load_factor
 from lethe.engine.store.offline.staging import Staged, to_persist
 from lethe.engine.store.offline.touched import rows_touched
 from lethe.engine.store.store import ModelStore
@@ -102,6 +104,7 @@ def _swap_empty(
     if _rows_left(state, ledgered, rows) != 0:
         return _drop(state, result, origin, now, "the model has rows left after all")
     transition = emptied(state, result, ledgered, origin, now=now)
+    transition = _disclosing(store, state, result, transition)
     return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
 
 
@@ -129,9 +132,26 @@ def _swap_generation(
     if store.row_keys is not None:
         store.row_keys.keep(where)
     transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
+    transition = _disclosing(store, state, result, transition)
     if not _must_hold(state, result, transition):
         return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
     return _held(state, result, caught_up, origin, now)
+
+
+def _disclosing(
+    store: ModelStore, state: ModelState, result: JobResult, transition: Transition
+) -> Transition:
+    """Add what the version discloses of the rows of deferred requests that it deletes."""
+    commit = transition.commit
+    if state.meta.disclosure is None or not commit.answers:
+        return transition
+    erased = rows_erased({r: _rows(state, r) for r in result.resolved})
+    records: Mapping[str, bytes] = {}
+    factor = None
+    if commit.erased and not commit.empties:
+        records = store.records_if_there(state.generation_keys, commit.erased)
+        factor = load_factor(store, transition.after)
+    return with_disclosures(transition, state, records, erased=erased, factor=factor)
 
 
 def _up_to_date(

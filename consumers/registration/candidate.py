@@ -16,6 +16,7 @@ from lethe.consumers.contract.version_chain import GENESIS
 from lethe.consumers.registration.error_budget import check_error_budget
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.versions.certificates import check_first, first_ledger, noisy
+from lethe.consumers.versions.disclosures import first_scale
 from lethe.consumers.versions.transition import scalars_of
 from lethe.engine.deletion.stream import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
@@ -339,7 +340,9 @@ def stage(
         version=-1,
         digest=GENESIS,
         meta=with_meta(
-            _meta(config, rows, fit.status, name, stream, fit.bound, now), ledger=fit.ledger
+            _meta(config, rows, fit.status, name, stream, fit.bound, now),
+            ledger=fit.ledger,
+            disclosure=first_scale(config, rows, fit.dual_rows, stream.theta_exact),
         ),
         generation=generation,
         stream=stream,

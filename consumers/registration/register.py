@@ -37,6 +37,7 @@ from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.versions.certificates import check_terms
+from lethe.consumers.versions.disclosures import check_disclosure
 from lethe.consumers.versions.transition import Transition
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
 from lethe.engine.store.layout.config import ModelConfig
@@ -153,6 +154,7 @@ class Registrar:
         check_names(config)
         check_size(config)
         check_terms(config)
+        check_disclosure(config)
         keys = ModelKeys(config.model_id)
         accept = replace_model and accept_forgotten
         before = self._read(keys, replace_model=replace_model, accept=accept)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from lethe.consumers.log.base import Reader
 from lethe.consumers.registration.candidate import Candidate
 from lethe.consumers.registration.predecessor import continued_log, still_deferred, tip_of
+from lethe.consumers.versions.disclosures import scale_without
 from lethe.consumers.versions.transition import scalars_of
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.state import ModelState
@@ -62,7 +63,11 @@ def succeed(
             f"model {fresh.model_id!r}: the last rows of the file, or of one class, were "
             "deleted while it was registered; nothing was changed, register it again"
         )
+    scale = fresh.meta.disclosure
     if caught_up.deleted:
+        if scale is not None:
+            records = store.records_if_there(candidate.where, caught_up.deleted)
+            scale = scale_without(fresh, scale, caught_up.staged.stream, records)
         client, where = store.client, candidate.where
         staging.unstage_rows(client, where, caught_up.deleted, store.row_keys)
         after = caught_up.staged
@@ -81,6 +86,7 @@ def succeed(
             if len(caught_up.staged.stream.V)
             else None,
             "ledger": caught_up.staged.ledger,
+            "disclosure": scale,
             "receipt_log": continued_log(store, before),
             **scalars_of(caught_up.staged.stream),
         }

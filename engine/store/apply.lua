@@ -30,7 +30,8 @@
 -- 15 tombstones  A sorted set of rows to be deleted that were not there -> when it is forgotten.
 -- 16 changed     A list of the row ids inserted or corrected since that generation became live.
 -- 17 sums        A hash: sums over the live rows of a model with preprocessing.
--- 18..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
+-- 18 disclosed   A hash of row ids -> what versions have disclosed of each (25 bytes a version).
+-- 19..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
 -- then           Staged keys that become live: they lose their expiry (manifest.persist keys).
 -- the rest       Keys that cease to be.
 --
@@ -46,7 +47,8 @@ local DEFERRED, RETIRED, MODELS, CURSORS, ERASURES = KEYS[6], KEYS[7], KEYS[8], 
 local V, Q, IDS, SUBJECTS, TOMBSTONES = KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 local CHANGED = KEYS[16]
 local SUMS = KEYS[17]
-local SHARDS = 17 -- the shard number s is KEYS[SHARDS + s], s from 1 (manifest.erase counts from 0)
+local DISCLOSED = KEYS[18]
+local SHARDS = 18 -- the shard number s is KEYS[SHARDS + s], s from 1 (manifest.erase counts from 0)
 
 local manifest = cjson.decode(ARGV[1])
 local PERSIST = SHARDS + manifest.shards
@@ -153,7 +155,7 @@ local types = {
   [REQUESTS] = 'hash', [DEFERRED] = 'hash', [RETIRED] = 'set', [MODELS] = 'set',
   [CURSORS] = 'hash', [ERASURES] = 'hash', [V] = 'list', [Q] = 'list',
   [IDS] = 'list', [SUBJECTS] = 'hash', [TOMBSTONES] = 'zset',
-  [CHANGED] = 'list', [SUMS] = 'hash',
+  [CHANGED] = 'list', [SUMS] = 'hash', [DISCLOSED] = 'hash',
 }
 for s = 1, manifest.shards do types[KEYS[SHARDS + s]] = 'hash' end
 for key, wanted in pairs(types) do
@@ -178,7 +180,7 @@ if manifest.v_before then
   if redis.call('LLEN', Q) ~= manifest.q_before then return {'CORRUPT', 'rows of Q'} end
 end
 local needed = 1 + 2 * manifest.requests + 2 * manifest.head + manifest.v + manifest.q
-  + 2 * manifest.sums + 2 * manifest.records
+  + 2 * manifest.sums + 2 * manifest.records + 2 * manifest.disclosed
 if #ARGV ~= needed then return {'CORRUPT', 'arguments: ' .. #ARGV} end
 
 -- 7c. writes: nothing below may fail ------------------------------------------------------------
@@ -218,6 +220,13 @@ in_chunks('SADD', RETIRED, manifest.retired)
 if manifest.resets_deferred then redis.call('DEL', DEFERRED) end
 in_chunks('HSET', DEFERRED, manifest.deferred)
 in_chunks('HDEL', DEFERRED, manifest.undeferred)
+
+local disclosed = take(2 * manifest.disclosed)
+for i = 1, #disclosed, 2 do
+  local entries = redis.call('HGET', DISCLOSED, disclosed[i]) or ''
+  redis.call('HSET', DISCLOSED, disclosed[i], entries .. disclosed[i + 1])
+end
+in_chunks('HDEL', DISCLOSED, manifest.undisclosed)
 
 for s, rows in pairs(manifest.erase) do in_chunks('HDEL', KEYS[SHARDS + tonumber(s) + 1], rows) end
 for i = UNLINK + 1, #KEYS do redis.call('UNLINK', KEYS[i]) end

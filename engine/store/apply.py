@@ -154,6 +154,25 @@ class RowsWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class DisclosedRows:
+    """What a commit's version discloses of rows (docs/disclosure.md).
+
+    Attributes
+    ----------
+    dataset
+        The data set that keeps it.
+    added
+        By row id, the entry that joins those of the row (`engine.store.layout.disclosed`).
+    removed
+        Rows that nothing is kept of any more.
+    """
+
+    dataset: DatasetKeys
+    added: Mapping[str, bytes]
+    removed: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What one commit changes.
 
@@ -185,6 +204,8 @@ class Change:
         Rows inserted and corrected; None if there are none.
     tombstones
         What stands for rows that were to be deleted and were not there, to the time of its end (s).
+    disclosed
+        None if nothing is kept of what versions disclose, or the commit changes no row.
     swap
         None if the generation does not change.
     jump
@@ -214,6 +235,7 @@ class Change:
     arrays: ArraysChange | None = None
     written: RowsWritten | None = None
     tombstones: Mapping[str, int] = field(default_factory=dict)
+    disclosed: DisclosedRows | None = None
     swap: Swap | None = None
     jump: bool = False
     repeats: bool = False
@@ -224,9 +246,10 @@ class Change:
         partition = k.partition
         keys = [k.head, k.offsets, k.ledger, k.deletions, k.requests, k.deferred, k.retired]
         written = self.written or RowsWritten(k.dataset(""))
+        disclosed = self.disclosed or DisclosedRows(k.dataset(""), {})
         keys += [partition.models, partition.cursors, partition.erasures, live.V, live.Q]
         keys += [written.dataset.ids, written.dataset.subjects, k.tombstones]
-        keys += [live.changed, live.sums, *shards]
+        keys += [live.changed, live.sums, disclosed.dataset.disclosed, *shards]
         head = dict(self.head)
         head |= {"commit": b"%d" % self.commit, "digest": self.digest.encode()}
         head["offset"] = b"%d" % self.place.offset
@@ -260,6 +283,8 @@ class Change:
             "written": [],
             "tombstones": [part for mark, end in self.tombstones.items() for part in (end, mark)],
             "records": len(written.records),
+            "disclosed": len(disclosed.added),
+            "undisclosed": list(disclosed.removed),
             "requests": len(self.requests),
             "deferred": [part for pair in self.deferred.items() for part in pair],
             "undeferred": list(self.undeferred),
@@ -286,6 +311,7 @@ class Change:
         for shard, names in by_shard(written.records).items():
             manifest["written"].append([shard, len(names)])
             rows += (part for row in names for part in (row.encode(), written.records[row]))
+        rows += (part for row, entry in disclosed.added.items() for part in (row.encode(), entry))
         manifest["head"] = len(head)
         arguments: list[Any] = [json.dumps(manifest, ensure_ascii=False).encode()]
         for request_id, receipt in self.requests.items():

@@ -39,11 +39,13 @@ def register(
     keep: Sequence[int] | None = None,
     replace_model: bool = False,
     limits: LimitsRecord | None = None,
+    disclosure: bool = False,
     **options: Any,
 ) -> Registered:
     """Register a model of the benign family; its subjects have three rows each."""
     data = make("benign", kind)
-    config = config_of(data, model_id, "pru", 10.0, limits or LimitsRecord())
+    method, limits = "exact" if disclosure else "pru", limits or LimitsRecord()
+    config = config_of(data, model_id, method, 10.0, limits, disclosure=disclosure)
     if namespace is not None:
         config = config.model_copy(update={"subject_namespace": namespace})
     rows = training_data(data, keep)

@@ -129,6 +129,7 @@ def config_of(
     limits: LimitsRecord,
     certify: Terms | None = None,
     over_budget: OverBudget = OverBudget.COMPLETE,
+    disclosure: bool = False,
 ) -> ModelConfig:
     """Return the settings of a model of this data."""
     return ModelConfig(
@@ -144,6 +145,7 @@ def config_of(
         limits=limits,
         certify=certify,
         over_budget=over_budget,
+        disclosure=disclosure,
     )
 
 
@@ -222,15 +224,15 @@ class Platform:
         store: ModelStore | None = None,
         certify: Terms | None = None,
         over_budget: OverBudget = OverBudget.COMPLETE,
+        disclosure: bool = False,
         allow_change: bool = True,
         at_step: AtStep = no_hook,
         **options: Any,
     ) -> Registered:
         """Register a model of a family (or of data) with this process."""
         data = make(family, kind) if isinstance(family, str) else family
-        config = config_of(
-            data, model_id, method, budget, limits or LimitsRecord(), certify, over_budget
-        )
+        limits = limits or LimitsRecord()
+        config = config_of(data, model_id, method, budget, limits, certify, over_budget, disclosure)
         done = self.registrar(store, at_step=at_step, **options).register(
             config,
             training_data(data, keep),

@@ -6,6 +6,7 @@ May import the rest of the engine; nothing of `engine.store` outside of this pac
 - `codec`: arrays and row records as bytes
 - `reading`: small values, each valid or CORRUPT_STATE
 - `records`: small records that heads and events share; the receipt log
+- `disclosed`: what versions have disclosed of a row
 - `columns`: the same, of columns of a model with preprocessing
 - `config`: the configuration of a model, which registration fixes
 - `meta`: what each commit replaces

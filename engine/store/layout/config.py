@@ -57,6 +57,9 @@ class ModelConfig(Stored):
     frozen_transformer: str | None = Field(default=None, exclude_if=lambda digest: digest is None)
     """SHA-256 of the transformer that made the features, and keeps what it learnt from rows."""
 
+    disclosure: bool = Field(default=False, exclude_if=operator.not_)
+    """Whether the store keeps what versions disclose of each row (docs/disclosure.md)."""
+
     @field_validator("kind")
     @classmethod
     def _served(cls, kind: Kind) -> Kind:

@@ -292,9 +292,14 @@ class DatasetKeys:
         """Hash: subject id to a JSON list of row ids."""
         return self.model._key(f"data:{self.name}:subjects")
 
+    @cached_property
+    def disclosed(self) -> str:
+        """Hash: row id to what versions have disclosed of it (`engine.store.layout.disclosed`)."""
+        return self.model._key(f"data:{self.name}:disclosed")
+
     def everything(self) -> list[str]:
         """Return all keys."""
-        return [self.ids, self.subjects]
+        return [self.ids, self.subjects, self.disclosed]
 
 
 # -- the partition of a key -----------------------------------------------------------------------

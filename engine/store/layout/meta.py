@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from lethe.engine.disclosure import ResidualScale
 from lethe.engine.error.certified import Ledger
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.config import ModelConfig
@@ -68,6 +69,8 @@ class Meta(Stored):
     failures: Failures | None = None
     refreshed_at: datetime
     receipt_log: ReceiptLog | None = None
+    disclosure: ResidualScale | None = None
+    """What Cook's distance is measured in, if disclosures are kept."""
 
     @property
     def rows_changed(self) -> int:

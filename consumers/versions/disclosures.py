@@ -1,0 +1,161 @@
+"""What the versions of a model disclose of its rows, added to the commits that make them.
+
+docs/disclosure.md says what that means; `engine.disclosure` has the mathematics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lethe.consumers.commits.commit import Commit, RowDisclosed
+from lethe.consumers.contract.requests import is_of_erasure
+from lethe.consumers.versions.transition import Transition
+from lethe.engine.deletion.stream import Stream, current_dual_rows
+from lethe.engine.disclosure import Changes, Price, ResidualScale, begin_scale, disclose
+from lethe.engine.error.terms import ObjectiveNoise
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array, Kind, Rows
+from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.disclosed import RowFate
+from lethe.engine.store.layout.meta import with_meta
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.layout.stored_rows import read_rows
+
+
+def check_disclosure(config: ModelConfig) -> None:
+    """Refuse to keep disclosures of a model that they cannot be stated of.
+
+    Raises
+    ------
+    InvalidData
+        The model is none of those.
+    """
+    covered = (
+        config.kind is Kind.LINEAR
+        and config.m == 1
+        and config.method == "exact"
+        and not config.preprocess
+        and not isinstance(config.certify, ObjectiveNoise)
+    )
+    if config.disclosure and not covered:
+        raise InvalidData(
+            "--disclosure is for linear models of one target by --method exact, without "
+            "--preprocess and --certify: for others it is not known exactly what versions disclose"
+        )
+
+
+def first_scale(config: ModelConfig, rows: Rows, dual: Array, theta: Array) -> ResidualScale | None:
+    """Return what distances are measured in after a fit; None if disclosures are not kept."""
+    return begin_scale(rows, dual, theta) if config.disclosure else None
+
+
+def scale_without(
+    state: ModelState, scale: ResidualScale, after: Stream, records: Mapping[str, bytes]
+) -> ResidualScale:
+    """Return the scale of a state once rows, whose records are given, are left out of it."""
+    return _priced(state, scale, after, list(records.values()), len(records))[1]
+
+
+def rows_erased(requests: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the rows of those requests, by request id, that erase a person."""
+    return [row for request, rows in requests.items() if is_of_erasure(request) for row in rows]
+
+
+def with_disclosures(
+    transition: Transition,
+    before: ModelState,
+    records: Mapping[str, bytes],
+    *,
+    erased: Collection[str] = (),
+    factor: Factor | None = None,
+) -> Transition:
+    """Return a transition whose commit also has what its version discloses of rows.
+
+    Parameters
+    ----------
+    transition, before
+        What changes, and the state before.
+    records
+        The records of rows that it deletes or corrects, as they were before.
+    erased
+        Rows of people who are erased: nothing is kept of them, also if they were deleted before.
+    factor
+        That of the generation afterwards, if it is another one.
+
+    Notes
+    -----
+    Cost O(k^2 d + K k d), that of a step; with a factor O(k d^2) more. Nothing for a model whose
+    disclosures are not kept.
+    """
+    scale, commit = before.meta.disclosure, transition.commit
+    if scale is None:
+        return transition
+    went, came = (*commit.erased, *commit.corrected), (*commit.inserted, *commit.corrected)
+    prices: Mapping[str, Price] = {}
+    written = {} if transition.written is None else transition.written.records
+    known = records.keys() >= set(went) and written.keys() >= set(came)
+    if (went or came) and known and not commit.leaves_no_row:
+        lines = [*(records[row] for row in went), *(written[row] for row in came)]
+        order = {row: n for n, row in enumerate(dict.fromkeys((*went, *came)))}
+        groups: list[list[int]] = [[] for _ in order]
+        for line, row in enumerate((*went, *came)):
+            groups[order[row]].append(line)
+        after = transition.after.stream
+        found, scale = _priced(before, scale, after, lines, len(went), groups, factor)
+        prices = dict(zip(order, found, strict=False))
+    meta = with_meta(commit.meta, disclosure=scale)
+    disclosed = tuple(
+        _disclosed(row, fate, prices.get(row)) for row, fate in _fates(commit) if row not in erased
+    )
+    commit = replace(commit, meta=meta, disclosed=disclosed, undisclosed=tuple(erased))
+    return replace(transition, commit=commit, after=replace(transition.after, meta=meta))
+
+
+def _fates(commit: Commit) -> list[tuple[str, RowFate]]:
+    return [
+        *((row, RowFate.DELETED) for row in commit.erased),
+        *((row, RowFate.CORRECTED) for row in commit.corrected),
+        *((row, RowFate.INSERTED) for row in commit.inserted),
+    ]
+
+
+def _disclosed(row: str, fate: RowFate, price: Price | None) -> RowDisclosed:
+    numbers = (None, None) if price is None else (price.distance, price.length)
+    finite = (None if n is None or not math.isfinite(n) else n for n in numbers)
+    return RowDisclosed(row, fate, *finite)
+
+
+def _priced(
+    before: ModelState,
+    scale: ResidualScale,
+    after: Stream,
+    records: list[bytes],
+    went: int,
+    groups: Sequence[Sequence[int]] = (),
+    factor: Factor | None = None,
+) -> tuple[list[Price], ResidualScale]:
+    """Return the price of each group of records, the first ``went`` of which are gone afterwards.
+
+    Without prices, and with the scale as it is, if they cannot be computed: a new row whose
+    leverage is 1 up to rounding, or numbers that are not finite.
+    """
+    what = f"model {before.model_id!r}, rows that change"
+    read = read_rows(before.meta.config, None, records, what)
+    W = read.W if factor is None else factor.solve(read.rows.X.T).T
+    dual = current_dual_rows(after, read.rows.X, W)
+    signs = np.repeat([-1.0, 1.0], [went, len(records) - went])
+    changes = Changes(read.rows, signs, groups, dual)
+    penalty = before.generation.objective.penalty
+    old, new = before.stream.theta_exact, after.theta_exact
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            prices, moved = disclose(scale, penalty, old, new, changes)
+    except np.linalg.LinAlgError:
+        return [], scale
+    finite = math.isfinite(moved.freedom + moved.squares + moved.left)
+    return (prices, moved) if finite else ([], scale)
