@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from lethe.engine.deletion.generation import Generation, Stream, largest_eigenvalue
 from lethe.engine.deletion.residual import dual_row_error, storing_error
@@ -26,7 +25,7 @@ from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.factor import EPS, Factor
 from lethe.engine.fit.objective import Array, lengths, norm
 from lethe.engine.preprocess.transformation.base import BaseTransformation
-from lethe.engine.preprocess.transformation.layout import Places
+from lethe.engine.preprocess.transformation.layout import Layout, Places
 from lethe.engine.preprocess.transformation.statistics import Statistics, StatisticsMoved
 from lethe.engine.preprocess.transformation.sums import Sums
 
@@ -91,26 +90,37 @@ def movement(base: BaseTransformation, sums: Sums, live: Statistics, penalty: Ar
 
     Cost O(q (d + q)).
     """
-    p, q = base.layout.features, base.layout.entries
-    features, column = np.unique(base.layout.entry_feature, return_inverse=True)
-    shift = csr_array((live.shift, (column, np.arange(q))), shape=(len(features), q))
+    p = base.layout.features
     C, B, responses = sums.crossed.high, sums.paired.high, sums.responses.high
     squares = live.deviation**2
     change, size = np.zeros(len(penalty)), np.zeros(len(penalty))
     change[:p] = penalty[:p] * (live.deviation - 1.0) * (live.deviation + 1.0)
     size[:p] = np.where(base.layout.standardised, penalty[:p] * squares * live.amplified, 0.0)
     crossed_size = float(live.unit @ (lengths(C) + B @ np.abs(live.shift)))
-    crossed, paired = shift @ C, shift @ (shift @ B).T
+    features = base.layout.moving_features
+    crossed = _by_feature(base.layout, live.shift, C)
+    paired = _by_feature(base.layout, live.shift, _by_feature(base.layout, live.shift, B).T)
     crossed[:, features] += 0.5 * paired
     return Movement(
         features,
         crossed,
         paired,
-        shift @ responses,
+        _by_feature(base.layout, live.shift, responses),
         change,
         size,
         (2.0 * crossed_size, float(live.unit @ lengths(responses))),
     )
+
+
+def _by_feature(layout: Layout, shift: Array, sums: Array) -> Array:
+    """Return Delta times ``sums`` (q x r), c x r: a row for each of `Layout.moving_features`."""
+    gaps = len(layout.gap_entries)
+    out = np.empty((layout.moving, sums.shape[1]))
+    np.take(sums, layout.gap_entries, axis=0, out=out[:gaps])
+    out[:gaps] *= shift[layout.gap_entries, None]
+    for i, coded in enumerate(layout.coded, gaps):
+        np.dot(shift[coded.entries], sums[coded.entries], out=out[i])
+    return out
 
 
 class Settled(NamedTuple):
@@ -215,23 +225,27 @@ def conjugate_gradients(
         More than `CORRECTIONS` would be needed.
     """
     off = dual_row_error(generation, stream, stream.least_pivot)
-    step, image = np.zeros_like(r), np.zeros_like(r)
+    # Each a vector and its product with A_t, one above the other: they are updated at once.
+    total, search = np.zeros((2, *r.shape)), np.zeros((2, *r.shape))
     error = direction_error = 0.0
-    direction, along, last = step, image, np.full(r.shape[1], np.inf)
+    last = np.full(r.shape[1], np.inf)
     for count in range(CORRECTIONS):
         if norm(r) <= enough:
-            return Solved(step, image, error, count)
+            return Solved(total[0], total[1], error, count)
         z, terms = _solved(stream, factor, r)
         now = np.einsum("ij,ij->j", r, z)
         beta = now / np.maximum(last, _TINY)
-        direction, along = z + beta * direction, r + beta * along
+        search *= beta
+        search[0] += z
+        search[1] += r
         direction_error = off * terms + float(beta.max()) * direction_error
-        product = along + moved.product(direction)
-        curvature = np.einsum("ij,ij->j", direction, product)
+        product = moved.product(search[0])
+        product += search[1]
+        curvature = np.einsum("ij,ij->j", search[0], product)
         if not (curvature >= 0).all():
             break
         alpha = now / np.maximum(curvature, _TINY)
-        step, image = step + alpha * direction, image + alpha * along
+        total += alpha * search
         error += float(np.abs(alpha).max()) * direction_error
         r, last = r - alpha * product, now
     raise StatisticsMoved("the live statistics are too far from those of the fit")

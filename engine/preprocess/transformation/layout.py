@@ -101,6 +101,8 @@ class Layout:
         (a,) the features of the numeric columns.
     gap_features, gap_entries
         Features and entries of those that have an entry.
+    moving_features
+        (c,) the features that have entries: those, and then the coded ones.
     """
 
     names: tuple[str, ...]
@@ -114,11 +116,12 @@ class Layout:
     numeric_features: Places
     gap_features: Places
     gap_entries: Places
+    moving_features: Places
 
     @property
     def moving(self) -> int:
         """Number of features that have entries."""
-        return len(self.gap_features) + len(self.coded)
+        return len(self.moving_features)
 
 
 def lay_out(columns: Columns, table: Table) -> Layout:
@@ -196,6 +199,8 @@ def _placed(
             f"the columns have {len(entry_feature)} categories that are encoded as numbers, or "
             f"imputed means; at most {MAX_ENTRIES} are possible: put rare categories together"
         )
+    with_gaps = [part for part in numeric if part.entry >= 0]
+    moving = [part.feature for part in with_gaps] + [part.feature for part in coded]
     return Layout(
         tuple(names),
         tuple(numeric),
@@ -206,8 +211,9 @@ def _placed(
         np.array(entry_feature, dtype=np.intp),
         np.array(flags, dtype=np.bool_),
         np.array([part.feature for part in numeric], dtype=np.intp),
-        np.array([part.feature for part in numeric if part.entry >= 0], dtype=np.intp),
-        np.array([part.entry for part in numeric if part.entry >= 0], dtype=np.intp),
+        np.array([part.feature for part in with_gaps], dtype=np.intp),
+        np.array([part.entry for part in with_gaps], dtype=np.intp),
+        np.array(moving, dtype=np.intp),
     )
 
 

@@ -7,7 +7,9 @@ came and went (Knuth's two-sum); a rebuild sums afresh.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import itertools
+from copy import copy
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -19,6 +21,9 @@ from lethe.engine.fit.objective import Array, lengths, norm
 from lethe.engine.preprocess.transformation.layout import Layout, Places
 
 _SUMMED = 1024  # rows summed at once, as in `engine.fit.objective`
+_DENSE = 64  # so few rows: a dense indicator matrix is multiplied sooner than a sparse one is made
+_CACHED = 1 << 14  # numbers added at once: what is made on the way stays in a cache
+_STAMPS = itertools.count()
 
 
 class Total(NamedTuple):
@@ -31,6 +36,12 @@ class Total(NamedTuple):
     def zero(cls, *shape: int) -> Self:
         """Return sums of nothing."""
         return cls(np.zeros(shape), np.zeros(shape))
+
+    def add_rows(self, values: Array, places: Places) -> None:
+        """Add rows of numbers in place to the sums at ``places``, none of them twice."""
+        step = max(1, _CACHED // values.shape[1])
+        for start in range(0, len(values), step):
+            self.add(values[start : start + step], places[start : start + step])
 
     def add(self, values: Array, index: Any = ...) -> None:
         """Add ``values`` in place to the sums at ``index``, none of them twice."""
@@ -112,6 +123,9 @@ class Sums:
     square_size, response_size
         Sums of s |x|^2 and |x| |p|, over every row that ever came or went since the rebuild: what
         rounding is proportional to.
+    stamps
+        (q,) a new number whenever an entry's sums change: in one process, equal stamps mean equal
+        sums.
     """
 
     rows: int
@@ -127,6 +141,10 @@ class Sums:
     weighted: Total
     square_size: float = 0.0
     response_size: float = 0.0
+    stamps: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stamps = np.full(len(self.counts), next(_STAMPS))
 
     @classmethod
     def of(cls, layout: Layout, rows: Contribution) -> Sums:
@@ -157,15 +175,19 @@ class Sums:
             after._add(layout, rows.take(slice(start, start + _SUMMED)), sign)
         return after
 
+    def changed_since(self, before: Sums | None) -> Places:
+        """Return the entries whose sums are not those ``before``, of the same layout; None: all."""
+        return np.flatnonzero(self.stamps != (-1 if before is None else before.stamps))
+
     def _copy(self) -> Sums:
-        copies: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        copied = copy(self)
+        for each in fields(self):
+            value = getattr(self, each.name)
             if isinstance(value, Total):
-                copies[field.name] = Total(value.high.copy(), value.low.copy())
+                setattr(copied, each.name, Total(value.high.copy(), value.low.copy()))
             elif isinstance(value, np.ndarray):
-                copies[field.name] = value.copy()
-        return replace(self, **copies)
+                setattr(copied, each.name, value.copy())
+        return copied
 
     @property
     def nbytes(self) -> int:
@@ -196,11 +218,24 @@ class Sums:
         if not len(entry):
             return
         touched, local = np.unique(entry, return_inverse=True)
-        shape = (len(rows), len(touched))
-        N = csr_array((np.ones(len(entry)), (row_of, local)), shape=shape)
-        SN = csr_array((rows.curvature[row_of], (row_of, local)), shape=shape)
+        N = _indicator(row_of, local, (len(rows), len(touched)))
+        self.stamps[touched] = next(_STAMPS)
         self.counts[touched] += sign * np.bincount(local, minlength=len(touched))
-        self.target.add(sign * np.stack([N.T @ y, N.T @ (y * y)]), (slice(None), touched))
-        self.crossed.add(sign * (SN.T @ rows.X), touched)
-        self.paired.add(sign * (N.T @ SN).toarray(), np.ix_(touched, touched))
+        self.target.add(sign * (N.T @ np.column_stack([y, y * y])).T, (slice(None), touched))
+        scaled = (sign * rows.curvature)[:, None]
+        self.crossed.add_rows(N.T @ (scaled * rows.X), touched)
+        self.paired.add(_dense(N.T @ (N * scaled)), np.ix_(touched, touched))
         self.responses.add(sign * (N.T @ rows.response), touched)
+
+
+def _indicator(row_of: Places, column: Places, shape: tuple[int, int]) -> Array | csr_array:
+    """Return the matrix that is 1 in these columns of these rows."""
+    if shape[0] > _DENSE:
+        return csr_array((np.ones(len(column)), (row_of, column)), shape=shape)
+    dense = np.zeros(shape)
+    dense[row_of, column] = 1.0
+    return dense
+
+
+def _dense(product: Array | csr_array) -> Array:
+    return product if isinstance(product, np.ndarray) else np.asarray(product.toarray())

@@ -236,24 +236,16 @@ _ALL = "all"
 
 
 def packed_sums(sums: Sums, before: Sums | None = None) -> dict[str, bytes]:
-    """Return sums as the fields of a hash; only those that differ from the sums ``before``."""
+    """Return sums as the fields of a hash; only those that are not the sums ``before``."""
     head = np.array([sums.rows, sums.square_size, sums.response_size])
     parts = [head, sums.counts.astype(np.float64), sums.present.astype(np.float64)]
     for name in _TOTALS:
         parts += [total.ravel() for total in getattr(sums, name)]
     fields = {_ALL: codec.pack(np.concatenate(parts))}
-    totals = _by_entry(sums)
-    changed = np.ones(len(sums.counts), dtype=np.bool_)
-    if before is not None:
-        pairs = zip(totals, _by_entry(before), strict=True)
-        changed = np.logical_or.reduce([(new != old).any(axis=1) for new, old in pairs])
-    for entry in np.flatnonzero(changed):
+    totals = (*sums.crossed, *sums.paired)
+    for entry in sums.changed_since(before):
         fields[str(entry)] = codec.pack(np.concatenate([total[entry] for total in totals]))
     return fields
-
-
-def _by_entry(sums: Sums) -> tuple[Array, ...]:
-    return (*sums.crossed, *sums.paired)
 
 
 def unpack_sums(stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, what: str) -> Sums:

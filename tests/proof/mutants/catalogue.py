@@ -670,9 +670,9 @@ MUTANTS = (
         "every sum that a row was in is written",
         (
             Edit(
-                "engine/store/layout/preprocessing.py",
-                "changed = np.logical_or.reduce([(new != old).any(axis=1) for new, old in pairs])",
-                "changed[:] = False",
+                "engine/preprocess/transformation/sums.py",
+                "self.stamps[touched] = next(_STAMPS)",
+                "pass",
             ),
         ),
         f"{_PREPROCESSING}::test_only_the_entries_that_a_row_has_are_written",

@@ -51,7 +51,7 @@ def test_columns_rows_base_and_sums_come_back() -> None:
     sums = first.answer.sums
     stored = {name.encode(): value for name, value in packed_sums(sums).items()}
     found = unpack_sums(stored, layout, first.generation.objective.d, 1, "m")
-    assert packed_sums(found, sums).keys() == {"all"}
+    assert packed_sums(sums, sums).keys() == {"all"}
     assert packed_sums(found) == packed_sums(sums)
 
 
