@@ -93,7 +93,7 @@ class BaseTransformation:
         )
 
 
-def is_constant(variance: Array, mean: Array, n: int) -> np.ndarray:
+def is_constant(variance: Array | float, mean: Array | float, n: int) -> np.ndarray:
     """Return which columns count as constant: their scale is then 1, as in scikit-learn."""
     return np.asarray(variance <= n * EPS * variance + (n * mean * EPS) ** 2)
 
@@ -115,41 +115,52 @@ def fit_base(
     layout = layout or lay_out(columns, table)
     encodes = any(isinstance(part.column, TargetEncode) for part in layout.coded)
     target_mean = float(np.mean(y)) if encodes else 0.0
-    raw = np.empty(layout.entries)
-    p = layout.features
-    scale, constant = np.ones(p), np.zeros(p, dtype=np.bool_)
-    means = np.zeros((2, p))  # and variances, but of one-hot features
+    p, flags = layout.features, layout.standardised
+    centre, scale, constant = np.zeros(p), np.ones(p), np.zeros(p, dtype=np.bool_)
+    value = np.empty(layout.entries)
+
+    def placed(feature: int, origin: float, row_values: Array, shared: Array) -> Array:
+        """Note a feature's statistics; return its entries' values. All are less ``origin``."""
+        mean = _mean(row_values)
+        if flags[feature] or centred:
+            centre[feature] = origin + mean
+        if flags[feature]:
+            variance = _variance(row_values)
+            constant[feature] = is_constant(variance, origin + mean, len(table))
+            scale[feature] = 1.0 if constant[feature] else np.sqrt(variance)
+        unit: Array = (shared + (origin - centre[feature])) / scale[feature]
+        return unit
+
     for part in layout.numeric:
         column = table.numbers[:, part.source]
         known = ~np.isnan(column)
+        origin = _mean(column[known])
+        column = column - origin
+        imputed = np.array([np.mean(column[known]) if known.any() else 0.0])
+        unit = placed(part.feature, origin, np.where(known, column, imputed), imputed)
         if part.entry >= 0:
-            raw[part.entry] = np.mean(column[known]) if known.any() else 0.0
-            column = np.where(known, column, raw[part.entry])
-        means[:, part.feature] = np.mean(column), np.var(column)
+            value[part.entry] = unit[0]
     for coded in layout.coded:
         entry = coded.entry_of[table.codes[:, coded.source]] - coded.first
         counts = np.bincount(entry, minlength=len(coded.codes))
         if isinstance(coded.column, TargetEncode):
             moments = TargetMoments.of(y - target_mean, entry, len(counts))
-            values = target_mean + smoothed_means(coded.column.smooth, counts, moments)
+            origin, values = target_mean, smoothed_means(coded.column.smooth, counts, moments)
         else:
             values = ordinal_codes(coded, table.vocabularies[coded.source], counts)
-        raw[coded.entries] = values
-        means[:, coded.feature] = np.mean(values[entry]), np.var(values[entry])
-    flags = layout.standardised
-    constant[flags] = is_constant(means[1, flags], means[0, flags], len(table))
-    centre = means[0] if centred else np.where(flags, means[0], 0.0)
-    varied = flags & ~constant
-    scale[varied] = np.sqrt(means[1, varied])
-    # A constant column is exactly 0 in base units, and not a rounded mean away from it.
-    for part in layout.numeric:
-        if constant[part.feature]:
-            known = table.numbers[~np.isnan(table.numbers[:, part.source]), part.source]
-            if len(known) and (known == known[0]).all():
-                centre[part.feature] = known[0]
-                if part.entry >= 0:
-                    raw[part.entry] = known[0]
-    of = layout.entry_feature
-    return BaseTransformation(
-        layout, centre, scale, constant, (raw - centre[of]) / scale[of], target_mean
-    )
+            origin = 0.0
+        value[coded.entries] = placed(coded.feature, origin, values[entry], values)
+    return BaseTransformation(layout, centre, scale, constant, value, target_mean)
+
+
+def _mean(values: Array) -> float:
+    """Return the mean; of equal values that value, and not a rounded mean away from it."""
+    if (values == values[:1]).all():
+        return float(values[0]) if len(values) else 0.0
+    return float(np.mean(values))
+
+
+def _variance(values: Array) -> float:
+    """Return the variance, whatever rounding has made of the mean."""
+    off = values - np.mean(values)
+    return max(float(np.mean(off * off) - np.mean(off) ** 2), 0.0)

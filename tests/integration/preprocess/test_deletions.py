@@ -59,12 +59,14 @@ def test_a_subscriber_predicts_on_rows_as_they_are_given(platform: Platform) -> 
 # -- what leaves with rows ------------------------------------------------------------------------
 
 
-def small(platform: Platform, columns: Columns, rows: dict[str, list[Any]]) -> PreparedTable:
+def small(
+    platform: Platform, columns: Columns, rows: dict[str, list[Any]], ridge: float = 1.0
+) -> PreparedTable:
     """Return a model of a small table, registered."""
     n = len(next(iter(rows.values())))
     given: Rows = {name: np.array(values, dtype=object) for name, values in rows.items()}
     y = np.arange(n) % 5 + 0.1 * np.arange(n)
-    table = PreparedTable(platform, columns, rows=given, y=y)
+    table = PreparedTable(platform, columns, rows=given, y=y, ridge=ridge)
     table.register()
     return table
 
@@ -98,6 +100,31 @@ def test_a_column_that_becomes_constant_waits_for_a_rebuild(memory: Platform) ->
     table.delete(1)
     memory.drain()
     table.check()
+
+
+def test_a_column_of_neighbouring_floats_counts_as_constant_and_keeps_its_weight(
+    memory: Platform,
+) -> None:
+    """As scikit-learn has it: it is not divided by a deviation, and is learnt from as it is."""
+    steps = np.array([0.0, 1.0, 0.0, 2.0, 1.0, 0.0, 2.0, 1.0])
+    values = 1e8 + np.spacing(1e8) * steps
+    columns: Columns = {"x": Numeric(), "z": Numeric()}
+    table = small(memory, columns, {"x": NUMBERS, "z": values.tolist()}, ridge=1e-6)
+    for deleted in (0, 1):
+        table.delete(deleted)
+        memory.drain()
+        live = list(table.live)
+        x = np.array(NUMBERS)[live]
+        near = np.spacing(1e8) * steps[live]
+        X = np.column_stack([(x - x.mean()) / x.std(), near - near.mean()])
+        y = table.y[live] - table.y[live].mean()
+        expected = np.linalg.solve(X.T @ X + 1e-6 * np.eye(2), X.T @ y)
+        state = memory.load()
+        assert abs(expected[1]) > 1e-3
+        assert state.meta.error.bound is not None
+        distance = np.linalg.norm(state.published[:2, 0] - expected)
+        assert distance <= state.meta.error.bound + 1e-14
+        assert verify(memory.store, "m").holds
 
 
 def test_a_column_whose_last_value_is_deleted_has_weight_0(memory: Platform) -> None:

@@ -153,7 +153,10 @@ def draw_columns(rng: Generator) -> Columns:
 
 
 def draw_values(column: Column, n: int, rng: Generator) -> np.ndarray:
-    """Return a column's values: far from 0, badly scaled, heavy-tailed, rare, or often missing."""
+    """Return a column's values: far from 0, badly scaled, heavy-tailed, rare, or often missing.
+
+    Some columns of numbers hold floats that are next to each other.
+    """
     values = np.empty(n, dtype=object)
     if isinstance(column, Numeric):
         spread = rng.integers(3)
@@ -161,6 +164,8 @@ def draw_values(column: Column, n: int, rng: Generator) -> np.ndarray:
         if rng.random() < 0.2:
             drawn = np.round(drawn)
         drawn = drawn * power(rng, -3, 3) + (power(rng, -2, 4) if rng.random() < 0.5 else 0.0)
+        if rng.random() < 0.1:
+            drawn = _neighbours(n, rng)
         values[:] = drawn.tolist()
         values[rng.random(n) < rng.choice([0.0, 0.1, 0.5])] = None
         values[0] = float(drawn[0])
@@ -168,6 +173,13 @@ def draw_values(column: Column, n: int, rng: Generator) -> np.ndarray:
     k = int(rng.integers(2, 9))
     skew = rng.uniform(1.0, 4.0)
     values[:] = [f"v{int(k * u**skew)}" for u in rng.random(n)]
+    return values
+
+
+def _neighbours(n: int, rng: Generator) -> Array:
+    """Return floats some steps apart: those of a few steps count as constant."""
+    first, most = power(rng, -3, 10), rng.choice([1, n, 3 * n, 1000])
+    values: Array = first + np.spacing(first) * rng.integers(0, most + 1, n)
     return values
 
 

@@ -690,7 +690,13 @@ MUTANTS = (
     ),
     Mutant(
         "a category whose last row has gone has the weight 0",
-        (Edit("engine/preprocess/live.py", "theta[: len(idle)][idle] = 0.0", "pass"),),
+        (
+            Edit(
+                "engine/preprocess/live.py",
+                "theta[: len(self.base.constant)][self._idle()] = 0.0",
+                "pass",
+            ),
+        ),
         f"{_PIPELINES}::test_a_category_that_vanishes_is_unknown_and_its_weight_0",
     ),
 )

@@ -258,6 +258,26 @@ def test_a_column_that_becomes_constant_has_weight_0() -> None:
     assert streamed.relative() < CLOSE
 
 
+@pytest.mark.parametrize("model", [LinearModel, LogisticModel])
+def test_no_digit_of_neighbouring_floats_is_lost_in_their_statistics(
+    model: type[LinearModel] | type[LogisticModel],
+) -> None:
+    """With a mean that is rounded to such a float, the live statistics are not the base's."""
+    rng = np.random.default_rng(0)
+    steps = rng.integers(0, 300, 44)
+    values = 1e8 + np.spacing(1e8) * steps
+    values[rng.random(44) < 0.4] = np.nan
+    post = np.array(list("abcd") * 11)
+    near = 1e8 + np.spacing(1e8) * rng.integers(0, 3000, 44)
+    y = rng.permutation(44) % 2 if model is LogisticModel else near
+    columns: Columns = {"near": Numeric(), "post": TargetEncode(standardise=True)}
+    fitted = model(1.0, preprocess=columns).fit({"near": values, "post": post}, y)
+    state: Any = fitted._state
+    assert not state.base.constant.any()
+    np.testing.assert_allclose(state.answer.live.deviation, 1.0, rtol=1e-13)
+    np.testing.assert_allclose(state.answer.live.shift, 0.0, atol=1e-13)
+
+
 def test_a_column_without_any_value_left_has_weight_0() -> None:
     values = np.array([1.0, 2.0, 4.0] + [np.nan] * 27)
     rows = {"x": values, "z": np.arange(30.0) % 7}
