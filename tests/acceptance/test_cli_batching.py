@@ -30,7 +30,7 @@ def test_the_flags_and_the_settings_reach_the_worker(tmp_path: Path) -> None:
             held = next(json.loads(line) for line in worker.stderr if '"hold"' in line)
             lethe("delete", "m", "--row", "u2", "--wait", "120")
             worker.send_signal(signal.SIGTERM)
-            worker.communicate(timeout=60)
+            worker.communicate(timeout=120)
         versions = lethe("versions", "m", "--json").document["versions"]
 
     assert held["rows"] == 1

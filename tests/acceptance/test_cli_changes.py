@@ -45,7 +45,7 @@ def test_rows_of_a_file_are_inserted_and_corrected_and_the_model_verifies(tmp_pa
             lethe("delete", "m", "--row", "n0", "u11", "u100", "--wait", "120")
             status = lethe("status", "m", "--json").document
             worker.terminate()
-            worker.communicate(timeout=60)
+            worker.communicate(timeout=120)
         shown = lethe("receipt", inserted[0]["request_id"], "--model", "m")
         last = named(table(logistic=False, rows=3, seed=10), "last")
         pacsv.write_csv(last, tmp_path / "last.csv")

@@ -51,7 +51,7 @@ def test_a_person_leaves_every_model_and_stays_out_until_it_is_lifted(
         lifted = lethe("erase", household, "--lift", "--wait=120")
         back = lethe("register", "back", *file, "--subject", "household", "--json").document
         worker.terminate()
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=120)
     assert (told["status"], told["complete"], told["rows_deleted"]) == ("COMPLETE", True, 2 * count)
     assert [model["model_id"] for model in told["models"]] == ["churn", "risk"]
     assert again == told
@@ -74,7 +74,7 @@ def test_a_model_without_subjects_makes_it_a_negative_answer(
     with lethe.working() as worker:
         answer = lethe("erase", household, "--wait=120", code=1)
         worker.terminate()
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=120)
     assert "INCOMPLETE" in answer.out
     assert "blind: NOT_COVERED; registered without --subject" in answer.out
 

@@ -55,7 +55,7 @@ def serving(lethe: Lethe, log: Path, *options: str) -> Iterator[str]:
             yield line.split()[2].rstrip(";")
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)
 
 
 @pytest.fixture(scope="module")

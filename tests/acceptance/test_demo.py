@@ -131,7 +131,7 @@ def test_served_afterwards_on_loopback_until_it_is_stopped(tmp_path: Path) -> No
         assert time.monotonic() < end, page
         time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
-    rest, errors = process.communicate(timeout=60)
+    rest, errors = process.communicate(timeout=120)
 
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
@@ -205,7 +205,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: int, code: int) 
             break
     server = int(next(temporary.glob("*/valkey.pid")).read_text())
     running.send_signal(number)
-    running.communicate(timeout=30)
+    running.communicate(timeout=120)
     assert running.returncode == code
     assert list(temporary.iterdir()) == []
     deadline = time.monotonic() + 10  # its parent, init, still has to collect it

@@ -16,7 +16,7 @@ from tests.support.typed import commands_of, shell
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
-_STARTED_SECONDS = 60.0
+_STARTED_SECONDS = 120.0
 
 
 @pytest.fixture

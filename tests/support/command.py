@@ -20,7 +20,7 @@ import structlog
 from lethe.consumers.cli.main import run
 
 PROGRAM = Path(sys.executable).with_name("lethe")
-_SECONDS = 240
+_SECONDS = 600
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from lethe.consumers.server.services import Services, services_on
 from lethe.consumers.server.serving import listen, server_of
 from tests.support.platform import Platform
 
-_START_SECONDS = 20.0
+_START_SECONDS = 120.0
 
 
 @contextmanager

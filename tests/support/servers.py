@@ -37,7 +37,7 @@ GUARD = Path(__file__).with_name("guard.py")
 KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.5"
 VALKEY_IMAGE = "valkey/valkey:9.1.0"
 KILL_SECONDS = 60.0  # until the last thread of a killed broker is gone
-VALKEY_SECONDS = 60.0  # starts in 0.1 s, on an idle machine
+VALKEY_SECONDS = 120.0  # starts in 0.1 s, on an idle machine
 
 HOW_TO_KAFKA = (
     "no Kafka to test with: set LETHE_TEST_KAFKA=HOST:PORT, or start Docker, or let scripts/kafka "

@@ -29,7 +29,7 @@ _INDENT = "    "
 _END = "-- end of command"
 _SERVER_PORT = "8321"
 _HERE_END = "END"
-_SECONDS = 300
+_SECONDS = 600
 _PROGRESS = "action=progress"  # said of what takes over a second: on a slow machine
 _DIFFERS = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # a request id

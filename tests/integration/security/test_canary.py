@@ -163,7 +163,7 @@ def test_no_secret_is_in_what_a_worker_shows(secure: Secure, tmp_path: Path) -> 
         arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode()
     finally:
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     assert "lethe_commits_total" in pages[0]
     assert "seconds_since_beat" in pages[1]
     for text in (*pages, arguments, out, err):

@@ -71,7 +71,7 @@ def _running(secure: Secure, tmp_path: Path) -> Iterator[None]:
         failure = error
     for process in processes:
         process.send_signal(signal.SIGTERM)
-    said = [process.communicate(timeout=60) for process in processes]
+    said = [process.communicate(timeout=120) for process in processes]
     if failure is not None:
         failure.add_note("\n".join(err for _, err in said))
         raise failure

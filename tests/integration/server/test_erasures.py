@@ -32,7 +32,7 @@ from tests.support.http_server import services_of
 from tests.support.platform import Platform
 from tests.unit.server.test_opendsr import listener
 
-_SECONDS = 30.0
+_SECONDS = 120.0
 
 
 def decide(platform: Platform) -> None:

@@ -25,7 +25,7 @@ from tests.support.platform import Platform
 from tests.support.servers import ROOT
 from tests.support.stores import wipe
 
-_SECONDS = 60.0
+_SECONDS = 120.0
 
 
 def read_all(platform: Platform, file: IndexFile) -> None:

@@ -14,7 +14,7 @@ from lethe.consumers.contract.events import Parameters, Version
 from tests.support.platform import Platform
 
 ClientOf = Callable[[Platform], TestClient]
-_SECONDS = 20.0
+_SECONDS = 120.0
 
 
 def versions_of(client: TestClient, path: str, count: int) -> list[Any]:

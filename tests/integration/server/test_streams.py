@@ -15,7 +15,7 @@ import pytest
 from tests.support.http_server import Served, served, services_of
 from tests.support.platform import Platform
 
-_SECONDS = 60.0
+_SECONDS = 120.0
 
 
 @pytest.fixture

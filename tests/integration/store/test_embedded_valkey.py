@@ -52,12 +52,12 @@ class Client:
         return line
 
     def leave(self) -> None:
-        out, err = self.process.communicate(timeout=30)
+        out, err = self.process.communicate(timeout=120)
         assert (out, err, self.process.returncode) == ("left\n", "", 0)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=120)
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:
@@ -77,7 +77,7 @@ def client(tmp_path: Path) -> Iterator[Callable[[], Client]]:
     for made in clients:
         if made.process.poll() is None:
             made.process.kill()
-        made.process.communicate(timeout=10)
+        made.process.communicate(timeout=120)
     with EmbeddedValkey(tmp_path / "data"):
         pass  # the last one out stops a server that a killed client left behind
 
