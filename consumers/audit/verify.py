@@ -28,7 +28,7 @@ from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm, ridge
 from lethe.engine.fit.precompute import certify_afresh
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.refresh.blockwise import precompute_blocks, rows_of, together
-from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.records import ErrorRecord, OutputCertificateRecord
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.snapshot import take_snapshot
@@ -145,7 +145,7 @@ def verify(store: ModelStore, model_id: str) -> Verification:
     state, rows = snapshot.state, snapshot.rows
     objective = state.generation.objective
     if snapshot.table is not None and len(rows):
-        objective, rows = _refitted_pipeline(state.meta.config, snapshot.table, rows)
+        objective, rows = _refitted_pipeline(state.meta, snapshot.table, rows)
     oracle = _oracle_of(objective, rows, theta)
     compared = compare(model_id, state.meta.error, objective, rows, theta, oracle)
     measured = _residual(objective, rows, theta)
@@ -154,11 +154,12 @@ def verify(store: ModelStore, model_id: str) -> Verification:
     return Verification(**asdict(compared), state=state, rows_live=len(rows), measured=measured)
 
 
-def _refitted_pipeline(config: ModelConfig, table: Table, rows: Rows) -> tuple[Objective, Rows]:
+def _refitted_pipeline(meta: Meta, table: Table, rows: Rows) -> tuple[Objective, Rows]:
     """Return the objective of a pipeline's last step, and its rows: everything is fitted anew."""
-    intercept = config.fit_intercept
+    config, intercept = meta.config, meta.config.fit_intercept
+    penalised = meta.status == "INTERCEPT_PENALISED"
     fitted = pipeline_rows(config.preprocess, table, rows.y, rows.weight, intercept=intercept)
-    penalty = ridge_penalty(config.ridge, config.d, intercept=intercept, penalise_intercept=False)
+    penalty = ridge_penalty(config.ridge, config.d, intercept=intercept, penalise_intercept=penalised)
     return Objective(config.kind, penalty), fitted
 
 

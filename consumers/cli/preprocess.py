@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from lethe.consumers.cli.terminal.output import Output
 from lethe.consumers.registration.table.frozen import FrozenFile, read_frozen_file
@@ -23,7 +22,7 @@ from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column
-from lethe.engine.preprocess.input.settings import Settings
+from lethe.engine.preprocess.input.settings import Settings, check_outputs
 
 Preprocess = dict[str, Column] | FrozenFile
 
@@ -49,21 +48,21 @@ def preprocess_asked(options: dict[str, Any], kind: Kind) -> Preprocess | None:
             )
         return read_frozen_file(path)
     refused = {
-        "a logistic model": kind is not Kind.LINEAR,
         "--method influence": options["method"] == "influence",
         "a certified model": options["certify"] is not None,
     }
     unsupported = next((what for what, given in refused.items() if given), None)
     if unsupported is not None:
         raise InvalidData(
-            "--preprocess is for linear models by --method pru or exact so far, without a "
-            f"certificate, and not for {unsupported}; give a fitted transformer (.skops), which "
-            "stays as it is, or use the library (docs/preprocessing.md)"
+            "--preprocess is for --method pru or exact so far, without a certificate, and not for "
+            f"{unsupported}; give a fitted transformer (.skops), which stays as it is, or use the "
+            "library (docs/preprocessing.md)"
         )
     columns = read_preprocess_file(path)
     with_intercept = not options["no_intercept"]
-    settings = Settings(columns, kind, options["ridge"], with_intercept, penalise_intercept=False)
-    settings.check_targets(np.empty((0, len(options["targets"]))))
+    Settings(columns, kind, options["ridge"], with_intercept, penalise_intercept=False)
+    if kind is Kind.LINEAR:  # classes are known once the table is read
+        check_outputs(columns, kind, len(options["targets"]))
     return columns
 
 
@@ -85,11 +84,11 @@ def read_rows(
     if isinstance(preprocess, FrozenFile):
         return read_table(path, columns, kind, report, preprocess)
     if preprocess is not None:
-        return read_prepared_table(path, columns, preprocess, report)
+        return read_prepared_table(path, columns, kind, preprocess, report)
     try:
         return read_table(path, columns, kind, report)
     except ColumnError:
-        if kind is Kind.LINEAR and columns.features is None:
+        if columns.features is None:
             out.line(proposed_file(path, columns))
         raise
 

@@ -232,7 +232,7 @@ def register(ctx: click.Context, /, **options: Any) -> None:
     out.document(_document(done, read))
     for text in _lines(done, read):
         out.line(text)
-    if read.left_out and kind is Kind.LINEAR and features is None and preprocess is None:
+    if read.left_out and features is None and preprocess is None:
         out.line(f"\n{proposed_file(options['data'], columns)}")
     state = done.state
     for text in fit_warnings(state.meta.config, state.generation, state.stream):

@@ -35,7 +35,6 @@ from lethe.engine.error.estimate import published_error
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 from lethe.engine.refresh.refreshes import complete
@@ -152,10 +151,6 @@ def _of_model(state: ModelState, *, lost: bool, encrypted: bool) -> tuple[str, s
     """Return code and detail of why no row of the model can change now, or None."""
     config = state.meta.config
     reasons = {
-        (
-            "UNSUPPORTED",
-            "rows of a logistic model with preprocessing cannot be inserted or corrected",
-        ): bool(config.preprocess) and config.kind is not Kind.LINEAR,
         ("UNSUPPORTED", "rows of a certified model cannot be inserted or corrected"): (
             config.certify is not None
         ),

@@ -26,7 +26,7 @@ from lethe.engine.error.terms import gradient_limit
 from lethe.engine.errors import CorruptState, IllConditioned, LetheError
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
-from lethe.engine.preprocess.answer import prepare
+from lethe.engine.preprocess.answer import Prepared, prepare
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.kind import RefreshKind
@@ -224,10 +224,22 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         return store_result(job, result)
     job.progress("refitting and refactoring", 0, 0)
     if remaining.table is not None:
-        rebuilt, pipeline, rows = _refitted(state, remaining, remaining.table)
-        remaining = replace(remaining, rows=rows)
+        made = _refitted(state, remaining, remaining.table)
         return stage_generation(
-            job, remaining, rebuilt, choice, status="ACTIVE", resolved=resolved, pipeline=pipeline
+            job,
+            replace(remaining, rows=made.rows),
+            NewGeneration(
+                made.generation, made.stream, made.factor, made.dual_rows, made.certified
+            ),
+            choice,
+            status=made.status,
+            resolved=resolved,
+            pipeline=LivePipeline(
+                made.base,
+                remaining.table.vocabularies,
+                made.answer,
+                intercept=state.meta.config.fit_intercept,
+            ),
         )
     generation, status = _penalised_if_needed(state, remaining.rows)
     generation = renoised(state.meta.config, generation)
@@ -238,10 +250,8 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     )
 
 
-def _refitted(
-    state: ModelState, remaining: Snapshot, table: Table
-) -> tuple[NewGeneration, LivePipeline, Rows]:
-    """Refit preprocessing and model to rows as they were given; also return them as they are now.
+def _refitted(state: ModelState, remaining: Snapshot, table: Table) -> Prepared:
+    """Refit preprocessing and model to rows as they were given.
 
     Raises
     ------
@@ -249,7 +259,7 @@ def _refitted(
         As of `prepare`.
     """
     config, rows = state.meta.config, remaining.rows
-    made = prepare(
+    return prepare(
         settings_of(config),
         table,
         rows.y,
@@ -257,13 +267,6 @@ def _refitted(
         state.generation.number + 1,
         layout=layout_of(config.preprocess),
     )
-    pipeline = LivePipeline(
-        made.base, table.vocabularies, made.answer, intercept=config.fit_intercept
-    )
-    rebuilt = NewGeneration(
-        made.generation, made.stream, made.factor, made.dual_rows, made.certified
-    )
-    return rebuilt, pipeline, made.rows
 
 
 def _to_resolve(state: ModelState) -> tuple[str, ...]:

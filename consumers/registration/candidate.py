@@ -272,7 +272,7 @@ def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number:
         made.rows,
         made.dual_rows,
         made.factor,
-        "ACTIVE",
+        made.status,
         made.certified,
         pipeline=pipeline,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from lethe.engine.fit.objective import (
     ridge_penalty,
     with_intercept,
 )
+from lethe.engine.preprocess.extents import balanced_eigenvalue, dual_lengths
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.movement import Movement, movement, settle
@@ -57,7 +59,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A generation from a table: see `prepare`."""
+    """A generation from a table: see `prepare`.
+
+    ``status`` says whether the intercept is penalised, because a class has no row.
+    """
 
     generation: Generation
     stream: Stream
@@ -68,6 +73,7 @@ class Prepared:
     base: BaseTransformation
     answer: Answer
     certified: float | None
+    status: Literal["ACTIVE", "INTERCEPT_PENALISED"]
 
 
 def prepare(
@@ -98,8 +104,8 @@ def prepare(
     objective = Objective(settings.kind, penalty)
     precomputed = precompute_blocks(objective, rows, start)
     generation, stream = begin(number, objective, precomputed)
-    sums = Sums.of(base.layout, contribution(generation, base, rows, entries))
-    gradient = np.zeros_like(stream.theta_exact)
+    stream, gradient = _gradient_of_fit(generation, stream, rows)
+    sums = summed(base, generation, precomputed.factor, rows, entries, precomputed.dual_rows)
     stream, answer = settled_answer(
         base, generation, stream, precomputed.factor, sums, table.vocabularies, gradient
     )
@@ -108,20 +114,60 @@ def prepare(
     return Prepared(
         generation, stream, precomputed.factor, precomputed.dual_rows, rows, entries, base, answer,
         precomputed.certificate.bound,
+        "INTERCEPT_PENALISED" if settings.intercept and single else "ACTIVE",
     )  # fmt: skip
 
 
+def _gradient_of_fit(generation: Generation, stream: Stream, rows: Rows) -> tuple[Stream, Array]:
+    """Return the gradient at the fit, and the stream with what rounding leaves of it."""
+    objective, theta = generation.objective, stream.theta_exact
+    if objective.kind is Kind.LINEAR:  # refined: only the residual is left
+        return stream, np.zeros_like(theta)
+    measured = Measured.at(objective, rows, theta)
+    residual = gradient_allowance(measured.scale)
+    return stream._replace(residual=residual, carried=0.0), measured.gradient
+
+
+def summed(
+    base: BaseTransformation,
+    generation: Generation,
+    factor: Factor,
+    rows: Rows,
+    entries: Places,
+    W: Array,
+) -> Sums:
+    """Return the sums over all rows of a generation, ``W`` their dual rows. Cost O(n d + d^3)."""
+    sums = Sums.of(base.layout, contribution(generation, base, rows, entries, W))
+    if generation.objective.kind is Kind.LINEAR:
+        return sums
+    balanced = balanced_eigenvalue(base.layout, generation.objective.penalty, factor)
+    return replace(sums, balanced=balanced)
+
+
 def contribution(
-    generation: Generation, base: BaseTransformation, rows: Rows, entries: Places
+    generation: Generation,
+    base: BaseTransformation,
+    rows: Rows,
+    entries: Places,
+    W: Array | None = None,
+    dual_error: float = 0.0,
 ) -> Contribution:
-    """Return rows as they enter the sums of a generation. Cost O(k d m)."""
+    """Return rows as they enter the sums of a generation. Cost O(k d m).
+
+    ``W`` are the base dual rows of rows that arrive, and ``dual_error`` bounds the error of
+    those that are not the generation's own.
+    """
     objective, theta = generation.objective, generation.theta_b
     curvature = objective.curvature(rows, theta)
     response = rows.weight[:, None] * rows.y
-    if objective.kind is Kind.LOGISTIC:
-        response = curvature[:, None] * (rows.X @ theta) - objective.error(rows, theta)
     target = rows.y[:, 0] - base.target_mean
-    return Contribution(rows.X, entries, curvature, response, target)
+    error, reach = np.empty((len(rows), 0)), np.zeros(len(rows))
+    if objective.kind is Kind.LOGISTIC:
+        error = objective.error(rows, theta)
+        response = curvature[:, None] * (rows.X @ theta) - error
+        if W is not None:
+            reach = dual_lengths(rows.X, W, max(dual_error, generation.dual_error))
+    return Contribution(rows.X, entries, curvature, response, target, error, reach)
 
 
 def settled_answer(
@@ -185,14 +231,15 @@ def measured_answer(
     factor: Factor,
     rows: Rows,
     entries: Places,
+    W: Array,
     vocabularies: tuple[Vocabulary, ...],
 ) -> tuple[Stream, Answer]:
     """Return `settled_answer` with gradient and sums taken afresh from all live rows, published.
 
-    Cost O(n d).
+    Of a linear model. Cost O(n d).
     """
     measured = Measured.at(generation.objective, rows, stream.theta_exact)
-    sums = Sums.of(base.layout, contribution(generation, base, rows, entries))
+    sums = summed(base, generation, factor, rows, entries, W)
     fresh = stream._replace(residual=gradient_allowance(measured.scale), carried=0.0)
     after, answer = settled_answer(
         base, generation, fresh, factor, sums, vocabularies, measured.gradient

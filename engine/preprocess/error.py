@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from lethe.engine.deletion.generation import Generation, Stream
@@ -15,6 +16,7 @@ from lethe.engine.preprocess.answer import Answer
 from lethe.engine.preprocess.estimate import moved_rows, pipeline_estimate
 from lethe.engine.preprocess.movement import conjugate_gradients
 from lethe.engine.preprocess.published import PipelineUnits, distance_bound
+from lethe.engine.preprocess.remainder import logistic_bound
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Places
 
@@ -37,62 +39,63 @@ def pipeline_error(
     answer: Answer,
     units: PipelineUnits,
     sample: Sample,
-    certified: float | None,
+    *,
+    fresh: bool,
 ) -> PublishedError:
     """Return the error of what is published against the pipeline refitted on the live rows.
 
-    ``certified`` is a bound of a logistic model's |theta_exact - theta*| in base units, if its fit
-    has just given one.
+    That of a logistic model is estimated where it is not ``fresh`` from its fit; if a bound is
+    proved as well, the error has both.
 
     Raises
     ------
     IllConditioned
         It is not a finite number.
     """
-    known, scale = _distance_known(base, generation, stream, answer, units)
-    if generation.objective.kind is Kind.LINEAR:
-        return _stated(known, scale, ErrorKind.EXACT)
-    if certified is not None:
-        bound = known + units.growth * certified
-        return _stated(bound, scale, ErrorKind.CERTIFICATE)
+    proved = proved_error(base, generation, stream, answer, units)
+    if generation.objective.kind is Kind.LINEAR or (fresh and proved.bound is not None):
+        return proved
     remains = sampled_estimate(base, generation, factor, stream, answer, units, sample)
     if remains is None:
-        return PublishedError(None, ErrorKind.UNKNOWN, None, None)
-    carried = units.growth * stream.carried
-    return _stated(known + carried + remains, scale, ErrorKind.ESTIMATE)
+        return proved
+    left = distance_bound(base, generation, stream, answer, units)
+    known, scale = _distance_known(generation, stream, units)
+    estimated = _stated(known + left + remains, scale, ErrorKind.ESTIMATE)
+    return replace(estimated, bound=proved.bound)
 
 
-def linear_error(
+def proved_error(
     base: BaseTransformation,
     generation: Generation,
     stream: Stream,
     answer: Answer,
     units: PipelineUnits,
 ) -> PublishedError:
-    """Return `pipeline_error` of a linear model, which needs neither factor nor sample.
+    """Return a bound of `pipeline_error`, which needs neither factor nor sample.
+
+    Of a logistic model none may be proved (`engine.preprocess.remainder`): the error is unknown.
 
     Raises
     ------
     IllConditioned
         It is not a finite number.
     """
-    known, scale = _distance_known(base, generation, stream, answer, units)
-    return _stated(known, scale, ErrorKind.EXACT)
+    known, scale = _distance_known(generation, stream, units)
+    if generation.objective.kind is Kind.LINEAR:
+        left = distance_bound(base, generation, stream, answer, units)
+        return _stated(known + left, scale, ErrorKind.EXACT)
+    left = logistic_bound(base, generation, stream, answer, units)
+    if math.isinf(left):
+        return PublishedError(None, ErrorKind.UNKNOWN, None, None)
+    return _stated(known + left, scale, ErrorKind.CERTIFICATE)
 
 
 def _distance_known(
-    base: BaseTransformation,
-    generation: Generation,
-    stream: Stream,
-    answer: Answer,
-    units: PipelineUnits,
+    generation: Generation, stream: Stream, units: PipelineUnits
 ) -> tuple[float, float]:
-    """Return a bound of the distance to the live quadratic model's optimum, and the error's scale.
-
-    All of it is known: the distance to theta_exact, and what rounding has left there.
-    """
+    """Return a bound of the distance to theta_exact in the pipeline's units, and the scale."""
     theta = stream.theta_exact
-    known = units.rounding(theta) + distance_bound(base, generation, stream, answer, units)
+    known = units.rounding(theta)
     if stream.published is not theta:
         known += norm(units.parameters(stream.published - theta))
         known += units.rounding(stream.published)

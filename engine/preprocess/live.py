@@ -22,19 +22,26 @@ from lethe.engine.preprocess.answer import (
     resumed_answer,
     settled_answer,
 )
-from lethe.engine.preprocess.error import linear_error
+from lethe.engine.preprocess.error import proved_error
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.published import PipelineUnits
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Places
+from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 from lethe.engine.preprocess.transformation.sums import Sums
 
 
 class TransformedRows(NamedTuple):
-    """Rows in base units, and their entries (`engine.preprocess.transformation.layout`)."""
+    """Rows in base units, and their entries (`engine.preprocess.transformation.layout`).
+
+    Of rows that arrive also their base dual rows, and a bound of the error of those
+    (`engine.deletion.insertion.base_dual_rows`).
+    """
 
     rows: Rows
     entries: Places
+    W: Array | None = None
+    dual_error: float = 0.0
 
 
 class RowsMoved(NamedTuple):
@@ -46,7 +53,7 @@ class RowsMoved(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LivePipeline:
-    """The preprocessing of a linear model with a free or no intercept.
+    """The preprocessing of a model of one block, with a free or no intercept.
 
     Attributes
     ----------
@@ -106,6 +113,8 @@ class LivePipeline:
         sums = self.answer.sums
         for rows, sign in ((change.arriving, 1), (change.leaving, -1)):
             if rows is not None:
+                if sign == 1 and rows.W is None:
+                    raise AssertionError("rows that arrive come with their dual rows")
                 moved = contribution(generation, self.base, *rows)
                 sums = sums.changed(self.base.layout, moved, sign)
         return sums
@@ -130,12 +139,15 @@ class LivePipeline:
         Raises
         ------
         StatisticsMoved
-            The statistics are too far from the base: a rebuild makes them the base.
+            The statistics are too far from the base: a rebuild makes them the base. Or one class is
+            left, and the intercept is penalised for now: it takes up no mean that moves.
 
         Notes
         -----
         Cost O(d^2 + K d + q d) a correction.
         """
+        if self.intercept and generation.objective.penalty[-1] > 0:
+            raise StatisticsMoved("one class is left, so that every change is a rebuild")
         stream, answer = settled_answer(
             self.base,
             generation,
@@ -178,4 +190,4 @@ class LivePipeline:
         IllConditioned
             It is not a finite number.
         """
-        return linear_error(self.base, generation, stream, self.answer, self.units)
+        return proved_error(self.base, generation, stream, self.answer, self.units)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,12 +108,11 @@ def distance_bound(
     the norm of what has moved in the rows and in the penalty.
     """
     gradient = gradient_bound(stream, answer)
-    deviation, paired = units.deviation, answer.moved.paired
-    rows_moved = math.sqrt(float(np.max(np.sum(np.abs(paired), axis=1), initial=0.0)))
+    deviation = units.deviation
     roots = np.sqrt(generation.objective.penalty[: len(deviation)])
     penalty_moved = float(np.max(roots * np.abs(deviation - 1.0), initial=0.0))
     root = math.sqrt(max(smallest_eigenvalue(generation, stream), 0.0))
-    root -= rows_moved + penalty_moved
+    root -= rows_moved(answer) + penalty_moved
     by_factor = units.growth * gradient / root**2 if root > 0 else math.inf
     return min(by_factor, _by_ridge(base, generation, answer, units, gradient))
 
@@ -124,16 +124,37 @@ def _by_ridge(
     units: PipelineUnits,
     gradient: float,
 ) -> float:
-    penalty, p, sums = generation.objective.penalty, base.layout.features, answer.sums
+    penalty, p = generation.objective.penalty, base.layout.features
     if penalty.min() > 0:
         return units.growth * gradient / float(penalty.min())
+    centre = live_centre(base, answer)
+    if centre is None:
+        return math.inf
+    least = float(units.deviation.min(initial=1.0))
+    coefficients = gradient * (1.0 + norm(centre.mean)) / (float(penalty[:p].min()) * least)
+    off = norm((units.mean - centre.mean) / units.deviation)
+    return math.hypot(coefficients, gradient / centre.total + off * coefficients)
+
+
+def rows_moved(answer: Answer) -> float:
+    """Return a bound of |S^1/2 N Delta|: what the live values of entries have moved the rows by."""
+    paired = answer.moved.paired
+    return math.sqrt(float(np.max(np.sum(np.abs(paired), axis=1), initial=0.0)))
+
+
+class Centre(NamedTuple):
+    """The live rows' mean, weighted by curvatures, in base units (p,); and their sum."""
+
+    mean: Array
+    total: float
+
+
+def live_centre(base: BaseTransformation, answer: Answer) -> Centre | None:
+    """Return the weighted mean of the live rows; None if no row has a curvature."""
+    sums = answer.sums
     total = float(sums.weighted.high[-1])
     if not total > 0:
-        return math.inf
-    drawn = sums.weighted.high[:p].copy()
+        return None
+    drawn = sums.weighted.high[: base.layout.features].copy()
     np.add.at(drawn, base.layout.entry_feature, answer.live.shift * sums.crossed.high[:, -1])
-    centre = drawn / total
-    least = float(units.deviation.min(initial=1.0))
-    coefficients = gradient * (1.0 + norm(centre)) / (float(penalty[:p].min()) * least)
-    off = norm((units.mean - centre) / units.deviation)
-    return math.hypot(coefficients, gradient / total + off * coefficients)
+    return Centre(drawn / total, total)

@@ -24,6 +24,7 @@ from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.classes import encoded_as
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.preprocess.input.table import Table, read_table
@@ -119,7 +120,7 @@ def check_values(
     """
     if config.preprocess:
         table_of(request, config)
-        _targets(request, config)
+        _encoded_targets(request, config)
     else:
         rows_of(request, config, old_weights)
 
@@ -164,6 +165,14 @@ def _targets(request: RowsChanged, config: ModelConfig) -> ArrayLike:
     if any(isinstance(number, str) for target in targets for number in target):
         raise InvalidData("a row's target is text, and the model's targets are numbers")
     return np.array(targets, dtype=np.float64)
+
+
+def _encoded_targets(request: RowsChanged, config: ModelConfig) -> Array:
+    """Return the targets as rows of the model have them, k x m."""
+    targets = _targets(request, config)
+    if config.kind is Kind.LOGISTIC:
+        return encoded_as(targets, config.class_names)
+    return np.asarray(targets)
 
 
 def _weights(request: RowsChanged, old_weights: Mapping[str, float]) -> list[float]:
@@ -235,6 +244,8 @@ def changed_rows(
     W, dual_error = np.zeros((len(rows), h * d)), 0.0
     if factor is not None and len(rows):
         W, dual_error = base_dual_rows(state.generation, factor, rows.X)
+    if transformed is not None:
+        transformed = transformed._replace(W=W, dual_error=dual_error)
     ids = [row for request in requests for row in request.row_ids]
     written = {
         row: codec.pack_row(
@@ -280,7 +291,7 @@ def _rows_and_records(
     width = len(config.preprocess)
     given = [np.empty((0, width)), *(given_values(table_of(one, config)) for one in requests)]
     values = np.vstack(given)
-    y = np.vstack([np.empty((0, m)), *(_targets(one, config) for one in requests)])
+    y = np.vstack([np.empty((0, m)), *(_encoded_targets(one, config) for one in requests)])
     weight = np.array([w for one in requests for w in _weights(one, weights)], dtype=np.float64)
     if pipeline is None:  # the model waits for a rebuild, which transforms them
         return Rows(np.zeros((len(y), d)), y, weight), values, None

@@ -33,6 +33,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess.input import table as prepared
 from lethe.engine.preprocess.input.columns import Column, Numeric
+from lethe.engine.preprocess.input.settings import check_outputs
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import columns_of, layout_of, recorded
 
@@ -123,12 +124,9 @@ def read_table(
     else:
         names = columns.features
     _check_size(path, rows, len(names))
-    classes: tuple[str, ...] = ()
+    classes, y = _targets(file, columns, kind)
     if kind is Kind.LOGISTIC:
-        classes, y = class_column(file, columns.targets[0], columns.classes)
         _check_size(path, rows, len(names), y.shape[1])
-    else:
-        y = np.column_stack([numbers(file, name) for name in columns.targets])
     if frozen is None:
         X = _features(file, names, reading, progress)
     else:
@@ -148,10 +146,11 @@ def read_table(
 def read_prepared_table(
     path: Path,
     columns: Columns,
+    kind: Kind,
     preprocess: Mapping[str, Column],
     progress: Progress = no_progress,
 ) -> TableRead:
-    """Read and check training rows of a linear model with preprocessing, as they are given.
+    """Read and check training rows of a model with preprocessing, as they are given.
 
     In a CSV file a column of categories is text, whatever it holds.
 
@@ -161,9 +160,10 @@ def read_prepared_table(
         As `read_table`.
     """
     progress(f"reading {path.name}", 0, 0)
-    file = _opened(path, columns, preprocess)
+    file = _opened(path, columns, kind, preprocess)
     ids = _ids(file, columns.id)
-    y = np.column_stack([numbers(file, name) for name in columns.targets])
+    classes, y = _targets(file, columns, kind)
+    check_outputs(preprocess, kind, y.shape[1])
     given = prepared.read_table(preprocess, typed_columns(file, preprocess))
     records, table = recorded(preprocess, given)
     names = layout_of(records).names
@@ -183,6 +183,7 @@ def read_prepared_table(
         names,
         columns.targets,
         subjects,
+        classes,
         preprocess=records,
         table=table,
     )
@@ -202,7 +203,7 @@ class GivenRows:
 def read_given_rows(
     path: Path, columns: Columns, config: ModelConfig, progress: Progress = no_progress
 ) -> GivenRows:
-    """Read rows for a registered linear model, as requests have them.
+    """Read rows for a registered model, as requests have them.
 
     Raises
     ------
@@ -214,23 +215,32 @@ def read_given_rows(
         return GivenRows(data.ids, [tuple(row) for row in data.X.tolist()], data.y, data.subjects)
     preprocess = columns_of(config.preprocess)
     named = {str(name): column for name, column in preprocess.items()}
-    file = _opened(path, columns, named)
+    file = _opened(path, columns, config.kind, named)
     ids = _ids(file, columns.id)
     typed = typed_columns(file, named, complete=False)
-    y = np.column_stack([numbers(file, name) for name in columns.targets])
+    _, y = _targets(file, columns, config.kind)
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
     listed = [json_values(values) for values in typed.values()]
     return GivenRows(ids, list(zip(*listed, strict=True)), y, subjects)
 
 
-def _opened(path: Path, columns: Columns, preprocess: Mapping[str, Column]) -> TableFile:
+def _opened(
+    path: Path, columns: Columns, kind: Kind, preprocess: Mapping[str, Column]
+) -> TableFile:
     """Open a file of a model with preprocessing; categories of a CSV file are text."""
     encoded = {name for name, column in preprocess.items() if not isinstance(column, Numeric)}
     file = open_file(path, {columns.id, columns.subject or columns.id} | encoded)
-    _check_columns(file, replace(columns, features=tuple(preprocess)), Kind.LINEAR)
+    _check_columns(file, replace(columns, features=tuple(preprocess)), kind)
     if file.table.num_rows == 0:
         raise InvalidData(f"{path}: the file has no rows")
     return file
+
+
+def _targets(file: TableFile, columns: Columns, kind: Kind) -> tuple[tuple[str, ...], Array]:
+    """Return the classes of a logistic model, and the targets, n x m."""
+    if kind is Kind.LOGISTIC:
+        return class_column(file, columns.targets[0], columns.classes)
+    return (), np.column_stack([numbers(file, name) for name in columns.targets])
 
 
 def proposed_steps(path: Path, columns: Columns) -> dict[str, str]:

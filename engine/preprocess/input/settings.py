@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Columns, TargetEncode, standardised
 
 
@@ -57,23 +57,23 @@ class Settings:
         """Whether there is an intercept that is not penalised: it takes up every centre."""
         return self.intercept and not self.penalise_intercept
 
-    def check_targets(self, y: Array) -> None:
-        """Refuse targets that cannot be encoded.
 
-        Raises
-        ------
-        InvalidData
-            Several targets or classes with a column that is encoded by them, or several classes.
-        """
-        if y.shape[1] == 1:
-            return
-        if self.kind is Kind.LOGISTIC:
-            raise InvalidData(
-                "preprocessing inside a logistic model is for two classes; for more, give a fitted "
-                "transformer, which stays as it is"
-            )
-        encoded = [n for n, column in self.columns.items() if isinstance(column, TargetEncode)]
-        if encoded:
-            raise InvalidData(
-                f"column {encoded[0]!r} is encoded by the target, and there are {y.shape[1]}"
-            )
+
+def check_outputs(columns: Columns, kind: Kind, m: int) -> None:
+    """Refuse m targets, or classes, that cannot be encoded.
+
+    Raises
+    ------
+    InvalidData
+        Several targets with a column that is encoded by them, or several classes.
+    """
+    if m == 1:
+        return
+    if kind is Kind.LOGISTIC:
+        raise InvalidData(
+            "preprocessing inside a logistic model is for two classes; for more, give a fitted "
+            "transformer, which stays as it is"
+        )
+    encoded = [name for name, column in columns.items() if isinstance(column, TargetEncode)]
+    if encoded:
+        raise InvalidData(f"column {encoded[0]!r} is encoded by the target, and there are {m}")

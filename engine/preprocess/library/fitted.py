@@ -31,7 +31,7 @@ from lethe.engine.preprocess.answer import (
     published_by,
     settled_answer,
 )
-from lethe.engine.preprocess.input.settings import Settings
+from lethe.engine.preprocess.input.settings import Settings, check_outputs
 from lethe.engine.preprocess.input.table import Vocabulary, numeric_names, read_table
 from lethe.engine.preprocess.library.state import PreparedRows, PreparedState
 from lethe.engine.preprocess.transformation.base import ABSENT
@@ -67,7 +67,7 @@ class PreparedFit(PreparedState):
         names, rows, classes = checked_rows(
             settings.kind, nothing, y, ids, sample_weight, intercept=False
         )
-        settings.check_targets(rows.y)
+        check_outputs(settings.columns, settings.kind, rows.y.shape[1])
         for name, column in zip(numeric_names(settings.columns), table.numbers.T, strict=True):
             if np.isnan(column).all():
                 raise InvalidData(f"column {name!r} has no value in any row; leave it out")
@@ -132,7 +132,7 @@ class PreparedFit(PreparedState):
         _, entries = self.base.rows(new.table)
         W, off = base_dual_rows(generation, self.factor, new.X)
         stream = insert(generation, self._begun(method), new, W, method_named(method), off).stream
-        arriving = contribution(generation, self.base, new, entries)
+        arriving = contribution(generation, self.base, new, entries, W, off)
         sums = self.answer.sums.changed(layout, arriving, 1)
         if old:
             places = self.members.places(old)
@@ -219,6 +219,7 @@ class PreparedFit(PreparedState):
             return math.inf
         live = self.members.live
         rows, entries = self.members.rows.take(live), self.entries[live]
+        W = self.members.W[live]
         try:
             stream, answer = measured_answer(
                 self.base,
@@ -227,6 +228,7 @@ class PreparedFit(PreparedState):
                 self.factor,
                 rows,
                 entries,
+                W,
                 self.table.vocabularies,
             )
         except StatisticsMoved:

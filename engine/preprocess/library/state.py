@@ -106,7 +106,7 @@ class PreparedState(Fitted):
             answer,
             self._units_of(answer),
             self._sample(sentinels, rows_live),
-            certified,
+            fresh=certified is not None,
         )
 
     def estimate(self) -> float | None:

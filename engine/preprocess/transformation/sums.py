@@ -70,6 +70,10 @@ class Contribution:
         weight times target.
     target
         (k,) less the base's mean, for target encoding.
+    error
+        k x m, e_i at the reference; k x 0 of a linear model, which has no use for it.
+    reach
+        (k,) bounds of (x_i^T A_b^-1 x_i)^1/2; 0 of rows that leave.
     """
 
     X: Array
@@ -77,6 +81,8 @@ class Contribution:
     curvature: Array
     response: Array
     target: Array
+    error: Array
+    reach: Array
 
     def __len__(self) -> int:
         return len(self.X)
@@ -89,6 +95,8 @@ class Contribution:
             self.curvature[block],
             self.response[block],
             self.target[block],
+            self.error[block],
+            self.reach[block],
         )
 
 
@@ -120,9 +128,16 @@ class Sums:
         q x m, N^T p.
     weighted
         (d,) X^T s.
-    square_size, response_size
-        Sums of s |x|^2 and |x| |p|, over every row that ever came or went since the rebuild: what
-        rounding is proportional to.
+    errors
+        d x m, X^T e; d x 0 of a linear model.
+    square_size, response_size, error_size
+        Sums of s |x|^2, |x| |p| and |x| |e|, over every row that ever came or went since the
+        rebuild: what rounding is proportional to.
+    longest, reach
+        The largest |x_i| and (x_i^T A_b^-1 x_i)^1/2 of a row that was ever there since the rebuild.
+    balanced
+        A lower bound of the smallest eigenvalue of A_b over balanced directions, which the rebuild
+        fixes (`engine.preprocess.remainder`).
     stamps
         (q,) a new number whenever an entry's sums change: in one process, equal stamps mean equal
         sums.
@@ -139,8 +154,13 @@ class Sums:
     paired: Total
     responses: Total
     weighted: Total
+    errors: Total
     square_size: float = 0.0
     response_size: float = 0.0
+    error_size: float = 0.0
+    longest: float = 0.0
+    reach: float = 0.0
+    balanced: float = 0.0
     stamps: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -162,6 +182,7 @@ class Sums:
             paired=Total.zero(q, q),
             responses=Total.zero(q, m),
             weighted=Total.zero(d),
+            errors=Total.zero(d, rows.error.shape[1]),
         )
         return empty.changed(layout, rows, 1)
 
@@ -215,6 +236,10 @@ class Sums:
         x = lengths(rows.X)
         self.square_size += float(rows.curvature @ x**2)
         self.response_size += float(x @ lengths(rows.response))
+        self.errors.add(sign * (rows.X.T @ rows.error))
+        self.error_size += float(x @ lengths(rows.error))
+        self.longest = float(np.max(x, initial=self.longest))
+        self.reach = float(np.max(rows.reach, initial=self.reach))
         if not len(entry):
             return
         touched, local = np.unique(entry, return_inverse=True)

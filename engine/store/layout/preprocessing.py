@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lethe.engine.errors import CorruptState, InvalidData
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess.input.columns import (
     Category as Given,
     Column,
@@ -230,14 +230,15 @@ def unpack_base(stored: bytes | None, layout: Layout, what: str) -> BaseTransfor
 
 # -- the sums -----------------------------------------------------------------------------------
 
-_TOTALS = ("first", "second", "target", "all_target", "responses", "weighted")
+_TOTALS = ("first", "second", "target", "all_target", "responses", "weighted", "errors")
+_SCALARS = ("rows", "square_size", "response_size", "error_size", "longest", "reach", "balanced")
 _ALL = "all"
 """Field of the sums that are not by entry; the others are named by their entry's number."""
 
 
 def packed_sums(sums: Sums, before: Sums | None = None) -> dict[str, bytes]:
     """Return sums as the fields of a hash; only those that are not the sums ``before``."""
-    head = np.array([sums.rows, sums.square_size, sums.response_size])
+    head = np.array([getattr(sums, name) for name in _SCALARS], dtype=np.float64)
     parts = [head, sums.counts.astype(np.float64), sums.present.astype(np.float64)]
     for name in _TOTALS:
         parts += [total.ravel() for total in getattr(sums, name)]
@@ -248,7 +249,9 @@ def packed_sums(sums: Sums, before: Sums | None = None) -> dict[str, bytes]:
     return fields
 
 
-def unpack_sums(stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, what: str) -> Sums:
+def unpack_sums(
+    stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, what: str, *, kind: Kind
+) -> Sums:
     """Return stored sums of a model with d coefficients and m targets.
 
     Raises
@@ -259,7 +262,8 @@ def unpack_sums(stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, w
     p, q = layout.features, layout.entries
     shapes = {"first": (p,), "second": (p,), "target": (2, q), "all_target": (2,)}
     shapes |= {"responses": (q, m), "weighted": (d,)}
-    sizes = [3, q, p, *(int(np.prod(shapes[name])) for name in _TOTALS for _ in range(2))]
+    shapes["errors"] = (d, 0 if kind is Kind.LINEAR else m)
+    sizes = [len(_SCALARS), q, p, *(int(np.prod(shapes[name])) for name in _TOTALS for _ in range(2))]
     what = f"{what}, its sums"
     numbers = codec.unpack(stored.get(_ALL.encode()), (sum(sizes),), what)
     head, counts, present, *flat = np.split(numbers, np.cumsum(sizes)[:-1])
@@ -279,7 +283,6 @@ def unpack_sums(stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, w
         present=present.astype(np.int64),
         crossed=Total(high.copy(), low.copy()),
         paired=Total(paired_high.copy(), paired_low.copy()),
-        square_size=float(head[1]),
-        response_size=float(head[2]),
+        **dict(zip(_SCALARS[1:], map(float, head[1:]), strict=True)),
         **totals,
     )

@@ -19,7 +19,7 @@ from lethe.engine.deletion.stream import Stream, delete
 from lethe.engine.error.certified import after_deletion
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Kind, Rows
+from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.preprocess.live import LivePipeline, RowsMoved
 from lethe.engine.store.generation import read_factor
 from lethe.engine.store.layout import codec
@@ -120,8 +120,11 @@ def catch_up(
         factor = read_factor(store.client, staged.keys, staged.generation)
     if new and factor is not None:
         rows = _decoded(staged, meta, new)
-        caught_up = _with_rows(caught_up, meta, new, rows, factor)
-        moved = moved._replace(arriving=rows.transformed)
+        W, dual_error = base_dual_rows(staged.generation, factor, rows.rows.X)
+        caught_up = _with_rows(caught_up, meta, new, rows, W, dual_error)
+        if rows.transformed is not None:
+            arriving = rows.transformed._replace(W=W, dual_error=dual_error)
+            moved = moved._replace(arriving=arriving)
     if old:
         records = {row: had[row] for row in old}
         rows = _decoded(staged, meta, records)
@@ -138,11 +141,11 @@ def _with_rows(
     meta: Meta,
     records: Mapping[str, bytes],
     decoded: StoredRows,
-    factor: Factor,
+    W: Array,
+    dual_error: float,
 ) -> CaughtUp:
     """Insert rows, by the values of their live records: new ones only lower leverages."""
     staged, rows, given = before.staged, decoded.rows, decoded.given
-    W, dual_error = base_dual_rows(staged.generation, factor, rows.X)
     method = method_named(meta.config.method)
     stream = insert(staged.generation, staged.stream, rows, W, method, dual_error).stream
     sentinels = staged.sentinels.with_rows(tuple(records), rows, W)

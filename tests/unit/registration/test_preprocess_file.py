@@ -17,6 +17,7 @@ from lethe.consumers.registration.table.reader import (
     read_prepared_table,
 )
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column, Date, Numeric, OneHot, TargetEncode
 
 COLUMNS = Columns(id="id", targets=("y",))
@@ -77,7 +78,7 @@ STEPS = "".join(
 def read(tmp_path: Path, text: str, steps: str = STEPS) -> TableRead:
     path = tmp_path / "rows.csv"
     path.write_text(text, encoding="utf-8")
-    return read_prepared_table(path, COLUMNS, parsed(tmp_path, steps))
+    return read_prepared_table(path, COLUMNS, Kind.LINEAR, parsed(tmp_path, steps))
 
 
 def test_gaps_dates_and_categories_are_read_from_csv(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_parquet_gives_the_same(tmp_path: Path) -> None:
     day = pa.array([18687, None, 2], type=pa.date32())
     columns = {"id": [1, 2, 3], "age": [34.0, None, np.nan], "town": ["07", "8", None]}
     pq.write_table(pa.table({**columns, "day": day, "y": [1.0, 2.0, 3.0]}), path)
-    table = read_prepared_table(path, COLUMNS, parsed(tmp_path, STEPS)).data.table
+    table = read_prepared_table(path, COLUMNS, Kind.LINEAR, parsed(tmp_path, STEPS)).data.table
     assert table is not None
     np.testing.assert_array_equal(table.numbers, [[34.0, 18687.0], [np.nan, np.nan], [np.nan, 2.0]])
     assert table.codes[:, 0].tolist() == [0, 1, 2]
@@ -145,4 +146,4 @@ def test_what_is_proposed_can_be_read_and_fits_the_table(tmp_path: Path) -> None
         'a "b".\\c': TargetEncode(),
         "day": Date(),
     }
-    assert read_prepared_table(path, COLUMNS, columns).left_out == {}
+    assert read_prepared_table(path, COLUMNS, Kind.LINEAR, columns).left_out == {}

@@ -43,7 +43,10 @@ def rows() -> tuple[object, Contribution]:
     base = fit_base(columns, table, y, centred=True)
     features, entries = base.rows(table)
     X, s = np.hstack([features, np.ones((n, 1))]), rng.uniform(0.5, 2.0, n)
-    return base.layout, Contribution(X, entries, s, (s * y)[:, None], y - base.target_mean)
+    response, error = (s * y)[:, None], rng.standard_normal((n, 1))
+    return base.layout, Contribution(
+        X, entries, s, response, y - base.target_mean, error, rng.uniform(size=n)
+    )
 
 
 def test_the_sums_are_those_of_the_dense_indicator_matrix(rows: tuple) -> None:  # type: ignore[type-arg]
@@ -60,6 +63,11 @@ def test_the_sums_are_those_of_the_dense_indicator_matrix(rows: tuple) -> None: 
     np.testing.assert_allclose(
         sums.weighted.high, contribution.X.T @ contribution.curvature, rtol=1e-13, atol=1e-13
     )
+    np.testing.assert_allclose(
+        sums.errors.high, contribution.X.T @ contribution.error, rtol=1e-12, atol=1e-13
+    )
+    assert sums.longest == np.max(np.linalg.norm(contribution.X, axis=1))
+    assert sums.reach == np.max(contribution.reach)
 
 
 def test_subtracted_rows_leave_the_sums_of_the_others(rows: tuple) -> None:  # type: ignore[type-arg]
@@ -70,6 +78,6 @@ def test_subtracted_rows_leave_the_sums_of_the_others(rows: tuple) -> None:  # t
     assert before.rows == 60  # the old sums stay as they are
     np.testing.assert_array_equal(after.counts, afresh.counts)
     np.testing.assert_array_equal(after.present, afresh.present)
-    for name in ("first", "second", "target", "all_target", "crossed", "paired", "responses"):
+    for name in ("first", "second", "target", "all_target", "crossed", "paired", "responses", "errors"):
         mine, other = getattr(after, name).high, getattr(afresh, name).high
         np.testing.assert_allclose(mine, other, rtol=1e-13, atol=1e-14, err_msg=name)

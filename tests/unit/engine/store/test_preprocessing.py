@@ -28,18 +28,21 @@ from tests.support import pipelines
 COLUMNS = pipelines.EVERY_KIND
 
 
-def made() -> tuple[tuple[ColumnRecord, ...], Table, Prepared]:
+def made(kind: Kind = Kind.LINEAR) -> tuple[tuple[ColumnRecord, ...], Table, Prepared]:
     """Return the columns of a model, its table, and its first generation."""
     rng = np.random.default_rng(3)
     rows = pipelines.draw_rows(COLUMNS, 80, rng)
     records, table = recorded(COLUMNS, read_table(COLUMNS, rows))
-    settings = Settings(COLUMNS, Kind.LINEAR, 1.0, intercept=True, penalise_intercept=False)
+    settings = Settings(COLUMNS, kind, 1.0, intercept=True, penalise_intercept=False)
     y = pipelines.draw_target(COLUMNS, rows, rng)[:, None]
+    if kind is Kind.LOGISTIC:
+        y = (y > np.median(y)).astype(np.float64)
     return records, table, prepare(settings, table, y, np.ones(80), 0, layout=layout_of(records))
 
 
-def test_columns_rows_base_and_sums_come_back() -> None:
-    records, table, first = made()
+@pytest.mark.parametrize("kind", [Kind.LINEAR, Kind.LOGISTIC])
+def test_columns_rows_base_and_sums_come_back(kind: Kind) -> None:
+    records, table, first = made(kind)
     assert columns_of(records) == COLUMNS
     layout = layout_of(records)
     back = given_table(records, given_values(table), "rows")
@@ -50,7 +53,7 @@ def test_columns_rows_base_and_sums_come_back() -> None:
         np.testing.assert_array_equal(getattr(base, name), getattr(first.base, name))
     sums = first.answer.sums
     stored = {name.encode(): value for name, value in packed_sums(sums).items()}
-    found = unpack_sums(stored, layout, first.generation.objective.d, 1, "m")
+    found = unpack_sums(stored, layout, first.generation.objective.d, 1, "m", kind=kind)
     assert packed_sums(sums, sums).keys() == {"all"}
     assert packed_sums(found) == packed_sums(sums)
 
@@ -71,9 +74,9 @@ def test_damaged_values_are_corrupt() -> None:
     stored = {name.encode(): value for name, value in packed_sums(first.answer.sums).items()}
     for name in (b"all", b"0"):
         with pytest.raises(CorruptState):
-            unpack_sums({**stored, name: stored[name][:-8]}, layout, d, 1, "m")
+            unpack_sums({**stored, name: stored[name][:-8]}, layout, d, 1, "m", kind=Kind.LINEAR)
         with pytest.raises(CorruptState):
-            unpack_sums({k: v for k, v in stored.items() if k != name}, layout, d, 1, "m")
+            unpack_sums({k: v for k, v in stored.items() if k != name}, layout, d, 1, "m", kind=Kind.LINEAR)
     with pytest.raises(CorruptState):
         unpack_base(pack_base(first.base)[:-8], layout, "m")
     values = given_values(table)

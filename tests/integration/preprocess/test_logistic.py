@@ -1,0 +1,108 @@
+"""A logistic model with preprocessing: what is stated bounds the distance to the refitted pipeline.
+
+Between two rebuilds the error is a bound (`engine.preprocess.remainder`); where none is proved, or
+it passes the budget, a rebuild follows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lethe.consumers.audit.verify import verify
+from lethe.engine.fit.objective import Kind
+from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
+from lethe.engine.refresh.kind import RefreshKind
+from tests.support.platform import Platform
+from tests.support.prepared import PreparedTable
+
+FEW: Columns = {"a": Numeric(), "b": Numeric(), "town": OneHot(), "post": TargetEncode()}
+
+
+def table_of(platform: Platform, n: int = 1500, columns: Columns = FEW, **options: Any) -> Any:
+    return PreparedTable(platform, columns, n, kind=Kind.LOGISTIC, **options)
+
+
+@pytest.mark.parametrize("method", ["exact", "pru"])
+def test_after_every_deletion_the_stated_error_bounds_the_distance(
+    platform: Platform, method: str
+) -> None:
+    table = table_of(platform)
+    table.register(method=method, budget=0.1)
+    table.check()
+    order = np.random.default_rng(1).permutation(1500)
+    for first in range(0, 8, 2):
+        request = table.delete(*order[first : first + 2])
+        platform.drain()
+        assert platform.final(request).status == "APPLIED"
+        table.check()
+    assert platform.load("m").meta.generation == 0  # the bound sufficed
+    verification = verify(platform.store, "m")
+    assert verification.holds
+    assert verification.rows_live == 1492
+
+
+def test_every_kind_of_column_is_rebuilt_where_no_bound_is_proved(memory: Platform) -> None:
+    table = PreparedTable(memory, kind=Kind.LOGISTIC)
+    table.register()
+    for first in range(0, 24, 6):
+        request = table.delete(*range(first, first + 6))
+        memory.drain()
+        assert memory.final(request).status == "APPLIED"
+        table.check()
+    assert memory.load("m").meta.generation > 0
+    assert verify(memory.store, "m").holds
+
+
+def test_inserted_and_corrected_rows_count_in_the_bound(platform: Platform) -> None:
+    rng = np.random.default_rng(1)
+    table = table_of(platform)
+    table.register(budget=0.3)
+    requests = [table.change("insert", 1500, 1501, rng=rng), table.change("correct", 3, rng=rng)]
+    platform.drain()
+    requests.append(table.delete(0, 1500))
+    platform.drain()
+    assert {platform.final(request).status for request in requests} == {"APPLIED"}
+    table.check()
+    assert platform.load("m").meta.generation == 0
+    assert verify(platform.store, "m").holds
+
+
+@pytest.mark.parametrize("size", list(RefreshKind))
+def test_every_refresh_leaves_a_true_bound(memory: Platform, size: RefreshKind) -> None:
+    table = table_of(memory)
+    table.register(method="pru", budget=1.0)
+    for _ in range(2):
+        table.delete(*list(table.live)[:2])
+        memory.drain()
+        memory.order("m", size)
+        memory.drain()
+        assert len(memory.load("m").stream.Q) == 0
+        table.check()
+
+
+def test_a_class_that_loses_its_last_row_penalises_the_intercept(memory: Platform) -> None:
+    rng = np.random.default_rng(11)
+    x = rng.standard_normal(40).astype(object)
+    table = table_of(memory, columns={"x": Numeric()}, rows={"x": x}, y=1.0 * (np.arange(40) < 2))
+    table.register(budget=0.3)
+    first = table.delete(0, 1)
+    memory.drain()
+    assert "DEFERRED" in memory.statuses(first)
+    assert memory.final(first).status == "APPLIED"
+    assert memory.load("m").meta.status == "INTERCEPT_PENALISED"
+    assert verify(memory.store, "m").holds
+    second = table.delete(2)
+    memory.drain()
+    assert memory.final(second).status == "APPLIED"
+    assert verify(memory.store, "m").holds
+    row = {"id": "new", "values": {"x": 0.5}, "target": 1}
+    third = memory.send_change("m", "insert", row)
+    memory.drain()
+    assert memory.final(third).code == "STATISTICS_MOVED"
+    request = memory.send("m", *(f"row-{i}" for i in range(3, 40)))
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    assert memory.load("m").meta.status == "EMPTY"
