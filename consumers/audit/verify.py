@@ -159,7 +159,9 @@ def _refitted_pipeline(meta: Meta, table: Table, rows: Rows) -> tuple[Objective,
     config, intercept = meta.config, meta.config.fit_intercept
     penalised = meta.status == "INTERCEPT_PENALISED"
     fitted = pipeline_rows(config.preprocess, table, rows.y, rows.weight, intercept=intercept)
-    penalty = ridge_penalty(config.ridge, config.d, intercept=intercept, penalise_intercept=penalised)
+    penalty = ridge_penalty(
+        config.ridge, config.d, intercept=intercept, penalise_intercept=penalised
+    )
     return Objective(config.kind, penalty), fitted
 
 

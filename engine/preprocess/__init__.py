@@ -9,7 +9,9 @@ The live answer, between those two and `library`:
 - `movement`: brings the parameters to the live statistics' answer
 - `answer`: a generation, and the live answer beside its stream
 - `published`: what is published, and how far it may be from a refitted pipeline
-- `estimate`: the same for a logistic model, estimated
+- `remainder`: a proved bound of a logistic model's error, from sums alone
+- `extents`: what a rebuild measures for it
+- `estimate`: a logistic model's error, estimated from a sample of rows
 - `error`: the published error, of either kind
 - `live`: a live pipeline as a value, which a service keeps
 """

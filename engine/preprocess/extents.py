@@ -18,7 +18,7 @@ def dual_lengths(X: Array, W: Array, off: float) -> Array:
     ``W`` are their base dual rows, and ``off`` bounds |x - A_b w| / |w|.
     """
     squares = np.einsum("ij,ij->i", X, W) + 2.0 * off * lengths(W) ** 2
-    return np.sqrt(np.maximum(squares, 0.0))
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
 
 
 # -- balanced parameters: of each one-hot column, the weights sum to 0 --------------------------

@@ -58,7 +58,6 @@ class Settings:
         return self.intercept and not self.penalise_intercept
 
 
-
 def check_outputs(columns: Columns, kind: Kind, m: int) -> None:
     """Refuse m targets, or classes, that cannot be encoded.
 

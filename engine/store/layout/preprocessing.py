@@ -7,6 +7,7 @@ categories. A generation's transformation turns them into features when they are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -263,19 +264,27 @@ def unpack_sums(
     shapes = {"first": (p,), "second": (p,), "target": (2, q), "all_target": (2,)}
     shapes |= {"responses": (q, m), "weighted": (d,)}
     shapes["errors"] = (d, 0 if kind is Kind.LINEAR else m)
-    sizes = [len(_SCALARS), q, p, *(int(np.prod(shapes[name])) for name in _TOTALS for _ in range(2))]
+    sizes = [
+        len(_SCALARS),
+        q,
+        p,
+        *(int(np.prod(shapes[name])) for name in _TOTALS for _ in range(2)),
+    ]
     what = f"{what}, its sums"
     numbers = codec.unpack(stored.get(_ALL.encode()), (sum(sizes),), what)
     head, counts, present, *flat = np.split(numbers, np.cumsum(sizes)[:-1])
-    totals = {
+    fields: dict[str, Any] = {
         name: Total(flat[2 * i].reshape(shapes[name]), flat[2 * i + 1].reshape(shapes[name]))
         for i, name in enumerate(_TOTALS)
     }
+    fields |= zip(_SCALARS[1:], map(float, head[1:]), strict=True)
     rows = [stored.get(b"%d" % entry) for entry in range(q)]
     by_entry = [codec.unpack(row, (2 * (d + q),), what) for row in rows]
     entries = np.array(by_entry).reshape(q, 2 * (d + q))
     high, low, paired_high, paired_low = np.split(entries, np.cumsum([d, d, q]), axis=1)
-    if not head[0] >= 1 or min(counts.min(initial=0), present.min(initial=0)) < 0:
+    unbounded = kind is not Kind.LINEAR and not fields["balanced"] > 0
+    least = min(head.min(), counts.min(initial=0), present.min(initial=0))
+    if not head[0] >= 1 or least < 0 or unbounded:
         raise CorruptState(f"{what}: are those of no rows; run `lethe check`")
     return Sums(
         rows=int(head[0]),
@@ -283,6 +292,5 @@ def unpack_sums(
         present=present.astype(np.int64),
         crossed=Total(high.copy(), low.copy()),
         paired=Total(paired_high.copy(), paired_low.copy()),
-        **dict(zip(_SCALARS[1:], map(float, head[1:]), strict=True)),
-        **totals,
+        **fields,
     )

@@ -148,7 +148,7 @@ def _sums(data: bytes) -> None:
     whole, *entries = parts(data, layout.entries + 1)
     stored = {b"all": whole} | {b"%d" % i: entry for i, entry in enumerate(entries)}
     found = {name: value for name, value in stored.items() if value is not None}
-    sums = unpack_sums(found, layout, settings.d, settings.m, "m")
+    sums = unpack_sums(found, layout, settings.d, settings.m, "m", kind=settings.kind)
     assert sums.rows >= 1
     assert min(sums.counts.min(initial=0), sums.present.min(initial=0)) >= 0
 

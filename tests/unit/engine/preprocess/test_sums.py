@@ -78,6 +78,7 @@ def test_subtracted_rows_leave_the_sums_of_the_others(rows: tuple) -> None:  # t
     assert before.rows == 60  # the old sums stay as they are
     np.testing.assert_array_equal(after.counts, afresh.counts)
     np.testing.assert_array_equal(after.present, afresh.present)
-    for name in ("first", "second", "target", "all_target", "crossed", "paired", "responses", "errors"):
+    names = ("first", "second", "target", "all_target", "crossed", "paired", "responses", "errors")
+    for name in names:
         mine, other = getattr(after, name).high, getattr(afresh, name).high
         np.testing.assert_allclose(mine, other, rtol=1e-13, atol=1e-14, err_msg=name)

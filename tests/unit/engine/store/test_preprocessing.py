@@ -76,7 +76,9 @@ def test_damaged_values_are_corrupt() -> None:
         with pytest.raises(CorruptState):
             unpack_sums({**stored, name: stored[name][:-8]}, layout, d, 1, "m", kind=Kind.LINEAR)
         with pytest.raises(CorruptState):
-            unpack_sums({k: v for k, v in stored.items() if k != name}, layout, d, 1, "m", kind=Kind.LINEAR)
+            unpack_sums(
+                {k: v for k, v in stored.items() if k != name}, layout, d, 1, "m", kind=Kind.LINEAR
+            )
     with pytest.raises(CorruptState):
         unpack_base(pack_base(first.base)[:-8], layout, "m")
     values = given_values(table)
