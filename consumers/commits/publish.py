@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from lethe.consumers.commits.apply import published_in, thetas_in
+from lethe.consumers.commits.apply import thetas_in
 from lethe.consumers.commits.commit import Commit
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import (
@@ -27,7 +27,8 @@ from lethe.consumers.contract.events import (
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import Message
 from lethe.engine.fit.objective import Array
-from lethe.engine.store.layout.columns import FittedColumn
+from lethe.engine.store.generation import PARAMETERS
+from lethe.engine.store.layout.columns import FittedColumn, packed_columns
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.lookup import read_shown
@@ -109,10 +110,8 @@ def parameters_of(commit: Commit) -> Message:
     """Return the message of the parameters that a commit publishes."""
     if commit.version is None:
         raise AssertionError(f"commit {commit.number} makes no version")
-    config, pipeline = commit.meta.config, published_in(commit)
-    if pipeline is not None:
-        return parameters_message(commit.version, config, pipeline.theta, pipeline.columns)
-    return parameters_message(commit.version, config, thetas_in(commit)["published"])
+    published = thetas_in(commit)[PARAMETERS if commit.columns else "published"]
+    return parameters_message(commit.version, commit.meta.config, published, commit.columns)
 
 
 def newest_parameters(store: ModelStore, models: Sequence[str]) -> list[Message]:
@@ -121,16 +120,17 @@ def newest_parameters(store: ModelStore, models: Sequence[str]) -> list[Message]
     for shown in read_shown(store.client, models):
         with suppress(ValueError):  # the model halts when it is next needed
             version = Version.read(shown.version)
-            messages.append(parameters_message(version, shown.config, shown.theta, shown.columns))
+            columns = packed_columns(shown.columns) if shown.columns else b""
+            messages.append(parameters_message(version, shown.config, shown.theta, columns))
     return messages
 
 
 def parameters_message(
-    version: Version, config: ModelConfig, theta: Array, columns: tuple[FittedColumn, ...] = ()
+    version: Version, config: ModelConfig, theta: Array, columns: bytes = b""
 ) -> Message:
     """Return the message of a version's parameters, theta d x m with any intercept last.
 
-    ``columns``: those of a model with preprocessing, fitted.
+    ``columns``: those of a model with preprocessing, fitted, as JSON.
     """
     return Message(
         topics.MODELS,
@@ -143,18 +143,23 @@ def parameters_message(
 
 
 def parameters_value(
-    version: Version, config: ModelConfig, theta: Array, columns: tuple[FittedColumn, ...] = ()
+    version: Version, config: ModelConfig, theta: Array, columns: bytes = b""
 ) -> bytes:
     """Return the parameters event as JSON; too large a theta stays in the head, named by uri.
 
-    It is serialised once: that is 36 KB for 1,000 features.
+    It is serialised once: that is 36 KB for 1,000 features. ``columns``, its last member, are JSON
+    already, and are put in as they are: they can be longer than the rest.
     """
-    event = parameters_event(version, config, theta, columns)
-    value = event.value()
+
+    def with_columns(event: Parameters) -> bytes:
+        return event.value()[:-1] + b',"columns":%b}' % columns if columns else event.value()
+
+    event = parameters_event(version, config, theta)
+    value = with_columns(event)
     if len(value) <= PARAMETERS_LIMIT:
         return value
     uri = f"lethe-store:{ModelKeys(version.model_id).head}#published"
-    return event.model_copy(update={"theta": None, "intercept": None, "uri": uri}).value()
+    return with_columns(event.model_copy(update={"theta": None, "intercept": None, "uri": uri}))
 
 
 def parameters_event(

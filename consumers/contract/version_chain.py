@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -29,10 +31,11 @@ from lethe.consumers.contract.events import Parameters, Version
 from lethe.engine.errors import BrokenChain
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.codec import pack
-from lethe.engine.store.layout.columns import FittedColumn, packed_fixed_parts
+from lethe.engine.store.layout.columns import FittedColumn, FixedPart, fixed_json, fixed_parts
 
 GENESIS = ""
 _PARAMETERS_LABEL = b"lethe.parameters.v1\n"
+_CHANGING = attrgetter("impute", "mean", "deviation", "values", "vanished", "otherwise")
 
 
 def canonical(value: Any) -> bytes:
@@ -70,7 +73,7 @@ def parameters_digest(
 ) -> str:
     """Return the digest of parameters; theta is d x m with the intercept as its last row."""
     names = tuple(feature_names), tuple(target_names), tuple(classes)
-    layout = _layout(*names, theta.shape[1], fit_intercept, packed_fixed_parts(columns))
+    layout = _layout(*names, theta.shape[1], fit_intercept, fixed_parts(columns))
     numbers = pack(theta) + _numbers_of(columns)
     return hashlib.sha256(_PARAMETERS_LABEL + layout + b"\n" + numbers).hexdigest()
 
@@ -81,11 +84,10 @@ def _numbers_of(columns: Sequence[FittedColumn]) -> bytes:
     These are hashed as numbers, because canonical JSON of them takes longer than a deletion.
     """
     numbers: list[float] = []
-    for column in columns:
-        numbers += (column.impute is not None, column.impute or 0.0, column.mean, column.deviation)
-        numbers += (len(column.values), *column.values, len(column.vanished), *column.vanished)
-        numbers += (column.otherwise is not None, column.otherwise or 0.0)
-    return pack(np.array(numbers, dtype=np.float64))
+    for impute, mean, deviation, values, vanished, otherwise in map(_CHANGING, columns):
+        numbers += (impute is not None, impute or 0.0, mean, deviation, len(values), *values)
+        numbers += (len(vanished), *vanished, otherwise is not None, otherwise or 0.0)
+    return struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def digest_of(parameters: Parameters, theta: Array) -> str:
@@ -107,12 +109,9 @@ def _layout(
     classes: tuple[str, ...],
     m: int,
     fit_intercept: bool,
-    columns: bytes,
+    columns: tuple[FixedPart, ...],
 ) -> bytes:
-    """Return the layout's bytes: constant for a model, and 0.6 ms to compute at d = 1000.
-
-    ``columns``: JSON of what is fixed of fitted columns, a list.
-    """
+    """Return the layout's bytes: constant for a model, and 0.6 ms to compute at d = 1000."""
     layout: dict[str, Any] = {
         "feature_names": list(feature_names),
         "fit_intercept": fit_intercept,
@@ -121,9 +120,8 @@ def _layout(
     }
     if classes:
         layout["classes"] = list(classes)
-    fixed = json.loads(columns)
-    if fixed:
-        layout["columns"] = fixed
+    if columns:
+        layout["columns"] = [fixed_json(part) for part in columns]
     return canonical(layout)
 
 

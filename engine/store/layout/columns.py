@@ -65,7 +65,8 @@ class FittedColumn(Stored):
     ignores_unknown: bool = Field(default=False, exclude_if=operator.not_)
 
 
-_FIXED = {"name", "step", "categories", "ignores_unknown"}
+FixedPart: TypeAlias = tuple[str, Step, bool, tuple[tuple[Category, type], ...]]
+
 _COLUMNS = TypeAdapter(tuple[FittedColumn, ...])
 
 
@@ -79,9 +80,30 @@ def packed_columns(columns: Sequence[FittedColumn]) -> bytes:
     return _COLUMNS.dump_json(tuple(columns))
 
 
-def packed_fixed_parts(columns: Sequence[FittedColumn]) -> bytes:
-    """Return as JSON what of fitted columns does not change with rows."""
-    return _COLUMNS.dump_json(tuple(columns), include={"__all__": _FIXED})
+def fixed_parts(columns: Sequence[FittedColumn]) -> tuple[FixedPart, ...]:
+    """Return what of fitted columns does not change with rows, to look it up by.
+
+    Each category comes with its type: 1 equals True, and is another category.
+    """
+
+    def typed(categories: tuple[Category, ...]) -> tuple[tuple[Category, type], ...]:
+        return tuple((category, type(category)) for category in categories)
+
+    return tuple(
+        (c.name, c.step, c.ignores_unknown, typed(c.categories) if c.categories else ())
+        for c in columns
+    )
+
+
+def fixed_json(part: FixedPart) -> dict[str, Any]:
+    """Return what is fixed of a column as JSON data, without members at their defaults."""
+    name, step, ignores_unknown, categories = part
+    members: dict[str, Any] = {"name": name, "step": step}
+    if categories:
+        members["categories"] = [category for category, _ in categories]
+    if ignores_unknown:
+        members["ignores_unknown"] = True
+    return members
 
 
 def parse_columns(stored: bytes | None, what: str) -> tuple[FittedColumn, ...]:
