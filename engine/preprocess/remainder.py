@@ -56,7 +56,7 @@ def logistic_bound(
     theta* is the minimiser of the live pipeline's own loss. Cost O(q (d + q)).
     """
     off = unbalanced(base.layout, generation.objective.penalty, stream.theta_exact)
-    moved = _moved_margins(base, generation, stream, answer)
+    moved = moved_margins(base, generation, stream, answer)
     if not moved.most <= _STEEPEST:
         return math.inf
     gradient = _gradient_bound(generation, stream, answer) + off.gradient
@@ -81,7 +81,7 @@ def _gradient_bound(generation: Generation, stream: Stream, answer: Answer) -> f
 # -- how far margins have moved ---------------------------------------------------------------
 
 
-class _MovedMargins(NamedTuple):
+class MovedMargins(NamedTuple):
     """tau, and a bound of Q."""
 
     most: float
@@ -98,9 +98,9 @@ def excess(t: float) -> float:
     return (math.expm1(t) - t) / t**2 if t > 1e-3 else 0.5 * (1.0 + t)
 
 
-def _moved_margins(
+def moved_margins(
     base: BaseTransformation, generation: Generation, stream: Stream, answer: Answer
-) -> _MovedMargins:
+) -> MovedMargins:
     """Bound t_i = x_i . step + n_i . (shift theta), of the largest row and of all together."""
     sums, live, theta = answer.sums, answer.live, stream.theta_exact
     if stream.gradient is None:
@@ -127,7 +127,7 @@ def _moved_margins(
     by_hessian = _longest_dual(generation, stream, answer) * math.sqrt(in_hessian)
     rounded = sums.longest * ends + _most_by_feature(base.layout, live.unit * np.abs(theta[of, 0]))
     most = min(by_length, by_hessian) + _most_by_feature(base.layout, np.abs(entered[:, 0]))
-    return _MovedMargins(_SLACK * most + _FEW * EPS * rounded, _SLACK * squares)
+    return MovedMargins(_SLACK * most + _FEW * EPS * rounded, _SLACK * squares)
 
 
 def _most_by_feature(layout: Layout, values: Array) -> float:

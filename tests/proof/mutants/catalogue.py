@@ -15,6 +15,7 @@ _INTAKE = "tests/integration/cdc/test_intake.py"
 _TRANSLATE = "tests/unit/cdc/test_translate.py"
 _TWO_ERASERS = "tests/integration/erasures/test_two_workers.py"
 _PREPROCESSING = "tests/unit/engine/store/test_preprocessing.py"
+_REMAINDER = "tests/unit/engine/preprocess/test_remainder.py"
 _PIPELINES = "tests/integration/preprocess/test_deletions.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
 
@@ -665,6 +666,17 @@ MUTANTS = (
             ),
         ),
         "tests/integration/preprocess/test_fold.py::test_a_store_that_goes_back_gets_its_sums_back",
+    ),
+    Mutant(
+        "the bound of a logistic pipeline counts the remainder",
+        (
+            Edit(
+                "engine/preprocess/remainder.py",
+                "nu = min(floor.dual(gradient) for floor in floors) + moved.remainder",
+                "nu = min(floor.dual(gradient) for floor in floors)",
+            ),
+        ),
+        f"{_REMAINDER}::test_the_bound_holds_and_is_of_use_over_a_stream",
     ),
     Mutant(
         "every sum that a row was in is written",
