@@ -35,7 +35,12 @@ from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys
 from lethe.engine.store.layout.meta import Meta, with_meta
-from lethe.engine.store.layout.preprocessing import layout_of, settings_of
+from lethe.engine.store.layout.preprocessing import (
+    columns_of,
+    layout_of,
+    recorded,
+    settings_of,
+)
 from lethe.engine.store.layout.records import ErrorRecord, Status
 from lethe.engine.store.layout.state import STAGED, Head, ModelState
 from lethe.engine.store.offline import staging
@@ -103,8 +108,13 @@ class TrainingData:
                 "that was erased; there is nothing to fit"
             )
         ids = tuple(row for row in self.ids if row not in row_ids)
-        table = None if self.table is None else self.table.take(keep)
-        return replace(self, ids=ids, X=self.X[keep], y=self.y[keep], table=table)
+        left = replace(self, ids=ids, X=self.X[keep], y=self.y[keep])
+        if self.table is None:
+            return left
+        # A category that only those rows have is not named any more.
+        columns, table = recorded(columns_of(self.preprocess), self.table.take(keep))
+        names = layout_of(columns).names
+        return replace(left, feature_names=names, preprocess=columns, table=table)
 
     def without_subjects(self, erased: Collection[str]) -> TrainingData:
         """Return the rows but for those of erased subjects, who are not named any more.

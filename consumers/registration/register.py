@@ -9,6 +9,7 @@ and it is appended again. So a row whose deletion was committed never comes back
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -39,7 +40,13 @@ from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.versions.certificates import check_terms
 from lethe.consumers.versions.disclosures import check_disclosure
 from lethe.consumers.versions.transition import Transition
-from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, ModelExists
+from lethe.engine.errors import (
+    CommitConflict,
+    CorruptState,
+    IllConditioned,
+    InvalidData,
+    ModelExists,
+)
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
@@ -57,6 +64,10 @@ _COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile
 _WAY_OUT = (LogGap, StoreTooOld, CorruptState)
 
 __all__ = ["Registered", "Registrar", "TrainingData"]
+
+
+class _Overtaken(Exception):
+    """What is staged cannot follow the deletions since, by a step or by its names: fit again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +166,37 @@ class Registrar:
         check_size(config)
         check_terms(config)
         check_disclosure(config)
-        keys = ModelKeys(config.model_id)
+        if data.subjects and config.subject_namespace is None:
+            config = config.model_copy(update={"subject_namespace": DEFAULT_NAMESPACE})
         accept = replace_model and accept_forgotten
+        for _ in range(_COMMIT_TRIES):
+            with suppress(_Overtaken):
+                return self._registered(
+                    config, data, replace_model=replace_model, accept=accept, change=allow_change
+                )
+        raise _contested(config.model_id)
+
+    def _registered(
+        self,
+        config: ModelConfig,
+        data: TrainingData,
+        *,
+        replace_model: bool,
+        accept: bool,
+        change: bool,
+    ) -> Registered:
+        """Do `register` once; ``change``: even if the model's kind or columns are others then."""
+        keys = ModelKeys(config.model_id)
         before = self._read(keys, replace_model=replace_model, accept=accept)
         if before.registered and not replace_model:
             raise exists(keys.model_id, before.version)
-        if before.registered and before.meta is not None and not allow_change:
-            check_same_shape(before.meta.config, config)
-        if data.subjects and config.subject_namespace is None:
-            config = config.model_copy(update={"subject_namespace": DEFAULT_NAMESPACE})
         known = data.without_subjects(self._erased(config, data))
         kept = known.without(self._gone(before, known))
+        if kept.table is not None:
+            columns = {"feature_names": kept.feature_names, "preprocess": kept.preprocess}
+            config = config.model_copy(update=columns)
+        if before.registered and before.meta is not None and not change:
+            check_same_shape(before.meta.config, config)
         self._progress("fitting and precomputing", 0, 0)
         candidate = stage(
             self._store,
@@ -290,7 +321,7 @@ class Registrar:
                 candidate = replace(candidate, state=self._onto(candidate, before))
                 mark = staging.mark_complete(store.client, candidate.where)
                 transition = self._transition(candidate, before, members, mark)
-            except (InvalidData, CorruptState):
+            except (InvalidData, CorruptState, _Overtaken):
                 self._discard(candidate)
                 raise
             store.wait_durable()
@@ -327,8 +358,14 @@ class Registrar:
 
     def _onto(self, candidate: Candidate, before: Predecessor) -> ModelState:
         """Return the candidate as successor of the present state, without rows deleted since."""
-        later = sorted(self._gone(before, candidate.data) | self._erased_rows(candidate))
-        return succeed(self._store, self._reader, candidate, before, later)
+        later = self._gone(before, candidate.data) | self._erased_rows(candidate)
+        try:
+            state = succeed(self._store, self._reader, candidate, before, sorted(later))
+        except IllConditioned as error:
+            raise _Overtaken from error
+        if candidate.data.without(later).preprocess != candidate.data.preprocess:
+            raise _Overtaken
+        return state
 
     def _erased_rows(self, candidate: Candidate) -> frozenset[str]:
         """Return the rows of subjects that were erased while they were staged."""

@@ -57,6 +57,7 @@ class PreparedTable:
         rows: Rows | None = None,
         y: Array | None = None,
         kind: Kind = Kind.LINEAR,
+        subjects: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         rng = np.random.default_rng(seed)
         self.kind, self.threshold = kind, 0.0
@@ -67,6 +68,7 @@ class PreparedTable:
             self.threshold = float(np.median(y))
             y = self._targets(y, rng)
         self.y = y
+        self.subjects = subjects
         self.live = dict.fromkeys(range(len(self.y)))
 
     @staticmethod
@@ -84,7 +86,7 @@ class PreparedTable:
     def training_data(self) -> TrainingData:
         """Return the table as a file would give it."""
         names = tuple(self.name(i) for i in range(len(self.y)))
-        return table_data(self.columns, names, self.rows, self.y[:, None])
+        return table_data(self.columns, names, self.rows, self.y[:, None], self.subjects)
 
     def register(
         self, *, method: str = "exact", budget: float = 0.01, **options: Any

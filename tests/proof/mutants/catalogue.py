@@ -371,8 +371,8 @@ MUTANTS = (
         (
             Edit(
                 "consumers/registration/register.py",
-                "later = sorted(self._gone(before, candidate.data) | self._erased_rows(candidate))",
-                "later = sorted(self._erased_rows(candidate))",
+                "later = self._gone(before, candidate.data) | self._erased_rows(candidate)",
+                "later = self._erased_rows(candidate)",
             ),
         ),
         f"{_GUARDS}::test_a_row_that_is_deleted_while_its_model_is_replaced_does_not_come_back",
