@@ -1,4 +1,4 @@
-"""A linear model with preprocessing as an ONNX graph: one input a column, double precision.
+"""A model with preprocessing as an ONNX graph: one input a column, double precision.
 
 scikit-learn's converters would compute imputed values in single precision, which no runtime has for
 doubles; so the few operations are put together here. Imports onnx.
@@ -6,7 +6,7 @@ doubles; so the few operations are put together here. Imports onnx.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,9 @@ def table_graph(event: Parameters, theta: Array, facts: Mapping[str, str]) -> by
     """Return the graph of ``theta``, d x m with any intercept last.
 
     Inputs are n x 1, named as the columns: numbers and days since 1970-01-01 as doubles (NaN where
-    missing), categories as text (empty where missing), whole numbers or booleans. The output is n x
-    m. A row that the version refuses has the prediction NaN: a graph cannot refuse.
+    missing), categories as text (empty where missing), whole numbers or booleans. The output
+    ``variable`` is n x m; of a logistic model, ``label`` (n,) and ``probabilities``, n x 2. A row
+    that the version refuses has the prediction NaN: a graph cannot refuse.
 
     Raises
     ------
@@ -45,9 +46,13 @@ def table_graph(event: Parameters, theta: Array, facts: Mapping[str, str]) -> by
     out = made.add("MatMul", features, made.constant(theta[:p]))
     if event.fit_intercept:
         out = made.add("Add", out, made.constant(theta[p:]))
-    made.add("Identity", out, output="variable")
-    output = helper.make_tensor_value_info("variable", TensorProto.DOUBLE, [None, theta.shape[1]])
-    graph = helper.make_graph(made.nodes, "lethe", made.inputs, [output], made.constants)
+    if event.kind == "logistic":
+        outputs = made.classified(out, event.classes)
+    else:
+        made.add("Identity", out, output="variable")
+        shape = [None, theta.shape[1]]
+        outputs = [helper.make_tensor_value_info("variable", TensorProto.DOUBLE, shape)]
+    graph = helper.make_graph(made.nodes, "lethe", made.inputs, outputs, made.constants)
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR
     )
@@ -75,6 +80,24 @@ class _Graph:
         array = np.asarray(values)
         self.constants.append(numpy_helper.from_array(array, name))
         return name
+
+    def classified(self, margin: str, classes: Sequence[str]) -> list[ValueInfoProto]:
+        """Add a label and the probabilities of two classes, and return these outputs."""
+        one = self.constant(1.0)
+        odds = self.add("Exp", self.add("Neg", margin))
+        second = self.add("Div", one, self.add("Add", one, odds))
+        first = self.add("Div", one, self.add("Add", one, self.add("Exp", margin)))
+        self.add("Concat", first, second, axis=1, output="probabilities")
+        labels = np.array(classes, dtype=object) if classes else np.array([0, 1])
+        chosen = self.add("Greater", margin, self.constant(0.0))
+        named = [self.constant(labels[[c]]) for c in (1, 0)]
+        label = self.add("Where", chosen, *named)
+        self.add("Reshape", label, self.constant(np.array([-1])), output="label")
+        kind = TensorProto.STRING if classes else TensorProto.INT64
+        return [
+            helper.make_tensor_value_info("label", kind, [None]),
+            helper.make_tensor_value_info("probabilities", TensorProto.DOUBLE, [None, 2]),
+        ]
 
     def features_of(self, column: FittedColumn) -> str:
         """Add what makes a column's features, n x 1 or n x categories."""

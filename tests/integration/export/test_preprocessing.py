@@ -12,6 +12,7 @@ from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.export.files import Exported, as_onnx, as_skops
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import (
     Column,
     Columns,
@@ -203,3 +204,33 @@ def test_a_model_without_rows_predicts_0(memory: Platform) -> None:
     pipeline = loads(as_skops(exported(memory)), trusted=TRUSTED)
     assert not pipeline.predict(frame(rows)).any()
     assert not predicted(as_onnx(exported(memory)), rows).any()
+
+
+def test_a_logistic_model_is_exported_as_a_classifier(memory: Platform) -> None:
+    need("skops", "onnxruntime")
+    from onnxruntime import InferenceSession
+    from skops.io import loads
+
+    columns: Columns = {"age": Numeric(), "town": OneHot(), "post": TargetEncode()}
+    table = PreparedTable(memory, columns, 200, kind=Kind.LOGISTIC)
+    table.register()
+    table.delete(0)
+    memory.drain()
+    table.check()
+    rows, event = live(table), memory.parameters()
+    version = ModelVersion.of(
+        memory.newest_version(), event.feature_names, event.target_names, theta_of(event),
+        event.classes, event.columns,
+    )  # fmt: skip
+    expected = version.predict(rows)
+    assert 0 < expected.min() < expected.max() < 1
+    pipeline = loads(as_skops(exported(memory)), trusted=TRUSTED)
+    likely = pipeline.predict_proba(frame(rows))[:, 1]
+    np.testing.assert_allclose(likely, expected, rtol=1e-12)
+    session = InferenceSession(as_onnx(exported(memory)), providers=["CPUExecutionProvider"])
+    given = {name: rows[name][:, None] for name in ("town", "post")}
+    given["age"] = rows["age"].astype(np.float64)[:, None]
+    label, probabilities = session.run(["label", "probabilities"], given)
+    np.testing.assert_allclose(probabilities[:, 1], expected, rtol=1e-12)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-15)
+    np.testing.assert_array_equal(label, pipeline.predict(frame(rows)))

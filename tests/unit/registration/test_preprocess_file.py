@@ -147,3 +147,16 @@ def test_what_is_proposed_can_be_read_and_fits_the_table(tmp_path: Path) -> None
         "day": Date(),
     }
     assert read_prepared_table(path, COLUMNS, Kind.LINEAR, columns).left_out == {}
+
+
+def test_the_target_of_a_logistic_model_is_read_as_two_classes(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    columns = parsed(tmp_path, "[columns.age]\nstep = 'numeric'")
+    lines = ["id,age,y", *(f"u{i},{i}.5,{'yes' if i % 3 else 'no'}" for i in range(9))]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    data = read_prepared_table(path, COLUMNS, Kind.LOGISTIC, columns).data
+    assert data.class_names == ("no", "yes")
+    assert data.y[:, 0].tolist() == [float(i % 3 > 0) for i in range(9)]
+    path.write_text("\n".join([*lines, "u9,1.5,perhaps"]), encoding="utf-8")
+    with pytest.raises(InvalidData, match="is for two classes; for more, give a fitted"):
+        read_prepared_table(path, COLUMNS, Kind.LOGISTIC, columns)
