@@ -31,6 +31,7 @@ _SERVER_PORT = "8321"
 _HERE_END = "END"
 _SECONDS = 600
 _PROGRESS = "action=progress"  # said of what takes over a second: on a slow machine
+_NOT_ANY_MORE = re.compile(r", \d+ not checked$")  # commits leave a log of ours
 _DIFFERS = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"  # a request id
     r"|\d{4}-\d\d-\d\dT[\d:.]+Z|\d\d:\d\d:\d\d"  # a time
@@ -134,7 +135,7 @@ def shell(directory: Path) -> Iterator[Callable[[Typed], None]]:
 
 
 def _masked(line: str) -> str:
-    return " ".join(_DIFFERS.sub("#", line).split())
+    return " ".join(_DIFFERS.sub("#", _NOT_ANY_MORE.sub("", line)).split())
 
 
 def _matches(expected: Sequence[str], printed: Sequence[str]) -> bool:
