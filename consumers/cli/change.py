@@ -19,16 +19,17 @@ from lethe.consumers.cli.requests.receipts import (
     receipts_partition,
     sentence,
 )
-from lethe.consumers.cli.terminal.options import Flags, WaitSeconds, global_options
+from lethe.consumers.cli.terminal.options import global_options, sign_option, wait_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, ChangedRow, RowsChanged
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import change_message
-from lethe.consumers.contract.signatures import Signer, read_signer
+from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, GivenRows, read_given_rows
+from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidRequest
@@ -36,7 +37,6 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.lookup import read_summary
 
-_DEFAULT_WAIT = "300"
 _PAUSE_SECONDS = 1.0
 _SHARE = 4  # of the rows that a generation takes: one request leaves room for others
 _TEMPORARY = ("GENERATION_FULL", "AWAITING_REBUILD", "DATA_LOST")
@@ -61,16 +61,8 @@ def _options(command: Any) -> Any:
             help="The rows: Parquet or CSV, with the model's features and targets as columns.",
         ),
         click.option("--id", "id_column", required=True, metavar="COL", help="Column of row ids."),
-        click.option(
-            "--sign", "sign", type=click.Path(path_type=Path), metavar="KEYFILE",
-            help="Sign the requests with this private key (PEM). Default: "
-            "LETHE_REQUEST_SIGNING_KEY, or no signature.",
-        ),
-        click.option(
-            "--wait", type=WaitSeconds(), is_flag=False, flag_value=_DEFAULT_WAIT, metavar="[S]",
-            help=f"Wait for the receipts, at most S seconds (default {_DEFAULT_WAIT}), and send "
-            "again what has to wait for a refresh.",
-        ),
+        sign_option,
+        wait_option("the receipts, and for refreshes that rows have to wait for", 300),
         global_options,
         click.pass_context,
     ]  # fmt: skip
@@ -114,10 +106,8 @@ def correct(ctx: click.Context, /, **options: Any) -> int:
 
 
 def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
-    ctx.ensure_object(Flags).settings["request_signing_key"] = options["sign"]
     settings, out = prepare(ctx)
-    key = settings.request_signing_key
-    signer = None if key is None else read_signer(key)
+    signer = request_signer(settings)
     path: Path = options["data"]
     check_readable(path)
     with open_runtime(settings) as runtime, out.progress() as report:

@@ -11,9 +11,7 @@ from typing import Any
 
 import click
 
-from lethe.consumers.cli.terminal.options import Flags, WaitSeconds, global_options
-
-_DEFAULT_WAIT = "60"
+from lethe.consumers.cli.terminal.options import global_options, sign_option, wait_option
 
 
 @click.command(short_help="Send one deletion request.")
@@ -34,15 +32,8 @@ _DEFAULT_WAIT = "60"
     "Default: a random one.",
 )  # fmt: skip
 @click.option("--reason", metavar="T", help="The reason, kept with the request in the log.")
-@click.option(
-    "--sign", "sign", type=click.Path(path_type=Path), metavar="KEYFILE",
-    help="Sign the request with this private key (PEM). Default: LETHE_REQUEST_SIGNING_KEY, or "
-    "no signature.",
-)  # fmt: skip
-@click.option(
-    "--wait", type=WaitSeconds(), is_flag=False, flag_value=_DEFAULT_WAIT, metavar="[S]",
-    help=f"Wait for the receipt, at most S seconds (default {_DEFAULT_WAIT}).",
-)  # fmt: skip
+@sign_option
+@wait_option("the receipt", 60)
 @global_options
 @click.pass_context
 def delete(ctx: click.Context, /, **options: Any) -> int:
@@ -59,7 +50,6 @@ def delete(ctx: click.Context, /, **options: Any) -> int:
       lethe delete churn --subject "household 7" --request-id erasure-2041
       lethe delete churn --rows-file withdrawn.txt --wait 300
     """  # noqa: D301 - click looks for the character
-    ctx.ensure_object(Flags).settings["request_signing_key"] = options["sign"]
     if options["more_rows"] and not options["rows"]:
         raise click.UsageError("name rows with --row; only the model is given without an option")
     options["rows"] += options.pop("more_rows")

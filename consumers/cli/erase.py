@@ -6,14 +6,11 @@ does the work.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from lethe.consumers.cli.terminal.options import Flags, WaitSeconds, global_options
-
-_DEFAULT_WAIT = "60"
+from lethe.consumers.cli.terminal.options import global_options, sign_option, wait_option
 
 
 @click.command(short_help="Erase a person from every model.")
@@ -33,15 +30,8 @@ _DEFAULT_WAIT = "60"
     "--lift", is_flag=True,
     help="End the suppression of SUBJECT instead: their rows may be registered and inserted again.",
 )  # fmt: skip
-@click.option(
-    "--sign", "sign", type=click.Path(path_type=Path), metavar="KEYFILE",
-    help="Sign the request with this private key (PEM). Default: LETHE_REQUEST_SIGNING_KEY, or "
-    "no signature.",
-)  # fmt: skip
-@click.option(
-    "--wait", type=WaitSeconds(), is_flag=False, flag_value=_DEFAULT_WAIT, metavar="[S]",
-    help=f"Wait for the combined receipt, at most S seconds (default {_DEFAULT_WAIT}).",
-)  # fmt: skip
+@sign_option
+@wait_option("the combined receipt", 60)
 @global_options
 @click.pass_context
 def erase(ctx: click.Context, /, **options: Any) -> int:
@@ -57,7 +47,6 @@ def erase(ctx: click.Context, /, **options: Any) -> int:
       lethe erase 4711 --namespace crm --erasure-id ticket-2041
       lethe erase "household 7" --lift
     """  # noqa: D301 - click looks for the character
-    ctx.ensure_object(Flags).settings["request_signing_key"] = options["sign"]
     from lethe.consumers.cli.requests.erasure import send  # noqa: PLC0415 - what --help need not wait for
 
     return send(ctx, options)

@@ -9,11 +9,11 @@ import click
 
 from lethe.consumers.cdc.naming import joined
 from lethe.consumers.cdc.reconcile import deletions_of, missing_rows
-from lethe.consumers.cli.terminal.options import Flags, global_options
+from lethe.consumers.cli.terminal.options import global_options, sign_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract.requests import deletion_message
-from lethe.consumers.contract.signatures import read_signer
 from lethe.consumers.registration.table.reader import read_ids
+from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.lookup import read_summary
@@ -41,11 +41,7 @@ another table, lacks most rows."""
     show_default=True,
     help="Send nothing if more than this fraction of the model's live rows is missing.",
 )  # fmt: skip
-@click.option(
-    "--sign", "sign", type=click.Path(path_type=Path), metavar="KEYFILE",
-    help="Sign the requests with this private key (PEM). Default: LETHE_REQUEST_SIGNING_KEY, or "
-    "no signature.",
-)  # fmt: skip
+@sign_option
 @global_options
 @click.pass_context
 def reconcile(ctx: click.Context, /, **options: Any) -> int:
@@ -60,7 +56,6 @@ def reconcile(ctx: click.Context, /, **options: Any) -> int:
     Example:
       lethe reconcile churn --data customers.parquet --id customer
     """  # noqa: D301 - click looks for the character
-    ctx.ensure_object(Flags).settings["request_signing_key"] = options["sign"]
     settings, out = prepare(ctx)
     path, model = options["data"], options["model"]
     table = frozenset(joined(values) for values in read_ids(path, options["id_columns"]))
@@ -103,8 +98,7 @@ def _agreed(found: str, *, yes: bool) -> bool:
 
 def _send(runtime: Runtime, model: str, missing: list[str]) -> list[str]:
     """Send the requests, and return their ids once they are acknowledged."""
-    key = runtime.settings.request_signing_key
-    signer = None if key is None else read_signer(key)
+    signer = request_signer(runtime.settings)
     producer = runtime.log.producer()
     try:
         requests = list(deletions_of(model, missing))

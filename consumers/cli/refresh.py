@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from lethe.consumers.cli.requests.receipts import new_records
-from lethe.consumers.cli.terminal.options import WaitSeconds, global_options
+from lethe.consumers.cli.terminal.options import global_options, wait_option
 from lethe.consumers.cli.terminal.output import Output, error_number, number, prepare
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import REFRESH_REQUESTED, RefreshRequested, Version
@@ -31,7 +31,6 @@ from lethe.engine.store.offline.jobs import JobResult, read_refusal, read_result
 from lethe.engine.store.server.rewrite import rewrite_append_only_file
 from lethe.engine.store.store import ModelStore
 
-_DEFAULT_WAIT = "600"
 _READ_SECONDS = 0.5
 _READ_RECORDS = 500
 _LOST_SECONDS = 3600.0  # a pending job as old as this is sent again
@@ -59,10 +58,7 @@ class NoRefresh(Unavailable):
     "compact: fold deletions into the factor. rebuild: refit and precompute again. Default: the "
     "policy chooses (with --due: rebuild).",
 )  # fmt: skip
-@click.option(
-    "--wait", type=WaitSeconds(), is_flag=False, flag_value=_DEFAULT_WAIT, metavar="[S]",
-    help=f"Wait for the version that the refresh makes, at most S seconds ({_DEFAULT_WAIT}).",
-)  # fmt: skip
+@wait_option("the version that the refresh makes", 600)
 @global_options
 @click.pass_context
 def refresh(

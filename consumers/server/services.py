@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from lethe.consumers.contract.signatures import Signer, read_signer
+from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Log
 from lethe.consumers.server.appender import Appender
 from lethe.consumers.server.feeds import Bell, Feeds
@@ -19,6 +19,7 @@ from lethe.consumers.server.index.published import IndexPublished, followed
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.outcomes import Outcomes, RecentRequests
 from lethe.consumers.server.published import Published
+from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime
 from lethe.engine.store.membership import registered_models
 from lethe.engine.store.store import ModelStore
@@ -122,8 +123,7 @@ def open_services(
     InvalidData
         The key in ``request_signing_key`` cannot be used.
     """
-    key = runtime.settings.request_signing_key
-    signer = None if key is None else read_signer(key)
+    signer = request_signer(runtime.settings)
     runtime.ensure_topics()
     with services_on(runtime.log, runtime.store(), published, stop, signer) as services:
         yield services

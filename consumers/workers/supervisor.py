@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 from lethe.consumers.cdc.mapping import Mapping
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import handover
-from lethe.consumers.contract.signatures import Signer, TrustedKeys, read_signer
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.queue import RefreshLimit
 from lethe.consumers.service.configuration.settings import Settings
+from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.extras import extra
 from lethe.consumers.service.telemetry.health import Health
@@ -195,13 +196,12 @@ class Supervisor:
     def _worker(self, runtime: Runtime, name: str) -> Worker:
         store, settings = runtime.store(), runtime.settings
         if name == "intake" and self.mapping is not None:
-            key = settings.request_signing_key
             return IntakeWorker(
                 runtime.log,
                 store,
                 self.mapping,
                 read_shapes(store, self.mapping),
-                signer=None if key is None else read_signer(key),
+                signer=request_signer(settings),
                 metrics=self.metrics,
                 health=self.health[name],
             )
@@ -260,8 +260,7 @@ class Supervisor:
         settings = runtime.settings
         if settings.request_keys is None:
             return None
-        key = settings.request_signing_key
-        return runtime.signer()() if key is None else read_signer(key)
+        return request_signer(settings) or runtime.signer()()
 
     def _drop_erasures(self, runtime: Runtime) -> None:
         """Do without the erasure worker if its requests would have to be signed and cannot be.

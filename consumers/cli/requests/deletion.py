@@ -27,8 +27,9 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, DeletionRequest, rfc3339
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import deletion_message, request_value
-from lethe.consumers.contract.signatures import Signer, read_signer
+from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest, Unavailable
 from lethe.engine.store.layout.reading import first_error
@@ -41,8 +42,7 @@ MAX_ROWS_FILE_BYTES = MAX_ROWS * (4 * 128 + 2) + 3
 def send(ctx: click.Context, options: dict[str, Any]) -> int:
     """Send the request that the options describe, wait if they say so; return the exit code."""
     settings, out = prepare(ctx)
-    key = settings.request_signing_key
-    signer = None if key is None else read_signer(key)
+    signer = request_signer(settings)
     request = _request(options)
     with open_runtime(settings) as runtime:
         models = runtime.models()  # fails before anything is sent if the store cannot be reached

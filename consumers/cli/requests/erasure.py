@@ -23,8 +23,9 @@ from lethe.consumers.contract.erasure_events import (
 )
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
 from lethe.consumers.contract.requests import erasure_message
-from lethe.consumers.contract.signatures import Signer, read_signer
+from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.store.layout.reading import first_error
@@ -33,8 +34,7 @@ from lethe.engine.store.layout.reading import first_error
 def send(ctx: click.Context, options: dict[str, Any]) -> int:
     """Send the erasure that the options describe, wait if they say so; return the exit code."""
     settings, out = prepare(ctx)
-    key = settings.request_signing_key
-    signer = None if key is None else read_signer(key)
+    signer = request_signer(settings)
     request = _request(options)
     with open_runtime(settings) as runtime:
         runtime.models()  # fails before anything is sent if the store cannot be reached

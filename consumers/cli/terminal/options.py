@@ -188,6 +188,34 @@ def global_options(command: Command) -> Command:
     return command
 
 
+def sign_option(command: Command) -> Command:
+    """Add ``--sign``, which sets the setting ``request_signing_key``."""
+    return click.option(
+        "--sign",
+        type=click.Path(path_type=Path),
+        metavar="KEYFILE",
+        expose_value=False,
+        callback=_keep("request_signing_key"),
+        help="Sign what is sent with this private key (PEM). Default: LETHE_REQUEST_SIGNING_KEY, "
+        "or no signature.",
+    )(command)
+
+
+def wait_option(awaited: str, seconds: int) -> Callable[[Command], Command]:
+    """Return what adds ``--wait [S]``: for ``awaited``, ``seconds`` unless another number is given.
+
+    Its value is None if it is not given.
+    """
+    return click.option(
+        "--wait",
+        type=WaitSeconds(),
+        is_flag=False,
+        flag_value=str(seconds),
+        metavar="[S]",
+        help=f"Wait for {awaited}, at most S seconds (default {seconds}).",
+    )
+
+
 def trust_option(command: Command) -> Command:
     """Add ``--trust``, which sets the setting ``trusted_keys``."""
     return click.option(

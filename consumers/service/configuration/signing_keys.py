@@ -58,6 +58,18 @@ def signer_for_publishing(settings: Settings) -> Signer | None:
         raise
 
 
+def request_signer(settings: Settings) -> Signer | None:
+    """Return what requests are signed with, if a key is named for that.
+
+    Raises
+    ------
+    InvalidData
+        The key cannot be used.
+    """
+    path = settings.request_signing_key
+    return None if path is None else read_signer(path)
+
+
 def trusted_file(settings: Settings) -> TrustedKeys | None:
     """Return the keys in the trusted file alone; None if no file is named."""
     return None if settings.trusted_keys is None else read_trusted(settings.trusted_keys)
