@@ -33,6 +33,7 @@ from lethe.engine.error.terms import ObjectiveNoise, OutputNoise, Terms
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
+from lethe.engine.store.layout.state import ModelState
 
 
 class ObjectiveTerms(click.ParamType[Terms]):
@@ -234,8 +235,7 @@ def register(ctx: click.Context, /, **options: Any) -> None:
         out.line(text)
     if read.left_out and features is None and preprocess is None:
         out.line(f"\n{proposed_file(options['data'], columns)}")
-    state = done.state
-    for text in fit_warnings(state.meta.config, state.generation, state.stream):
+    for text in _warnings(done.state):
         click.echo(f"lethe: warning: {text}", err=True)
 
 
@@ -261,6 +261,15 @@ def _config(
         frozen_transformer=data.frozen_transformer,
         disclosure=options["disclosure"],
     )
+
+
+def _warnings(state: ModelState) -> list[str]:
+    config = state.meta.config
+    warnings = fit_warnings(config, state.generation, state.stream)
+    if state.meta.status == "INTERCEPT_PENALISED":
+        what = "a class has no rows" if config.blocks > 1 else "all targets are equal"
+        warnings.append(f"{what}: the intercept is penalised like the features; check --target")
+    return warnings
 
 
 def _namespace(options: dict[str, Any]) -> str | None:
@@ -368,9 +377,4 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         lines.append(f"{done.left_out} rows of the file were deleted before and stay out")
     if done.erased:
         lines.append(f"{done.erased} rows of the file belong to erased subjects and stay out")
-    if meta.status == "INTERCEPT_PENALISED":
-        what = "a class has no rows" if config.blocks > 1 else "all targets are equal"
-        lines.append(
-            f"warning: {what}: the intercept is penalised like the features; check --target"
-        )
     return lines

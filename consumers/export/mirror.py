@@ -116,6 +116,7 @@ class Mirror:
             others are mirrored.
         """
         models = self._checked(self._models())
+        self._failures.clear()  # those of an earlier call
         for model_id in models:
             try:
                 known = newest_known(self._registry, model_id)

@@ -125,6 +125,16 @@ def test_a_reader_that_leaves_early_is_no_error(lethe: Lethe) -> None:
     assert done.stdout.startswith("O")
 
 
+def test_targets_that_are_all_equal_are_a_warning_on_stderr(lethe: Lethe, tmp_path: Path) -> None:
+    rows = tmp_path / "equal.csv"
+    rows.write_text("\n".join(["id,x,y", *(f"r{i},{i},1" for i in range(20))]))
+    done = lethe("register", "flat", "--data", str(rows), "--id", "id", "--target", "y",
+                 "--kind", "logistic", "--ridge", "1")  # fmt: skip
+    warning = "all targets are equal: the intercept is penalised like the features"
+    assert f"lethe: warning: {warning}" in one_line(done)
+    assert warning not in done.out
+
+
 def test_a_fit_at_its_limits_is_a_warning_and_one_past_them_is_2(
     lethe: Lethe, tmp_path: Path
 ) -> None:

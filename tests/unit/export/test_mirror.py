@@ -56,3 +56,12 @@ def test_once_mirrors_the_models_after_one_that_is_refused_and_then_says_so() ->
     with pytest.raises(BrokenChain, match="rewritten"):
         mirror.run_once()
     assert [entry.number for entry in shelf.entries("churn")] == [3]
+
+
+def test_a_failure_that_is_repaired_is_not_raised_by_the_next_call() -> None:
+    models = ["broken"]
+    mirror = Mirror(cast("Any", Versions()), Shelf(), lambda: models)
+    with pytest.raises(BrokenChain):
+        mirror.run_once()
+    models.remove("broken")
+    assert mirror.run_once() == 0
