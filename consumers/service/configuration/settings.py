@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,6 +37,9 @@ def default_data_dir() -> Path:
 
 MOST_REQUESTS = 1_000
 """Limit of a micro-batch: a version names its requests, and must fit into a 1 MiB message."""
+
+
+_PREFIX = "LETHE_"
 
 
 class Settings(BaseSettings):
@@ -112,7 +116,7 @@ class Settings(BaseSettings):
         Whether refresh workers send run events, as OpenLineage's own settings say.
     """
 
-    model_config = SettingsConfigDict(env_prefix="LETHE_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, extra="ignore", frozen=True)
 
     redis_url: SecretStr | None = None
     kafka_bootstrap_servers: str | None = None
@@ -183,14 +187,19 @@ class Settings(BaseSettings):
         return None if value == "" else value
 
 
-def unknown_variables(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the ``LETHE_*`` variables that match no setting: most are misspelt."""
-    known = {f"LETHE_{name.upper()}" for name in Settings.model_fields}
-    return tuple(
-        name
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the ``LETHE_*`` variables that match no setting: most are misspelt.
+
+    With the setting that each may have meant, if one is similar.
+    """
+    names = [
+        name.removeprefix(_PREFIX)
         for name in sorted(environment)
-        if name.startswith("LETHE_") and name not in known and not name.startswith("LETHE_TEST_")
-    )
+        if name.startswith(_PREFIX) and not name.startswith(f"{_PREFIX}TEST_")
+    ]
+    known = [name.upper() for name in Settings.model_fields]
+    similar = {name: get_close_matches(name, known, n=1) for name in names if name not in known}
+    return {_PREFIX + name: _PREFIX + near[0] if near else None for name, near in similar.items()}
 
 
 def load_settings(flags: Mapping[str, Any]) -> Settings:

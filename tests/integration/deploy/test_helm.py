@@ -158,7 +158,7 @@ def test_each_file_that_a_setting_names_is_mounted(resources: tuple[Resource, ..
 
 def test_every_setting_exists_and_kubernetes_adds_none(resources: tuple[Resource, ...]) -> None:
     for _, pod in pods(resources):
-        assert unknown_variables(environment(pod)) == ()
+        assert unknown_variables(environment(pod)) == {}
         assert pod["spec"]["enableServiceLinks"] is False
 
 

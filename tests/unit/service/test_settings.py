@@ -63,7 +63,8 @@ def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
 def test_a_misspelt_variable_is_found() -> None:
     environment = {"LETHE_REDIS": "x", "LETHE_REDIS_URL": "x", "LETHE_TEST_KAFKA": "x", "HOME": "x"}
 
-    assert unknown_variables(environment) == ("LETHE_REDIS",)
+    assert unknown_variables(environment) == {"LETHE_REDIS": "LETHE_REDIS_URL"}
+    assert unknown_variables({"LETHE_XYZ": "x"}) == {"LETHE_XYZ": None}
 
 
 def test_spans_of_time_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
