@@ -323,6 +323,23 @@ def test_alerts_and_dashboard_are_those_of_the_files() -> None:
     assert shown == json.loads((CHART / "files" / "dashboard.json").read_text())
 
 
+def test_no_alert_expects_a_worker_that_is_switched_off(tmp_path: Path) -> None:
+    values = yaml.safe_load(
+        Path(__file__).with_name("values").joinpath("everything.yaml").read_text()
+    )
+    off = {"erasures": {"enabled": False}, "refresh": {"enabled": False}}
+    values["workers"] = {**values["workers"], **off}
+    path = tmp_path / "off.yaml"
+    path.write_text(yaml.safe_dump(values))
+
+    [installed] = of_kind(rendered(path), "PrometheusRule").values()
+
+    every = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    kept = {rule["alert"] for group in installed["spec"]["groups"] for rule in group["rules"]}
+    missing = {rule["alert"] for group in every for rule in group["rules"]} - kept
+    assert missing == {"LetheNoErasureWorker", "LetheNoRefreshWorker"}
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
