@@ -41,9 +41,12 @@ def check_same_pipeline(found: ModelState, twin: ModelState) -> None:
     assert ours.rows == theirs.rows
     assert np.array_equal(ours.counts, theirs.counts)
     assert np.array_equal(ours.present, theirs.present)
-    for name in ("first", "second", "crossed", "paired", "responses", "weighted"):
+    for name in ("longest", "reach", "balanced"):
+        assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-12)
+    for name in ("first", "second", "crossed", "paired", "responses", "weighted", "errors"):
         mine, other = getattr(ours, name).high, getattr(theirs, name).high
-        np.testing.assert_allclose(mine, other, rtol=1e-14, atol=1e-14 * (1 + np.abs(other).max()))
+        most = 1 + np.abs(other).max(initial=0.0)
+        np.testing.assert_allclose(mine, other, rtol=1e-14, atol=1e-14 * most)
 
 
 @pytest.mark.parametrize("method", ["pru", "exact"])

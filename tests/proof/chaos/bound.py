@@ -64,9 +64,9 @@ def _distance(facts: Facts, version: Json, parameters: Parameters) -> float:
     data = data_of(rows, registered)
     if not rows:
         return float(np.linalg.norm(theta))
-    if isinstance(data, TableData) and isinstance(registered, TableData):
-        return float(distance(theta, refitted(data, registered)))
     penalised = version["status"] == "INTERCEPT_PENALISED"
+    if isinstance(data, TableData) and isinstance(registered, TableData):
+        return float(distance(theta, refitted(data, registered, penalised=penalised)))
     penalty = np.full(len(data.penalty), data.ridge) if penalised else data.penalty
     truth = retrain_wide(data.kind, data.design, data.y, data.weight, penalty, start=theta)
     return distance(theta, truth)

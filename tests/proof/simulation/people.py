@@ -46,7 +46,7 @@ def secret_of(name: str) -> bytes:
 def data_of(family: str, kind: str) -> Data:
     """Return a family's data; runs share it."""
     if family == TABLE:
-        return draw(60, np.random.default_rng(0))
+        return draw(60 if kind == "linear" else 300, np.random.default_rng(0), kind)
     if family != CERTIFIED:
         return make(family, kind)
     rng = np.random.default_rng(0)
@@ -82,7 +82,6 @@ class People:
         rng = self._rng
         family = rng.choice(_FAMILIES)
         kind = "logistic" if family == "classes" else rng.choice(["linear", "linear", "logistic"])
-        kind = "linear" if family == TABLE else kind
         certified = family == CERTIFIED
         method = "exact" if certified else rng.choice(["pru", "pru", "exact", "influence"])
         method = "exact" if (family, method) == (TABLE, "influence") else method
