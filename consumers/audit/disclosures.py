@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.disclosed import Disclosure, unpack_disclosures
-from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.lookup import Summary, read_summary
 from lethe.engine.store.membership import live_members
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.store import ModelStore
@@ -44,7 +45,7 @@ class DisclosedRow:
 class DisclosureReport:
     """The rows that were disclosed most, first; ``total`` counts all that something is kept of."""
 
-    state: ModelState
+    model: Summary
     rows: Sequence[DisclosedRow]
     total: int
 
@@ -59,17 +60,17 @@ def most_disclosed(store: ModelStore, model_id: str, top: int) -> DisclosureRepo
     InvalidData
         It does not keep disclosures.
     """
-    state = _state(store, model_id)
+    model = _read(store, model_id)
     total = 0
 
     def counted() -> Iterator[DisclosedRow]:
         nonlocal total
-        for row in _every_row(store, state):
+        for row in _every_row(store, model):
             total += 1
             yield row
 
     most = heapq.nlargest(top, counted(), key=lambda row: (row.unpriced > 0, row.distance))
-    return DisclosureReport(state, most, total)
+    return DisclosureReport(model, most, total)
 
 
 def disclosed_row(
@@ -82,42 +83,44 @@ def disclosed_row(
     UnknownModel, InvalidData
         As `most_disclosed`; also if it was never a row of the model.
     """
-    state = _state(store, model_id)
-    key = state.keys.dataset(state.meta.dataset_key).disclosed
+    model = _read(store, model_id)
     with reachable(store.client):
-        stored = store.client.hget(key, row_id)
+        stored = store.client.hget(_key(model), row_id)
     if isinstance(stored, bytes):
-        row = DisclosedRow(row_id, unpack_disclosures(stored, _what(state)))
-        return DisclosureReport(state, [row], 1), None
+        row = DisclosedRow(row_id, unpack_disclosures(stored, _what(model)))
+        return DisclosureReport(model, [row], 1), None
     if live_members(store.client, model_id, [row_id]):
         why = "no version has deleted, corrected or inserted it since the model was registered"
-    elif store.ledgered(state.keys, [row_id]):
+    elif store.ledgered(ModelKeys(model_id), [row_id]):
         why = "it was deleted, and nothing is kept: a person was erased, or the model did not keep "
         why += "disclosures then"
     else:
         raise InvalidData(f"model {model_id!r} has no row {row_id!r}")
-    return DisclosureReport(state, [], 0), why
+    return DisclosureReport(model, [], 0), why
 
 
-def _every_row(store: ModelStore, state: ModelState) -> Iterator[DisclosedRow]:
-    key = state.keys.dataset(state.meta.dataset_key).disclosed
+def _every_row(store: ModelStore, model: Summary) -> Iterator[DisclosedRow]:
     seen: set[bytes] = set()  # a scan may return a field twice
     with reachable(store.client):
-        for row, stored in store.client.hscan_iter(key, count=_SCAN):
+        for row, stored in store.client.hscan_iter(_key(model), count=_SCAN):
             if row not in seen:
                 seen.add(row)
-                yield DisclosedRow(text(row), unpack_disclosures(stored, _what(state)))
+                yield DisclosedRow(text(row), unpack_disclosures(stored, _what(model)))
 
 
-def _what(state: ModelState) -> str:
-    return f"model {state.model_id!r}, a row"
+def _key(model: Summary) -> str:
+    return ModelKeys(model.model_id).dataset(model.meta.dataset_key).disclosed
 
 
-def _state(store: ModelStore, model_id: str) -> ModelState:
-    state = store.load_model(model_id)
-    if not state.meta.config.disclosure:
+def _what(model: Summary) -> str:
+    return f"model {model.model_id!r}, a row"
+
+
+def _read(store: ModelStore, model_id: str) -> Summary:
+    model = read_summary(store.client, model_id)
+    if not model.meta.config.disclosure:
         raise InvalidData(
             f"model {model_id!r} does not keep what its versions disclose; register it again with "
             "`--replace --disclosure`"
         )
-    return state
+    return model

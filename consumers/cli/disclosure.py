@@ -76,7 +76,7 @@ def disclosure(
             report, why = most_disclosed(store, model, top), None
         else:
             report, why = disclosed_row(store, model, row)
-    terms = report.state.meta.config.output_noise
+    terms = report.model.meta.config.output_noise
     if epsilon is not None and delta is None:
         raise click.UsageError("--epsilon requires --delta")
     if delta is not None and epsilon is None and terms is None:
@@ -85,7 +85,7 @@ def disclosure(
     out.document(
         {
             "model_id": model,
-            "version": report.state.version,
+            "version": report.model.version,
             "rows_disclosed": report.total,
             "rows": [one.document() for one in shown],
             "nothing_kept": why,
@@ -111,7 +111,7 @@ class _Shown:
         self.row = row
         self.noise: float | None = None
         self.epsilon: float | None = None
-        scale = report.state.meta.disclosure
+        scale = report.model.meta.disclosure
         if row.unpriced:
             return
         if epsilon is not None and delta is not None and scale is not None:
@@ -156,11 +156,11 @@ def _print(
     epsilon: float | None,
     delta: float | None,
 ) -> None:
-    terms = report.state.meta.config.output_noise
+    terms = report.model.meta.config.output_noise
     noise, spent = epsilon is not None, terms is not None
     columns = ("ROW", "DISTANCE>", *["NOISE>"] * noise, *["EPSILON>"] * spent, "VERSIONS")
     out.table(columns, [one.cells(noise=noise, epsilon=spent) for one in shown])
-    out.line(f"{counted(report.total, 'row')} disclosed, up to version {report.state.version}")
+    out.line(f"{counted(report.total, 'row')} disclosed, up to version {report.model.version}")
     out.line(_MEANING)
     if epsilon is not None:
         out.line(

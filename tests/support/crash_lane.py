@@ -101,7 +101,7 @@ def check_erasures(platform: Platform, erased: set[str]) -> None:
     gone = {row for number in range(_PEOPLE) for row in erasures.rows_of(number)}
     assert ledger_of(platform, _PERSONAL).keys() == gone
     assert sum(receipt.rows_deleted for receipt in finals.values()) == len(gone)
-    check_model(platform, _PERSONAL)
+    check_model(platform, _PERSONAL, erased=gone)
 
 
 def finish(platform: Platform) -> None:
@@ -152,8 +152,10 @@ def main(orders: dict[str, object]) -> None:
     else:
         log = StreamsLog(connect(url), lease_seconds=0.5)
     platform = Platform(log, url, 1, bootstrap, keys_url=str(orders["keys_url"]))
-    platform.register("m", many_rows(), budget=10.0)
-    erasures.register(platform, _PERSONAL, namespace=_NAMESPACE)
+    discloses = bool(orders["discloses"])
+    method = "exact" if discloses else "pru"
+    platform.register("m", many_rows(), method=method, budget=10.0, disclosure=discloses)
+    erasures.register(platform, _PERSONAL, namespace=_NAMESPACE, disclosure=discloses)
     deaths = orders["deaths"]
     assert isinstance(deaths, list)
     others = sorted({registering(REGISTERED, s, w) for s, _, w in deaths if s in REGISTERING})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TypeAlias
 
 import numpy as np
@@ -26,7 +27,7 @@ def disclosures_of(platform: Platform, model_id: str = "m") -> dict[str, Disclos
 
 
 def check_deleted(
-    platform: Platform, model_id: str, ledger: dict[str, int], erased: set[str]
+    platform: Platform, model_id: str, ledger: dict[str, int], erased: Set[str]
 ) -> None:
     """Compare with refits what is kept of rows that were only deleted, since the registration.
 

@@ -76,7 +76,14 @@ def test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing(
     lanes[-1] = [*lanes[-1], (EVERY, 1, "fault")]
     # When workers die at every step while requests, repeats, garbage and refreshes come
     running = [
-        run_lane(f"{topic_prefix}{i}.", f"{url}/{i}", f"{keys_url}/{i}", bootstrap, deaths)
+        run_lane(
+            f"{topic_prefix}{i}.",
+            f"{url}/{i}",
+            f"{keys_url}/{i}",
+            bootstrap,
+            deaths,
+            discloses=i % 2 == 1,
+        )
         for i, deaths in enumerate(lanes)
     ]
     try:
@@ -94,15 +101,25 @@ def test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing(
 
 
 def run_lane(
-    prefix: str, url: str, keys_url: str, bootstrap: str, deaths: list[tuple[str, int, Way]]
+    prefix: str,
+    url: str,
+    keys_url: str,
+    bootstrap: str,
+    deaths: list[tuple[str, int, Way]],
+    *,
+    discloses: bool,
 ) -> subprocess.Popen[str]:
-    """Start a lane; its process checks everything at its end."""
+    """Start a lane; its process checks everything at its end.
+
+    ``discloses``: its models keep what their versions disclose.
+    """
     orders = {
         "prefix": prefix,
         "url": url,
         "keys_url": keys_url,
         "bootstrap": bootstrap,
         "deaths": deaths,
+        "discloses": discloses,
         "session_seconds": 1.0 if bootstrap else 0.3,
     }
     return subprocess.Popen(
