@@ -10,6 +10,7 @@ _FOLD = "tests/integration/commits/test_fold.py"
 _CHANGES = "tests/integration/deletions/test_row_changes.py"
 _CHANGED_ROWS = "tests/unit/commits/test_changed_rows.py"
 _OUTPUT_NOISE = "tests/integration/deletions/test_output_noise.py"
+_DISCLOSURE = "tests/integration/deletions/test_disclosure.py"
 _OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
 _INTAKE = "tests/integration/cdc/test_intake.py"
 _TRANSLATE = "tests/unit/cdc/test_translate.py"
@@ -167,6 +168,22 @@ MUTANTS = (
             ),
         ),
         _SCRIPT_TEST,
+    ),
+    Mutant(
+        "the removal of what versions disclose of erased people",
+        (Edit(_SCRIPT, "in_chunks('HDEL', DISCLOSED, manifest.undisclosed)\n"),),
+        f"{_DISCLOSURE}::test_nothing_is_kept_of_a_person_who_is_erased",
+    ),
+    Mutant(
+        "the entries that a row has already",
+        (
+            Edit(
+                _SCRIPT,
+                "disclosed[i], entries .. disclosed[i + 1])",
+                "disclosed[i], disclosed[i + 1])",
+            ),
+        ),
+        f"{_DISCLOSURE}::test_changed_rows_add_up",
     ),
     Mutant(
         "the id of the arrays",
