@@ -35,12 +35,14 @@ def outputs(matrix: Array, c: int, h: int) -> Array:
 def weighted_sum(wide: Array, e: Array, d: int) -> Array:
     """Return sum_i w_i e_i, d x m, for wide k x (h d) and e k x m. Cost O(k d m)."""
     h = count(wide, d)
-    parts = [part(wide, c, d).T @ outputs(e, c, h) for c in range(h)]
-    return parts[0] if h == 1 else np.hstack(parts)
+    if h == 1:
+        return wide.T @ e
+    return np.hstack([part(wide, c, d).T @ outputs(e, c, h) for c in range(h)])
 
 
 def row_products(wide: Array, g: Array) -> Array:
     """Return the products of rows with g, k x m, for wide k x (h d) and g d x m."""
     h = count(wide, len(g))
-    parts = [part(wide, c, len(g)) @ outputs(g, c, h) for c in range(h)]
-    return parts[0] if h == 1 else np.hstack(parts)
+    if h == 1:
+        return wide @ g
+    return np.hstack([part(wide, c, len(g)) @ outputs(g, c, h) for c in range(h)])

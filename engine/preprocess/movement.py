@@ -14,6 +14,7 @@ A_t^-1 as the preconditioner need a few corrections.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -217,7 +218,8 @@ def conjugate_gradients(
     """Solve (A_t + F') step = r up to a residual of length ``enough``.
 
     A_t is never multiplied by: its product with a direction is carried along, because directions
-    are made of A_t^-1 r. What the error of the dual rows does to that is carried, too.
+    are made of A_t^-1 r. What the error of the dual rows does to that is carried, too. Several
+    outputs are one system, whose matrix has the same block for each.
 
     Raises
     ------
@@ -228,25 +230,25 @@ def conjugate_gradients(
     # Each a vector and its product with A_t, one above the other: they are updated at once.
     total, search = np.zeros((2, *r.shape)), np.zeros((2, *r.shape))
     error = direction_error = 0.0
-    last = np.full(r.shape[1], np.inf)
+    last = math.inf
     for count in range(CORRECTIONS):
         if norm(r) <= enough:
             return Solved(total[0], total[1], error, count)
         z, terms = _solved(stream, factor, r)
-        now = np.einsum("ij,ij->j", r, z)
-        beta = now / np.maximum(last, _TINY)
+        now = float(np.vdot(r, z))
+        beta = now / max(last, _TINY)
         search *= beta
         search[0] += z
         search[1] += r
-        direction_error = off * terms + float(beta.max()) * direction_error
+        direction_error = off * terms + beta * direction_error
         product = moved.product(search[0])
         product += search[1]
-        curvature = np.einsum("ij,ij->j", search[0], product)
-        if not (curvature >= 0).all():
+        curvature = float(np.vdot(search[0], product))
+        if not curvature >= 0.0:
             break
-        alpha = now / np.maximum(curvature, _TINY)
+        alpha = now / max(curvature, _TINY)
         total += alpha * search
-        error += float(np.abs(alpha).max()) * direction_error
+        error += abs(alpha) * direction_error
         r, last = r - alpha * product, now
     raise StatisticsMoved("the live statistics are too far from those of the fit")
 
