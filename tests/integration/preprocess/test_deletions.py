@@ -10,7 +10,9 @@ import pytest
 from lethe.consumers.audit.verify import verify
 from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess import movement
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, Ordinal, TargetEncode
+from lethe.engine.refresh.kind import RefreshKind
 from tests.support.pipelines import Rows
 from tests.support.platform import Platform
 from tests.support.prepared import PreparedTable
@@ -60,13 +62,17 @@ def test_a_subscriber_predicts_on_rows_as_they_are_given(platform: Platform) -> 
 
 
 def small(
-    platform: Platform, columns: Columns, rows: dict[str, list[Any]], ridge: float = 1.0
+    platform: Platform,
+    columns: Columns,
+    rows: dict[str, list[Any]],
+    ridge: float = 1.0,
+    model_id: str = "m",
 ) -> PreparedTable:
     """Return a model of a small table, registered."""
     n = len(next(iter(rows.values())))
     given: Rows = {name: np.array(values, dtype=object) for name, values in rows.items()}
     y = np.arange(n) % 5 + 0.1 * np.arange(n)
-    table = PreparedTable(platform, columns, rows=given, y=y, ridge=ridge)
+    table = PreparedTable(platform, columns, rows=given, y=y, ridge=ridge, model_id=model_id)
     table.register()
     return table
 
@@ -137,6 +143,35 @@ def test_a_column_whose_last_value_is_deleted_has_weight_0(memory: Platform) -> 
     state = memory.load()
     assert state.published[1, 0] == 0.0
     assert verify(memory.store, "m").holds
+
+
+def test_a_rebuild_whose_own_rounding_is_over_the_budget_is_not_ordered_again(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the statistics are settled once more after the fit, which moves the last digits."""
+    monkeypatch.setattr(movement, "_ENOUGH", 0.0)
+    columns: Columns = {"x": Numeric(), "z": Numeric()}
+    values: list[Any] = [1000.0 + step for step in (2.0, 0.5, 0.4, 0.0, -2.0, -0.2, 1.5, -1.0)]
+    given = {"x": NUMBERS, "z": values}
+    tables = [small(memory, columns, given, ridge=1e4, model_id=name) for name in ("wide", "m")]
+    tables[0].delete(1)
+    memory.drain()
+    memory.order("wide", RefreshKind.REBUILD)
+    memory.drain()
+    rebuilt = memory.load("wide")
+    assert not np.array_equal(rebuilt.stream.theta_exact, rebuilt.generation.theta_b)
+    fitted = memory.load("m").meta.error.relative
+    assert fitted is not None
+    assert rebuilt.meta.error.relative is not None
+    assert fitted < rebuilt.meta.error.relative
+    budget = 0.5 * (fitted + rebuilt.meta.error.relative)
+    tables[1].register(budget=budget, replace_model=True)
+    memory.most_turns = 100
+    tables[1].delete(1)
+    memory.drain()
+    rebuilds = [version for version in memory.versions("m") if version.refresh is not None]
+    assert [version.error.over for version in rebuilds] == [True]
+    assert memory.load("m").meta.pending_job is None
 
 
 def test_when_all_rows_are_deleted_it_predicts_0(memory: Platform) -> None:
