@@ -233,7 +233,8 @@ def register(ctx: click.Context, /, **options: Any) -> None:
     out.document(_document(done, read))
     for text in _lines(done, read):
         out.line(text)
-    if read.left_out and features is None and preprocess is None:
+    served = kind is Kind.LINEAR or len(read.data.class_names) <= 2
+    if read.left_out and served and features is None and preprocess is None:
         out.line(f"\n{proposed_file(options['data'], columns)}")
     for text in _warnings(done.state):
         click.echo(f"lethe: warning: {text}", err=True)
