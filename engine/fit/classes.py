@@ -58,7 +58,7 @@ def encoded_as(labels: ArrayLike, classes: Sequence[str]) -> Array:
     Raises
     ------
     InvalidData
-        A label is none of the classes.
+        A label is none of the classes; the message says of which row, counted from 0.
     """
     array = np.asarray(labels).reshape(-1)
     if not classes:
@@ -74,8 +74,9 @@ def encoded_as(labels: ArrayLike, classes: Sequence[str]) -> Array:
     for i, label in enumerate(array):
         name = _name_of(label)
         if name not in known:
+            # Not the label itself: in the service, everybody may read this message in a receipt.
             raise InvalidData(
-                f"label {name[:_SHOWN]!r} is none of the classes that the model was fitted on"
+                f"the label of row {i} is none of the classes that the model was fitted on"
             )
         index[i] = known[name]
     return index[:, None].astype(np.float64) if len(classes) == 2 else np.eye(len(classes))[index]

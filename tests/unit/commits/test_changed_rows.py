@@ -6,11 +6,17 @@ import hashlib
 import json
 from dataclasses import replace
 
+import pytest
+
 from lethe.consumers.commits.commit import RowChange
-from lethe.consumers.commits.recovery.changed_rows import read_changes
+from lethe.consumers.commits.recovery.changed_rows import check_values, read_changes
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Message
 from lethe.consumers.log.memory import MemoryLog
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Kind
+from lethe.engine.store.layout.config import ModelConfig
 
 
 def test_values_are_read_again_only_where_they_are_the_same() -> None:
@@ -33,3 +39,25 @@ def test_values_are_read_again_only_where_they_are_the_same() -> None:
         replace(change, partition="another-topic-of-this-name/0"),
     ]
     assert read_changes(reader, lost) == [None, None, None]
+
+
+def test_a_class_that_the_model_does_not_have_is_refused_without_its_name() -> None:
+    """The message is the detail of a receipt, which everybody may read."""
+    config = ModelConfig(
+        model_id="m",
+        kind=Kind.LOGISTIC,
+        method="pru",
+        ridge=1.0,
+        fit_intercept=True,
+        feature_names=("x",),
+        target_names=("y",),
+        class_names=("no", "yes"),
+        error_budget=0.01,
+    )
+    row = {"id": "a", "values": [1.0], "target": "bankrupt"}
+    request = RowsChanged.model_validate(
+        {"request_id": "r", "model_id": "m", "op": "insert", "rows": [row]}
+    )
+    with pytest.raises(InvalidData, match="none of the classes") as refused:
+        check_values(request, config, {})
+    assert "bankrupt" not in str(refused.value)

@@ -79,7 +79,7 @@ def test_classes_are_those_that_the_model_was_fitted_on() -> None:
     assert model.error.bound is not None
     assert other.error.bound is not None
     assert float(np.linalg.norm(apart)) <= model.error.bound + other.error.bound
-    with pytest.raises(InvalidData, match="'cow' is none of the classes"):
+    with pytest.raises(InvalidData, match="row 0 is none of the classes"):
         model.insert(X[:1], ["cow"], ["new"])
 
 
