@@ -235,7 +235,11 @@ class DeletionWorker:
         else:
             raise CommitConflict(f"others keep committing: {_ROUNDS} rounds were not enough")
         self._publish(poll)  # 8; it is acknowledged during the next turn's steps 1 to 6
-        self._apply(won)  # 7 of the last round
+        try:
+            self._apply(won)  # 7 of the last round
+        except BaseException:
+            self._publisher.forget()  # no watermark passes what the store has not: a fold needs it
+            raise
         # 9 follows in the next turn: with its step 7, or while polling if nothing follows.
         self._run_periodic_tasks()
         return len(records)

@@ -194,7 +194,7 @@ def test_a_snapshot_is_whole_while_deleted_rows_wait_for_their_erasure(memory: P
     results: list[int] = []
 
     def refresh(step: str) -> None:
-        if step == "publish" and not results:
+        if step == "advance" and not results:
             results.append(memory.compute_refresh(event).rows)
 
     worker = memory.deletion_worker(at_step=refresh)
