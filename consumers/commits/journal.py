@@ -25,15 +25,7 @@ from lethe.consumers.commits.record import encode
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.log.base import (
-    Appended,
-    Flush,
-    Message,
-    Partition,
-    Producer,
-    Reader,
-    Record,
-)
+from lethe.consumers.log.base import Appended, Flush, Message, Partition, Producer, Reader, Record
 from lethe.consumers.log.scan import scan
 from lethe.engine.errors import CorruptState, FormatTooOld, LogReset, LogUnavailable
 from lethe.engine.store.apply import Place
@@ -42,8 +34,6 @@ from lethe.engine.store.layout.state import Head
 
 ROOM_BYTES = 16 << 10
 """Part of a message that is left for its key and for what the log adds to it."""
-
-_SECONDS = 30.0
 
 YIELD_SECONDS = 0.05
 """A winner that saw a rival's void record waits up to this long before its next append for that
@@ -304,7 +294,7 @@ class Journal:
         won: list[Sealed] = []
         if appending.flush is not None:
             by_partition: dict[int, list[tuple[Appended, Commit, str]]] = {}
-            appended = appending.flush.wait(_SECONDS)
+            appended = appending.flush.wait()
             for acknowledgement, (commit, digest) in zip(appended, appending.sent, strict=True):
                 index = commit_partition(commit.model_id)
                 by_partition.setdefault(index, []).append((acknowledgement, commit, digest))

@@ -56,11 +56,7 @@ def messages_of(commits: Sequence[Commit]) -> list[Message]:
 def without_replaced(messages: Sequence[Message]) -> list[Message]:
     """Leave out parameters that a later message of the same model replaces."""
     newest = {each.key: each for each in messages if each.topic == topics.MODELS}
-    return [
-        each
-        for each in messages
-        if newest.get(each.key, each) is each or each.topic != topics.MODELS
-    ]
+    return [each for each in messages if each.topic != topics.MODELS or newest[each.key] is each]
 
 
 def _receipts(commit: Commit) -> Iterable[tuple[Receipt, bytes]]:

@@ -10,7 +10,8 @@ After an error at any step, the worker forgets what is in memory, folds, and res
 watermarks.
 
 Steps 7 and 8 need nothing of each other: both write what the record says. So the last commits of a
-poll are sent to their readers first, and the store is written while the log takes them.
+poll are sent to their readers first, and the store is written while the log takes them. Step 9
+waits for both.
 """
 
 from __future__ import annotations
@@ -316,7 +317,7 @@ class DeletionWorker:
         except CommitTooLarge as error:
             self._halt(error.model_id, error)
             return []  # the others are processed again
-        messages = {id(commit): messages_of([commit]) for commit, _ in appending.sent}
+        messages = {commit.model_id: messages_of([commit]) for commit, _ in appending.sent}
         sealed = self._journal.finish(appending)
         self._metrics.append_seconds.observe(time.perf_counter() - begin)
         won = [(by_model.pop(each.commit.model_id), each) for each in sealed]
@@ -327,7 +328,7 @@ class DeletionWorker:
             self._follower.follow([commit_partition(model_id)])
             self._journal.reconcile(model_id)
         for prepared_commit, winner in won:
-            self._to_publish.append((winner, messages[id(winner.commit)]))
+            self._to_publish.append((winner, messages[winner.commit.model_id]))
             self._remove_processed(prepared_commit, winner)
         return won
 

@@ -553,20 +553,35 @@ class SlowProducer(WrappedProducer):
         return SlowFlush(self._producer, messages)
 
 
-def test_who_was_overtaken_sends_the_newest_parameters_once_more(
-    memory: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Compaction keeps the last ones: those that it sent late may be older."""
+def overtaken(memory: Platform, patch: pytest.MonkeyPatch, *, forgets: bool) -> DeletionWorker:
+    """Return who has sent version 1, beside another owner who has gone on to version 2 since.
+
+    It has not noted that; if it ``forgets``, its flush was acknowledged, but the store was away.
+    """
     memory.register("m", budget=10.0)
-    other = another_owner(memory, monkeypatch, no_hook)
+    other = another_owner(memory, patch, no_hook)
     memory.drain(other)
     first = memory.deletion_worker()
     memory.drain(first)
     memory.send_index("m", 1)
-    first.run_once(0.0)  # it has sent version 1, and did not look whether it was taken
+    first.run_once(0.0)
+    if forgets:
+        with patch.context() as away:
+            away.setattr(first._publisher._store, "apply", unreachable)
+            with pytest.raises(ConnectionError):
+                first._publisher.advance()
+        first.recover()
     memory.drain(other)
     memory.send_index("m", 2)
     memory.drain(other)
+    return first
+
+
+def test_who_was_overtaken_sends_the_newest_parameters_once_more(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction keeps the last ones: those that it sent late may be older."""
+    first = overtaken(memory, monkeypatch, forgets=False)
     sent = len(memory.records(topics.MODELS))
     first._publisher.advance()
     assert len(memory.records(topics.MODELS)) == sent + 1
@@ -576,26 +591,24 @@ def test_who_was_overtaken_sends_the_newest_parameters_once_more(
 def test_who_loses_the_store_before_noting_looks_later_whether_it_was_overtaken(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its flush is acknowledged, but what there is to note of it gets lost with the connection."""
-    memory.register("m", budget=10.0)
-    other = another_owner(memory, monkeypatch, no_hook)
-    memory.drain(other)
-    first = memory.deletion_worker()
-    memory.drain(first)
-    memory.send_index("m", 1)
-    first.run_once(0.0)
-    with monkeypatch.context() as away:
-        away.setattr(first._publisher._store, "apply", unreachable)
-        with pytest.raises(ConnectionError):
-            first._publisher.advance()
-    first.recover()
-    memory.drain(other)
-    memory.send_index("m", 2)
-    memory.drain(other)
+    first = overtaken(memory, monkeypatch, forgets=True)
     sent = len(memory.records(topics.MODELS))
     first._publisher.resend_late()
     assert len(memory.records(topics.MODELS)) == sent + 1
     assert memory.parameters().version == 2
+
+
+def test_no_watermark_passes_a_commit_that_is_not_in_the_store(memory: Platform) -> None:
+    """A log may drop what lies below it, and a fold needs the values of inserted rows."""
+    memory.register("m", budget=10.0)
+    memory.send_index("m", 1)
+    worker = memory.deletion_worker(at_step=once(Step.APPLY, die))
+    run_until_it_dies(worker)
+    before = [memory.store.cursors.watermark(str(p)) for p in worker._consumer.assignment()]
+    assert before
+    worker._publisher.advance()  # as `close` does
+    after = [memory.store.cursors.watermark(str(p)) for p in worker._consumer.assignment()]
+    assert after == before
 
 
 def test_what_a_poll_commits_is_sent_before_the_store_is_written(memory: Platform) -> None:

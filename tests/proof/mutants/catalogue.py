@@ -342,6 +342,11 @@ MUTANTS = (
         f"{_GUARDS}::test_no_watermark_passes_what_is_not_acknowledged",
     ),
     Mutant(
+        "the watermark behind the store",
+        (Edit(_WORKER, "            self._publisher.forget()  # no watermark", "            pass  #"),),
+        f"{_GUARDS}::test_no_watermark_passes_a_commit_that_is_not_in_the_store",
+    ),
+    Mutant(
         "the watermark below what a halted model has not decided",
         (Edit(_WORKER, "            self._halts.first(partition),\n", "            None,\n"),),
         f"{_GUARDS}::test_no_watermark_passes_what_a_halted_model_has_not_decided",
