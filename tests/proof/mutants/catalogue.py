@@ -343,7 +343,13 @@ MUTANTS = (
     ),
     Mutant(
         "the watermark behind the store",
-        (Edit(_WORKER, "            self._publisher.forget()  # no watermark", "            pass  #"),),
+        (
+            Edit(
+                _WORKER,
+                "            self._publisher.forget()  # no watermark",
+                "            pass  #",
+            ),
+        ),
         f"{_GUARDS}::test_no_watermark_passes_a_commit_that_is_not_in_the_store",
     ),
     Mutant(
