@@ -49,7 +49,7 @@ test-all: setup-all ## Run the tests and every proof, in about 20 minutes
 
 .PHONY: test-thorough
 test-thorough: setup-all ## Run what `make test` leaves out
-	$(PYTEST) -m thorough
+	$(PYTEST) -m thorough --durations 25 --durations-min 10
 
 .PHONY: test-fast
 test-fast: setup ## Run the tests that start no server

@@ -29,10 +29,10 @@ _SPARE_ROWS = 20
 
 _NOTE = """
 What else a commit costs. Two workers share the models on Kafka: the share of commits whose place in
-the log did not continue what their writer knew, so that it had to read the gap. Memory: used_memory
-of the store over final requests through the worker (they name a row that is deleted already, so
-that nothing but their receipts is new), less the id. Fold: a store from before the first deletion,
-and the log with all commits.
+the log did not continue what their writer knew, so that it had to read the gap. Memory: what the
+store's data grow by (used_memory_dataset), over final requests through the worker (they name a row
+that is deleted already, so that nothing but their receipts is new), less the id. Fold: a store from
+before the first deletion, and the log with all commits.
 """
 
 
@@ -134,7 +134,8 @@ def _memory(plan: Plan, seed: int, directory: Path) -> Iterator[Record]:
 
 
 def _used(client: Any) -> int:
-    return int(client.info("memory")["used_memory"])
+    """Return the bytes of the data: a registration's input buffer would count for seconds after."""
+    return int(client.info("memory")["used_memory_dataset"])
 
 
 # -- a fold -----------------------------------------------------------------------------------
