@@ -160,6 +160,8 @@ def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:
     """
     if isinstance(values, np.ndarray) and values.dtype.kind == "c":
         raise InvalidData(f"{name} is not an array of numbers: Complex data not supported")
+    if np.ma.is_masked(values):  # an array of it would hold what is masked
+        raise InvalidData(f"{name} has masked values; fill them in, or leave out their rows")
     try:
         with np.errstate(over="ignore"):  # from a wider type; detected as not finite
             array = np.array(values, dtype=np.float64, order="C")

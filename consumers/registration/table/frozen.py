@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.typed import typed_columns
@@ -33,12 +34,16 @@ _TRUSTED = ("numpy.dtype",)
 
 @dataclass(frozen=True, slots=True)
 class FrozenFile:
-    """A transformer from a file: what it is, the columns that it takes, and the file's SHA-256."""
+    """A transformer from a file: what it is, the columns that it takes, and the file's SHA-256.
+
+    ``texts`` are those whose categories are text for it: so they are in a table, whatever it holds.
+    """
 
     path: Path
     transformer: FrozenTransformer
     columns: tuple[str, ...]
     digest: str
+    texts: frozenset[str] = frozenset()
 
     def features(self, file: TableFile) -> tuple[tuple[str, ...], Array]:
         """Return names and numbers of the features that it makes of a table, n x p.
@@ -49,7 +54,8 @@ class FrozenFile:
             It refuses the table, or makes no finite numbers.
         """
         kinds: dict[str, Column] = {
-            name: Numeric() if is_numeric(file, name) else OneHot() for name in self.columns
+            name: OneHot() if name in self.texts or not is_numeric(file, name) else Numeric()
+            for name in self.columns
         }
         typed = typed_columns(file, kinds, complete=False)
         with extra(_EXTRA, "a frozen transformer"):
@@ -59,6 +65,11 @@ class FrozenFile:
             {name: [nan if v is None else v for v in typed[name].tolist()] for name in self.columns}
         )
         made = np.asarray(transformed(self.transformer, frame))
+        if made.shape[:1] != (len(frame),) or made.size == 0:
+            raise InvalidData(
+                f"{self.path}: the transformer makes an array of shape {made.shape} of "
+                f"{len(frame)} rows, and not at least one feature of each"
+            )
         if made.ndim != 2 or made.dtype.kind not in "biuf" or not np.isfinite(made).all():
             raise InvalidData(
                 f"{self.path}: the transformer makes features that are not finite numbers; impute "
@@ -70,7 +81,7 @@ class FrozenFile:
         """Return the names of p features, as the transformer has them or by their place."""
         try:
             names = tuple(map(str, self.transformer.get_feature_names_out()))  # type: ignore[attr-defined]  # not all have it
-        except (AttributeError, ValueError):
+        except Exception:  # as in `transformed`
             names = ()
         return names if len(set(names)) == p else tuple(f"feature {j}" for j in range(p))
 
@@ -108,17 +119,57 @@ def read_frozen_file(path: Path) -> FrozenFile:
         raise InvalidData(
             f"{path}: holds no transformer that was fitted to a data frame, whose columns it names"
         )
-    return FrozenFile(path, loaded, _columns(loaded), hashlib.sha256(data).hexdigest())
+    try:
+        columns, texts = _columns(loaded), _texts(loaded)
+    except Exception as error:  # of a file that was changed, anything
+        raise InvalidData(
+            f"{path}: which columns the transformer takes cannot be read "
+            f"({type(error).__name__}); was the file changed?"
+        ) from None
+    if not columns:
+        raise InvalidData(f"{path}: the transformer takes no column: it drops all of them")
+    return FrozenFile(path, loaded, columns, hashlib.sha256(data).hexdigest(), texts)
 
 
 def _columns(transformer: Any) -> tuple[str, ...]:
     """Return the columns that a transformer takes: not those that a ColumnTransformer drops."""
     names = np.array([str(name) for name in transformer.feature_names_in_], dtype=object)
-    first = transformer[0] if hasattr(transformer, "steps") else transformer
     dropped: set[str] = set()
-    for _, step, where in getattr(first, "transformers_", ()):
+    for _, step, where in getattr(_first(transformer), "transformers_", ()):
         if isinstance(step, str) and step == "drop":
-            listed = [where] if isinstance(where, str) else where
-            named = isinstance(listed, list) and all(isinstance(one, str) for one in listed)
-            dropped.update(listed if named else names[listed])
+            dropped.update(_listed(names, where))
     return tuple(name for name in names if name not in dropped)
+
+
+def _listed(names: NDArray[np.object_], where: Any) -> list[str]:
+    """Return the columns of a ColumnTransformer's step: by name, place, mask or slice."""
+    if isinstance(where, slice):
+        known = names.tolist()
+        start, stop = (
+            known.index(end) if isinstance(end, str) else end for end in (where.start, where.stop)
+        )
+        if isinstance(where.stop, str):  # whose column is one of them
+            stop += 1
+        where = range(len(names))[start : stop : where.step]
+    listed = np.atleast_1d(where)
+    if listed.dtype.kind in "OU":
+        return [str(name) for name in listed]
+    return list(names[listed]) if len(listed) else []
+
+
+def _texts(transformer: Any) -> frozenset[str]:
+    """Return the columns of which a fitted encoder knows categories that are text."""
+    first = _first(transformer)
+    steps = [_first(step) for _, step, _ in getattr(first, "transformers_", ())]
+    texts: set[str] = set()
+    for step in (first, *steps):
+        names = getattr(step, "feature_names_in_", ())
+        for name, categories in zip(names, getattr(step, "categories_", ()), strict=False):
+            if any(isinstance(category, str) for category in categories):
+                texts.add(str(name))
+    return frozenset(texts)
+
+
+def _first(transformer: Any) -> Any:
+    """Return what a pipeline begins with; of another transformer, itself."""
+    return transformer[0] if hasattr(transformer, "steps") else transformer

@@ -32,7 +32,7 @@ from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess.input import table as prepared
-from lethe.engine.preprocess.input.columns import Column, Numeric
+from lethe.engine.preprocess.input.columns import Column, Date, Numeric
 from lethe.engine.preprocess.input.settings import check_outputs
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import columns_of, layout_of, recorded
@@ -107,7 +107,8 @@ def read_table(
     """
     reading = f"reading {path.name}"
     progress(reading, 0, 0)
-    file = open_file(path, {columns.id, columns.subject or columns.id})
+    texts = frozenset[str]() if frozen is None else frozen.texts
+    file = open_file(path, {columns.id, columns.subject or columns.id} | texts)
     if frozen is not None:
         columns = replace(columns, features=frozen.columns)
     _check_columns(file, columns, kind)
@@ -227,9 +228,13 @@ def read_given_rows(
 def _opened(
     path: Path, columns: Columns, kind: Kind, preprocess: Mapping[str, Column]
 ) -> TableFile:
-    """Open a file of a model with preprocessing; categories of a CSV file are text."""
-    encoded = {name for name, column in preprocess.items() if not isinstance(column, Numeric)}
-    file = open_file(path, {columns.id, columns.subject or columns.id} | encoded)
+    """Open a file of a model with preprocessing; categories and dates of a CSV file are text."""
+    texts = {
+        name
+        for name, column in preprocess.items()
+        if isinstance(column, Date) or not isinstance(column, Numeric)
+    }
+    file = open_file(path, {columns.id, columns.subject or columns.id} | texts)
     _check_columns(file, replace(columns, features=tuple(preprocess)), kind)
     if file.table.num_rows == 0:
         raise InvalidData(f"{path}: the file has no rows")

@@ -68,6 +68,10 @@ def typed_columns(
 
 
 def _typed(file: TableFile, name: str, column: Column) -> Values:
+    if pa.types.is_null(file.table.column(name).type):  # of Parquet: no row has a value
+        if isinstance(column, Numeric):
+            _check_complete(file, name, column, np.ones(file.table.num_rows, dtype=np.bool_))
+        return np.full(file.table.num_rows, None)
     if isinstance(column, Date):
         return _dates(file, name, column)
     if isinstance(column, Numeric):
@@ -112,11 +116,11 @@ def _cast(file: TableFile, name: str, values: pa.ChunkedArray) -> Array:
 
 
 def _dates(file: TableFile, name: str, column: Date) -> Values:
-    """Return days since 1970-01-01, NaN where missing."""
+    """Return dates as text or as datetime.date and datetime, None where missing."""
     values = file.table.column(name)
     types = pa.types
     if types.is_date(values.type) or types.is_timestamp(values.type):
-        moments = np.array(values.to_pylist(), dtype=object)
+        moments: Values = values.to_numpy()  # in UTC; Python's own dates would not take every year
     elif types.is_string(values.type) or types.is_large_string(values.type):
         text = pc.utf8_trim_whitespace(values)
         missing = _matches(text, _MISSING) | mask(text.is_null())
@@ -126,12 +130,16 @@ def _dates(file: TableFile, name: str, column: Date) -> Values:
         raise InvalidData(
             f"{file.path}, column {name!r}: holds {values.type}, not dates; choose another step"
         )
-    _check_complete(file, name, column, np.array([moment is None for moment in moments]))
+    _check_complete(file, name, column, np.array([is_missing(moment) for moment in moments]))
     try:
         read_dates(name, moments)
     except InvalidData:
         bad = _not_dates(name, moments)
-        raise _unusable(file, name, bad, "not a date", "write 2021-03-01") from None
+        why = "not a date of the years 1 to 9999"
+        raise _unusable(file, name, bad, why, "write 2021-03-01") from None
+    if moments.dtype.kind == "M":
+        unit = "D" if moments.dtype == "datetime64[D]" else "us"
+        moments = moments.astype(f"datetime64[{unit}]").astype(object)
     return moments
 
 

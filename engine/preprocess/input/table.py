@@ -170,10 +170,12 @@ def _named(X: Any) -> tuple[list[Name], Any] | None:
     names = getattr(X, "column_names", None) or getattr(X, "columns", None)
     if names is None or not hasattr(X, "__getitem__"):
         return None
-    return [name for name in names if isinstance(name, (str, int))], X.__getitem__
+    return list(names), X.__getitem__
 
 
 def _by_place(columns: Columns, X: Any) -> dict[Name, Values]:
+    if hasattr(X, "toarray"):
+        raise InvalidData("X is a sparse matrix; give it as an array, X.toarray(), or as a table")
     array = np.asarray(X, dtype=None if isinstance(X, np.ndarray) else object)
     if array.ndim != 2:
         raise InvalidData(f"X must have 2 dimensions, or columns with names; not {array.ndim}")
@@ -192,7 +194,13 @@ def _by_place(columns: Columns, X: Any) -> dict[Name, Values]:
 
 
 def _flat(name: Name, column: Any) -> Values:
-    values = np.asarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
+    if isinstance(column, np.ma.MaskedArray):  # an array of it would hold what is masked
+        hidden, column = np.ma.getmaskarray(column), column.data.astype(object)
+        column[hidden] = None
+    try:
+        values = np.asarray(column)
+    except ValueError as error:
+        raise InvalidData(f"column {name!r} is no list of single values: {error}") from None
     if values.ndim != 1:
         raise InvalidData(f"column {name!r} must have 1 dimension, not {values.ndim}")
     if values.dtype.kind == "U" and isinstance(column, (list, tuple)):  # numbers among text

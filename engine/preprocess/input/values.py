@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -17,7 +18,6 @@ from lethe.engine.preprocess.input.columns import Category, Name
 
 _SHOWN = 60  # characters of a value in a message
 _MICROSECONDS = 86_400e6  # of a day
-_YEARS = (np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us"))
 
 Values = NDArray[Any]
 
@@ -63,7 +63,7 @@ def read_dates(name: Name, values: Values) -> Array:
     """
     if values.dtype.kind == "M":
         moments = [np.datetime64("NaT") if np.isnat(value) else value for value in values]
-    elif values.dtype.kind in "OU":
+    elif values.dtype.kind in "OU" or not len(values):
         moments = [_moment(name, value) for value in values]
     else:
         raise InvalidData(f"column {name!r} holds {_kind_of(values)}, not dates")
@@ -113,8 +113,11 @@ def sorted_categories(name: Name, categories: Iterable[Category]) -> list[Catego
 def _number(name: Name, value: Any) -> float:
     if is_missing(value):
         return math.nan
-    if isinstance(value, (Real, np.bool_)):
-        return float(value)
+    if isinstance(value, (Real, Decimal, np.bool_)):
+        try:
+            return float(value)
+        except OverflowError:  # a whole number of more than 308 digits
+            return math.inf
     raise InvalidData(f"column {name!r} holds {_shown(value)}, which is not a number")
 
 
@@ -124,14 +127,13 @@ def _moment(name: Name, value: Any) -> np.datetime64:
     if isinstance(value, np.datetime64):
         return value
     try:
-        if isinstance(value, str):
-            value = datetime.fromisoformat(value)
-        if isinstance(value, datetime):
-            if value.tzinfo is not None:
-                value = value.astimezone(UTC).replace(tzinfo=None)
-            return np.datetime64(value, "us")
-        if isinstance(value, date):
-            return np.datetime64(value, "us")
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if isinstance(moment, datetime):
+            if moment.tzinfo is not None:
+                moment = moment.astimezone(UTC).replace(tzinfo=None)
+            return np.datetime64(moment, "us")
+        if isinstance(moment, date):
+            return np.datetime64(moment, "us")
     except (ValueError, OverflowError):
         pass
     raise InvalidData(f"column {name!r} holds {_shown(value)}, which is not a date")

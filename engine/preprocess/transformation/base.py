@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.engine.errors import InvalidData
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import Columns, TargetEncode
@@ -95,9 +96,11 @@ class BaseTransformation:
 
 def is_constant(variance: Array | float, mean: Array | float, n: int) -> np.ndarray:
     """Return which columns count as constant: their scale is then 1, as in scikit-learn."""
-    return np.asarray(variance <= n * EPS * variance + (n * mean * EPS) ** 2)
+    with np.errstate(over="ignore"):  # of a mean beyond 1e154: its square has no place in float64
+        return np.asarray(variance <= n * EPS * variance + np.square(n * mean * EPS))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite then is refused
 def fit_base(
     columns: Columns, table: Table, y: Array, *, centred: bool, layout: Layout | None = None
 ) -> BaseTransformation:
@@ -110,7 +113,8 @@ def fit_base(
     Raises
     ------
     InvalidData
-        As `engine.preprocess.transformation.layout.lay_out`.
+        As `engine.preprocess.transformation.layout.lay_out`; or a column's numbers, or the targets
+        that encode it, are so large that its mean or variance is not a finite number.
     """
     layout = layout or lay_out(columns, table)
     encodes = any(isinstance(part.column, TargetEncode) for part in layout.coded)
@@ -121,11 +125,15 @@ def fit_base(
 
     def placed(feature: int, origin: float, row_values: Array, shared: Array) -> Array:
         """Note a feature's statistics; return its entries' values. All are less ``origin``."""
-        mean = _mean(row_values)
+        mean, variance = _mean(row_values), _variance(row_values)
+        if not (np.isfinite(origin + mean) and np.isfinite(variance)):
+            raise InvalidData(
+                f"{layout.names[feature]!r} is too large to compute with: its variance is not a "
+                "finite number; rescale the column, or the target if it is encoded by it"
+            )
         if flags[feature] or centred:
             centre[feature] = origin + mean
         if flags[feature]:
-            variance = _variance(row_values)
             constant[feature] = is_constant(variance, origin + mean, len(table))
             scale[feature] = 1.0 if constant[feature] else np.sqrt(variance)
         unit: Array = (shared + (origin - centre[feature])) / scale[feature]

@@ -58,7 +58,7 @@ def smoothed_means(
     present = np.maximum(counts, 1)
     own = moments.sums / present
     if smooth == "auto":
-        variance = max(moments.total_squares / n - mean**2, 0.0)
+        variance = max(moments.total_squares / n - mean * mean, 0.0)
         within = np.maximum(moments.squares / present - own**2, 0.0)
         weight, of = variance * present, variance * present + within
         share = np.divide(weight, of, out=np.zeros(len(of)), where=of > 0)

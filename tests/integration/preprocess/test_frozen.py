@@ -139,3 +139,79 @@ def test_what_is_no_fitted_transformer_is_refused_in_a_line(tmp_path: Path) -> N
     table.write_text("id,age,town,y\nu1,3,Atlantis,1\nu2,4,Ulm,2\n")
     with pytest.raises(InvalidData, match="the frozen transformer refuses the table"):
         read(table, transformer, "linear")
+
+
+@pytest.mark.parametrize(
+    "dropped",
+    [slice("plz", "note"), slice(1, 3), np.array(["plz", "note"]), [1, 2], [False, True, True]],
+    ids=["names, slice", "places, slice", "names, array", "places", "mask"],
+)
+def test_columns_that_a_transformer_drops_need_not_be_in_the_table(
+    tmp_path: Path, dropped: Any
+) -> None:
+    need("skops", "pandas")
+    import pandas as pd
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import StandardScaler
+    from skops.io import dump
+
+    frame = pd.DataFrame({"age": [1.0, 2.0, 4.0], "plz": ["1", "2", "2"], "note": ["x", "y", "z"]})
+    steps = [("age", StandardScaler(), ["age"]), ("no", "drop", dropped)]
+    transformer, table = tmp_path / "columns.skops", tmp_path / "rows.csv"
+    dump(ColumnTransformer(steps).fit(frame), transformer)
+    table.write_text("id,age,y\nu1,3,1\nu2,4,2\n")
+    assert read(table, transformer, "linear").data.X.shape == (2, 1)
+
+
+def test_categories_that_are_text_for_the_transformer_are_text_in_a_csv_file(
+    tmp_path: Path,
+) -> None:
+    need("skops", "pandas")
+    import pandas as pd
+    from sklearn.compose import ColumnTransformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+    from skops.io import dump
+
+    frame = pd.DataFrame({"plz": ["01067", "89073", "89073"], "code": ["1", "2", "1"]})
+    columns = ColumnTransformer(
+        [
+            ("plz", make_pipeline(OneHotEncoder(handle_unknown="ignore")), ["plz"]),
+            ("code", OrdinalEncoder(), ["code"]),
+        ]
+    ).fit(frame)
+    transformer, table = tmp_path / "columns.skops", tmp_path / "rows.csv"
+    dump(columns, transformer)
+    frame.assign(id=["a", "b", "c"], y=[1, 2, 3]).to_csv(table, index=False)
+    found = read(table, transformer, "linear")
+    np.testing.assert_array_equal(found.data.X, columns.transform(frame))
+
+
+def test_a_transformer_that_was_changed_is_refused_in_a_line(tmp_path: Path) -> None:
+    need("skops", "pandas")
+    import pandas as pd
+    from sklearn.compose import ColumnTransformer
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.preprocessing import StandardScaler
+    from skops.io import dump
+
+    table, path = tmp_path / "rows.csv", tmp_path / "changed.skops"
+    table.write_text("id,age,y\nu1,3,1\nu2,4,2\n")
+    frame = pd.DataFrame({"age": [1.0, 2.0, 4.0]})
+    steps = [("age", StandardScaler(), ["age"])]
+    for name, value, message in [
+        ("feature_names_in_", 5, "which columns the transformer takes cannot be read"),
+        ("transformers_", [("no", "drop", [99])], "which columns the transformer takes cannot"),
+        ("transformers_", [("no", "drop", ["age"])], "it drops all of them"),
+        ("transformers_", [], r"an array of shape \(2, 0\) of 2 rows"),
+    ]:
+        changed = ColumnTransformer(steps).fit(frame)
+        setattr(changed, name, value)
+        dump(changed, path)
+        with pytest.raises(InvalidData, match=message):
+            read(table, path, "linear")
+    words = CountVectorizer().fit(["age"])  # it takes a frame for a list of its columns' names
+    words.feature_names_in_ = np.array(["age"], dtype=object)
+    dump(words, path)
+    with pytest.raises(InvalidData, match=r"an array of shape \(1, 1\) of 2 rows"):
+        read(table, path, "linear")

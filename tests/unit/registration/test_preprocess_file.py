@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lethe.consumers.registration.table.file import open_file
 from lethe.consumers.registration.table.preprocess_file import proposal, read_preprocess_file
 from lethe.consumers.registration.table.reader import (
     Columns,
@@ -16,6 +17,7 @@ from lethe.consumers.registration.table.reader import (
     proposed_steps,
     read_prepared_table,
 )
+from lethe.consumers.registration.table.typed import json_values, typed_columns
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column, Date, Numeric, OneHot, TargetEncode
@@ -103,6 +105,58 @@ def test_parquet_gives_the_same(tmp_path: Path) -> None:
     assert table is not None
     np.testing.assert_array_equal(table.numbers, [[34.0, 18687.0], [np.nan, np.nan], [np.nan, 2.0]])
     assert table.codes[:, 0].tolist() == [0, 1, 2]
+
+
+def test_the_days_of_a_csv_file_need_no_hyphens(tmp_path: Path) -> None:
+    text = "id,age,town,day,y\n1,3,a,20210301,1\n2,4,b,20210302,2\n"
+    table = read(tmp_path, text).data.table
+    assert table is not None
+    assert table.numbers[:, 1].tolist() == [18687.0, 18688.0]
+
+
+def of_days(tmp_path: Path, days: pa.Array) -> TableRead:
+    """Read a Parquet file with these days."""
+    path = tmp_path / "days.parquet"
+    pq.write_table(pa.table({"id": ["a", "b"], "day": days, "y": [1.0, 2.0]}), path)
+    return read_prepared_table(path, COLUMNS, Kind.LINEAR, {"day": Date()})
+
+
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo", "+05:30", "Not/AZone"])
+def test_moments_of_parquet_are_in_utc_to_the_first_and_last_year(
+    tmp_path: Path, zone: str | None
+) -> None:
+    last = pa.array([-62135596800, 253402300799], pa.timestamp("s", zone))
+    table = of_days(tmp_path, last).data.table
+    assert table is not None
+    assert table.numbers[:, 0].tolist() == [-719162.0, 253402300799 / 86400]
+
+
+@pytest.mark.parametrize(
+    ("days", "row"),
+    [
+        (pa.array([0, 2932897], pa.date32()), 2),
+        (pa.array([-719163, 0], pa.date32()), 1),
+        (pa.array([0, 253402300800_000], pa.timestamp("ms", "UTC")), 2),
+    ],
+)
+def test_a_day_of_parquet_that_no_calendar_has_is_named(
+    tmp_path: Path, days: pa.Array, row: int
+) -> None:
+    with pytest.raises(InvalidData, match=f"row {row}, column 'day'.*of the years 1 to 9999"):
+        of_days(tmp_path, days)
+
+
+def test_a_column_of_parquet_without_a_value_or_a_type_is_missing_throughout(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rows.parquet"
+    nothing = {"age": pa.nulls(2), "town": pa.nulls(2), "day": pa.nulls(2)}
+    pq.write_table(pa.table({"id": ["a", "b"], **nothing, "y": [1.0, 2.0]}), path)
+    columns = parsed(tmp_path, STEPS)
+    typed = typed_columns(open_file(path), columns, complete=False)
+    assert [json_values(values) for values in typed.values()] == [[None, None]] * 3
+    with pytest.raises(InvalidData, match="'age': no row has a value"):
+        read_prepared_table(path, COLUMNS, Kind.LINEAR, columns)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.sparse import csr_array
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess.input.columns import Columns, Date, Numeric, OneHot, passthrough
@@ -30,8 +32,8 @@ def objects(*values: object) -> np.ndarray:
 
 
 def test_numbers_of_any_type_are_read_and_missing_ones_are_nan() -> None:
-    read = read_numbers("x", objects(1, 2.5, True, np.float32(3), None, np.nan))
-    np.testing.assert_array_equal(read, [1.0, 2.5, 1.0, 3.0, np.nan, np.nan])
+    read = read_numbers("x", objects(1, 2.5, True, np.float32(3), Decimal("4.5"), None, np.nan))
+    np.testing.assert_array_equal(read, [1.0, 2.5, 1.0, 3.0, 4.5, np.nan, np.nan])
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,7 @@ def test_numbers_of_any_type_are_read_and_missing_ones_are_nan() -> None:
         (objects("abc", 1.0), "'x' holds 'abc', which is not a number"),
         (np.array(["1", "2"]), "'x' holds text, not numbers"),
         (np.array([1.0, np.inf]), "'x' holds an infinite number"),
+        (objects(10**400), "'x' holds an infinite number"),
         (np.array([1j, 2j]), "'x' holds complex numbers, not numbers"),
         (np.array(["2020-01-01"], dtype="datetime64[D]"), "'x' holds dates, not numbers"),
     ],
@@ -68,6 +71,7 @@ def test_a_date_is_the_same_day_in_every_form() -> None:
         (objects("yesterday"), "'d' holds 'yesterday', which is not a date"),
         (objects(5), "'d' holds 5, which is not a date"),
         (objects("10000-01-01"), "which is not a date"),
+        (objects("9999-12-31T23:59-01:00"), "holds '9999-12-31T23:59-01:00', which is not a date"),
         (np.array(["12000-01-01"], dtype="datetime64[D]"), "not of the years 1 to 9999"),
         (np.array([2**40], dtype="datetime64[Y]"), "not of the years 1 to 9999"),
         (np.array([1.0]), "'d' holds values of type float64, not dates"),
@@ -114,6 +118,26 @@ def test_a_table_is_read_by_name_whatever_the_order_of_its_columns(table: object
     assert read.vocabularies == (Vocabulary(("u", "v")),)
 
 
+def test_arrays_of_arrow_are_read_with_their_gaps() -> None:
+    arrays = {"c": pa.array(["u", None]).dictionary_encode(), "x": pa.array([None, 2])}
+    for table in (arrays, pa.RecordBatch.from_pydict(arrays)):
+        read = read_table(COLUMNS, table)
+        np.testing.assert_array_equal(read.numbers[:, 0], [np.nan, 2.0])
+        assert read.vocabularies == (Vocabulary(("u", None)),)
+    days = read_table({"d": Date()}, {"d": pa.array([date(1970, 1, 2), None])}).numbers
+    np.testing.assert_array_equal(days[:, 0], [1.0, np.nan])
+
+
+def test_what_is_masked_is_missing() -> None:
+    masked = np.ma.array([1.0, 7.0], mask=[False, True])
+    read = read_table({"x": Numeric()}, {"x": masked})
+    np.testing.assert_array_equal(read.numbers[:, 0], [1.0, np.nan])
+
+
+def test_no_rows_have_no_dates() -> None:
+    assert read_table({"d": Date()}, {"d": []}).numbers.shape == (0, 1)
+
+
 def test_an_array_is_read_by_place() -> None:
     columns: Columns = {1: OneHot(), 0: Numeric()}
     read = read_table(columns, np.array([[1.0, "u"], [2.0, "v"]], dtype=object))
@@ -127,7 +151,13 @@ def test_an_array_is_read_by_place() -> None:
         ({"x": [1.0]}, "the table has no column 'c'"),
         ({"x": [1.0], "c": ["u"], "z": [1]}, "does not say what is done to column 'z'"),
         ({"x": [1.0, 2.0], "c": ["u"]}, "not of the same length"),
+        (
+            pd.DataFrame({"x": [1.0], "c": ["u"], 1.5: [1]}),
+            "does not say what is done to column 1.5",
+        ),
         ({"x": [[1.0]], "c": ["u"]}, "'x' must have 1 dimension"),
+        ({"x": [[1.0], [1.0, 2.0]], "c": ["u", "v"]}, "'x' is no list of single values"),
+        (csr_array((2, 2)), "X is a sparse matrix"),
         (np.zeros((2, 2)), "X is an array, and preprocess names column 'x', 'c'"),
         (np.zeros(2), "X must have 2 dimensions"),
     ],
