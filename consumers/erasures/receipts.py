@@ -1,7 +1,7 @@
 """The combined receipts that were published: the topic is the truth, and the store has an index.
 
-The first final receipt of an erasure counts for ever: a repeat of the request gets it again, byte
-for byte, as long as the topic keeps it.
+The first final receipt of an erasure counts as long as the topic keeps it: until then a repeat of
+the request gets it again, byte for byte.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class PublishedReceipts:
     def __init__(self, store: ModelStore, reader: Reader) -> None:
         self._reader = reader
         self._view = LogView(store.client, ERASURE_RECEIPTS, "receipts", first_counts=True)
-        self._topic = TopicView(self._view, reader, lambda: topics.ERASURE_RECEIPTS, _added)
+        self._topic = TopicView(
+            self._view, reader, lambda: topics.ERASURE_RECEIPTS, _added, expires=True
+        )
 
     def catch_up(self) -> None:
         """Read the topic to its present end.
@@ -54,8 +56,13 @@ class PublishedReceipts:
         self._topic.catch_up()
 
     def find(self, erasure_ids: Iterable[str]) -> dict[str, Published]:
-        """Return the final receipts of those erasures that have one, as of the last `catch_up`."""
-        return {name: _parsed(name, one) for name, one in self._view.get(list(erasure_ids)).items()}
+        """Return the final receipts of those erasures that have one, as of the last `catch_up`.
+
+        A receipt that the topic no longer keeps is none: its erasure is done again.
+        """
+        stored = self._view.get(list(erasure_ids))
+        found = {name: _parsed(name, one) for name, one in stored.items()}
+        return {name: one for name, one in found.items() if one.offset >= self._topic.begin}
 
     def read(self, published: Published) -> SubjectErasureCompleted | None:
         """Return a published receipt; None if the topic no longer keeps it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lethe.consumers.log.base import Partition, Reader, Record, missing_topic
+from lethe.consumers.log.base import Bounds, Partition, Reader, Record, missing_topic
 from lethe.engine.errors import CommitConflict, LogReset
 from lethe.engine.store.log_view import Added, LogView
 
@@ -27,15 +27,31 @@ class TopicView:
         Returns the topic's name, which tests change.
     added
         Returns what records add to the view.
+    expires
+        Whether the topic removes its oldest records after a time: a view that was behind goes on
+        without them. Else it has lost them.
+
+    Attributes
+    ----------
+    begin
+        The first offset that the topic still had at the last `catch_up`.
     """
 
     def __init__(
-        self, view: LogView, reader: Reader, topic: Callable[[], str], added: Read
+        self,
+        view: LogView,
+        reader: Reader,
+        topic: Callable[[], str],
+        added: Read,
+        *,
+        expires: bool = False,
     ) -> None:
+        self.begin = 0
         self._view = view
         self._reader = reader
         self._topic = topic
         self._added = added
+        self._expires = expires
         self._partition: Partition | None = None
 
     def partition(self) -> Partition:
@@ -62,11 +78,12 @@ class TopicView:
             The topic has lost records, or was recreated.
         """
         partition = self.partition()
-        end = self._reader.bounds(partition).end
+        bounds = self._reader.bounds(partition)
         for _ in range(_TRIES):
             reached = self._view.reached()
-            if reached.offset > end:  # or others have read what was added since
-                end = self._reader.bounds(partition).end
+            if reached.offset > bounds.end:  # or others have read what was added since
+                bounds = self._reader.bounds(partition)
+            self.begin, end = bounds.begin, bounds.end
             if reached.topic_id not in ("", partition.topic_id) or reached.offset > end:
                 raise LogReset(
                     f"{partition.topic} ends at offset {end} (topic id {partition.topic_id}), but "
@@ -76,9 +93,18 @@ class TopicView:
                 )
             if reached.offset >= end:
                 return
-            records, after = self._reader.read(
-                partition, reached.offset, _READ_SECONDS, _READ_RECORDS
+            records, high = self._read(partition, reached.offset, bounds)
+            self._view.advance(
+                partition.topic_id, reached.offset, high, self._added(records), begin=bounds.begin
             )
-            high = min(after, end) if not records else after
-            self._view.advance(partition.topic_id, reached.offset, high, self._added(records))
         raise CommitConflict(f"{partition.topic}: it grows faster than it can be read")
+
+    def _read(
+        self, partition: Partition, reached: int, bounds: Bounds
+    ) -> tuple[Sequence[Record], int]:
+        """Return records from an offset on, and up to where the view has then read the topic."""
+        begin = max(reached, bounds.begin) if self._expires else reached
+        if begin >= bounds.end:
+            return (), bounds.end
+        records, after = self._reader.read(partition, begin, _READ_SECONDS, _READ_RECORDS)
+        return records, after if records else min(after, bounds.end)

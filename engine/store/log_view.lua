@@ -3,10 +3,11 @@
 -- KEYS  1 the hash   2 the hash of cursors   3 the set of secrets that fields were made under
 --       4 the set of fields whose newest record in the topic is not the one that counts
 -- ARGV  1 name of the view   2 topic id   3 offset that the view is expected to have reached
---       4 offset that it has reached afterwards   5 first: a field that is there keeps its value;
---       newest: values begin with a partition and an offset, and of one partition the highest
---       offset counts, else the last value   6 number n of secrets   7..6+n secrets
---       then fields and values
+--       4 offset that it has reached afterwards   5 first: values begin with an offset, and a
+--       field that is there keeps its value as long as the topic has that offset; newest: values
+--       begin with a partition and an offset, and of one partition the highest offset counts, else
+--       the last value   6 the first offset that the topic has   7 number n of secrets
+--       8..7+n secrets   then fields and values
 --
 -- Returns 1, or 0 if the view had not reached that offset of that topic: nothing was changed then.
 
@@ -20,12 +21,17 @@ local function counts(new, old)
   return here ~= there or tonumber(at) >= tonumber(before)
 end
 
-local secrets = tonumber(ARGV[6])
-for i = 7, 6 + secrets do redis.call('SADD', SECRETS, ARGV[i]) end
-for i = 7 + secrets, #ARGV, 2 do
+local function is_kept(value)
+  local offset = string.match(value or '', '^(%d+)')
+  return offset and tonumber(offset) >= tonumber(ARGV[6])
+end
+
+local secrets = tonumber(ARGV[7])
+for i = 8, 7 + secrets do redis.call('SADD', SECRETS, ARGV[i]) end
+for i = 8 + secrets, #ARGV, 2 do
   local field, value = ARGV[i], ARGV[i + 1]
   if ARGV[5] == 'first' then
-    redis.call('HSETNX', VIEW, field, value)
+    if not is_kept(redis.call('HGET', VIEW, field)) then redis.call('HSET', VIEW, field, value) end
   elseif counts(value, redis.call('HGET', VIEW, field)) then
     redis.call('HSET', VIEW, field, value)
     redis.call('SREM', LATE, field)

@@ -44,9 +44,9 @@ class Added:
 class LogView:
     """One such hash; one thread uses an instance.
 
-    ``first_counts``: of several values of one field the first counts. Else values begin with
-    ``<partition> <offset>`` of what they follow from, and the newest of these counts, in whatever
-    order they were written.
+    ``first_counts``: values begin with their own offset in the topic, and of several values of one
+    field the first counts that the topic still has. Else values begin with ``<partition> <offset>``
+    of what they follow from, and the newest of these counts, in whatever order they were written.
     """
 
     def __init__(
@@ -66,9 +66,12 @@ class LogView:
         topic_id, _, offset = parse_text(stored, f"cursor of {self._key}").rpartition(" ")
         return Reached(topic_id, integer(offset, f"cursor of {self._key}"))
 
-    def advance(self, topic_id: str, low: int, high: int, added: Added) -> bool:
-        """Add what the topic has from ``low`` to ``high``; False: it is not at ``low`` any more."""
-        arguments: list[Any] = [self._name, topic_id, low, high, self._rule]
+    def advance(self, topic_id: str, low: int, high: int, added: Added, *, begin: int = 0) -> bool:
+        """Add what the topic has from ``low`` to ``high``; False: it is not at ``low`` any more.
+
+        ``begin``: the first offset that the topic still has.
+        """
+        arguments: list[Any] = [self._name, topic_id, low, high, self._rule, begin]
         arguments += [len(added.secrets), *sorted(added.secrets)]
         arguments += [part for field in added.fields for part in field]
         keys = [self._key, ERASED_CURSORS, ERASED_SECRETS, ERASED_LATE]

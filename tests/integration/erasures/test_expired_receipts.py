@@ -1,0 +1,74 @@
+"""Combined receipts that their topic no longer keeps: after 90 days an id begins anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from lethe.consumers.contract import topics
+from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.workers.erasure_worker import ErasureWorker
+from lethe.engine.store.layout.keys import ERASED_CURSORS, ERASURE_RECEIPTS
+from tests.support import erasures
+from tests.support.erasures import erase
+from tests.support.platform import Platform
+
+
+@pytest.fixture
+def worker(memory: Platform) -> Iterator[ErasureWorker]:
+    """An erasure worker of the platform."""
+    with closing(erasures.erasure_worker(memory)) as made:
+        yield made
+
+
+def forget_receipts(platform: Platform) -> None:
+    """Remove all combined receipts, as the log does after 90 days."""
+    log = platform.log
+    assert isinstance(log, MemoryLog)
+    [partition] = platform.reader.partitions(topics.ERASURE_RECEIPTS)
+    log.trim(partition, log.bounds(partition).end)
+
+
+@pytest.mark.parametrize("read_before", [True, False])
+def test_an_erasure_that_comes_again_after_its_receipt_expired_is_answered_anew(
+    memory: Platform, worker: ErasureWorker, read_before: bool
+) -> None:
+    """Whether the store had read the receipt before it expired, or nobody had asked since."""
+    erasures.register(memory, "churn")
+    erase(memory, "subject-1", "e-1")
+    erasures.drain(memory, worker)
+    if read_before:
+        worker._receipts.catch_up()
+    forget_receipts(memory)
+
+    erase(memory, "subject-1", "e-1")
+    erasures.drain(memory, worker)
+    erase(memory, "subject-1", "e-1")
+    erasures.drain(memory, worker)
+
+    told = [value for receipt, value in erasures.published(memory) if receipt.final]
+    assert len(told) == 2
+    assert told[0] == told[1]
+    assert erasures.finals(memory)["e-1"].complete
+
+
+def test_a_store_that_was_lost_reads_the_receipts_that_the_topic_still_has(
+    memory: Platform, worker: ErasureWorker
+) -> None:
+    erasures.register(memory, "churn")
+    erase(memory, "subject-1", "e-1")
+    erasures.drain(memory, worker)
+    forget_receipts(memory)
+    erase(memory, "subject-2", "e-2")
+    erasures.drain(memory, worker)
+    memory.raw().delete(ERASURE_RECEIPTS)
+    memory.raw().hdel(ERASED_CURSORS, "receipts")
+
+    erase(memory, "subject-2", "e-2")
+    erasures.drain(memory, worker)
+
+    told = [value for receipt, value in erasures.published(memory) if receipt.final]
+    assert len(told) == 2
+    assert told[0] == told[1]
