@@ -6,16 +6,22 @@ of a model that is not registered) comes from `Published`.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_core import to_json
+
 from lethe.consumers.commits.packed_receipt import Indexed, body_of, unpack
-from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.receipts import PublishedReceipts
+from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Appended, Reader
 from lethe.consumers.server.appender import Identity
 from lethe.consumers.server.published import Published
@@ -26,6 +32,14 @@ from lethe.engine.store.store import ModelStore
 RECENT = 50_000
 """Requests that the server remembers to have sent, about 15 MB: it can then tell one that is on its
 way from one that it has never seen, and see at once that an id comes with another content."""
+
+
+_READ_SECONDS = 5.0
+
+
+def content_of(event: SubjectErasureRequested) -> bytes:
+    """Return the digest of what an erasure asks for: by it a repeat is told from a conflict."""
+    return hashlib.sha256(to_json([event.subject_id, event.namespace, event.lift])).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +126,40 @@ class Outcomes:
             self._erasures.catch_up()
             found = self._erasures.find([erasure_id]).get(erasure_id)
             return None if found is None else self._erasures.read(found)
+
+    def newest_of_erasure(self, erasure_id: str) -> SubjectErasureCompleted | None:
+        """Return the final receipt of an erasure, or the newest that is not final.
+
+        What was said of another erasure with its id is not the receipt of that id.
+        """
+        final = self.erasure(erasure_id)
+        newest = self._published.erasure(erasure_id) if final is None else final
+        return None if newest is None or newest.code == CONFLICT else newest
+
+    def answers_other(self, receipt: SubjectErasureCompleted, sent: Sent) -> bool:
+        """Return whether a receipt belongs to an erasure of another content than the one sent.
+
+        False if the log no longer has that erasure: the receipt alone does not tell. Cost: one read
+        of the log, unless it is known that the receipt belongs to what was sent.
+        """
+        source, place = receipt.source, sent.place
+        if place is not None and (place.partition.index, place.offset) == (
+            source.partition,
+            source.offset,
+        ):
+            return False
+        with self._reading:
+            for partition in self._reader.partitions(topics.ERASURES):
+                bounds = self._reader.bounds(partition)
+                if partition.index != source.partition or not (
+                    bounds.begin <= source.offset < bounds.end
+                ):
+                    continue
+                records, _ = self._reader.read(partition, source.offset, _READ_SECONDS, 1)
+                first = validate_erasure(records[0], None) if records else None
+                if isinstance(first, ErasureRequest) and first.record.offset == source.offset:
+                    return content_of(first.event) != sent.body
+        return False
 
     def may_be_waiting(self, topic: str, key: str, sent: Sent | None) -> bool:
         """Return whether a request without a receipt can be in the log, not processed yet.

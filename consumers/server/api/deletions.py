@@ -22,7 +22,7 @@ from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
 from lethe.consumers.server.api.direct import DirectRoute
 from lethe.consumers.server.api.events import EVENT_STREAM, PING, event, stream
-from lethe.consumers.server.api.sending import RETRY_SECONDS, send
+from lethe.consumers.server.api.sending import RETRY_SECONDS, id_is_taken, send
 from lethe.consumers.server.appender import Identity
 from lethe.consumers.server.feeds import MAX_STREAM_SECONDS, PING_SECONDS, within
 from lethe.consumers.server.guard import CallerOf, caller_of, check_may_use
@@ -113,7 +113,7 @@ async def _send(services: Services, asked: Valid, trace: Headers) -> None:
     responses={
         200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}},
         202: {"description": "Not decided yet: ask again after Retry-After"},
-        **responses(404, 503),
+        **responses(404, 409, 503),
     },
 )
 async def read_deletion(
@@ -160,7 +160,10 @@ async def _steps(
 
 
 def _outcome(services: Services, model_id: str, request_id: str, sent: Sent | None) -> Response:
-    receipt = services.outcomes.receipt(model_id, request_id)
+    stored = services.outcomes.stored(model_id, request_id)
+    if sent is not None and stored is not None and stored.body != sent.body:
+        raise id_is_taken(request_id)  # another server had sent that before
+    receipt = services.outcomes.receipt(model_id, request_id) if stored is None else stored.receipt
     if receipt is None and not services.outcomes.may_be_waiting(topics.DELETIONS, model_id, sent):
         receipt = services.outcomes.receipt(model_id, request_id)
         if receipt is None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
-from pydantic_core import to_json
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
@@ -18,13 +16,14 @@ from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.erasures.request import validate_erasure
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.server.api.bodies import JSON, json_object, with_identity
-from lethe.consumers.server.api.sending import RETRY_SECONDS, send
+from lethe.consumers.server.api.sending import RETRY_SECONDS, id_is_taken, send
 from lethe.consumers.server.appender import Identity
 from lethe.consumers.server.guard import CallerForAll
-from lethe.consumers.server.outcomes import Sent
+from lethe.consumers.server.outcomes import Sent, content_of
 from lethe.consumers.server.paths import PathId, segment
 from lethe.consumers.server.problems import Problem, responses
 from lethe.consumers.server.services import Services, ServicesOf
+from lethe.engine.errors import LetheError
 
 router = APIRouter(tags=["erasures"])
 
@@ -73,10 +72,29 @@ def validated(data: dict[str, Any]) -> SubjectErasureRequested:
 
 
 async def send_erasure(services: Services, event: SubjectErasureRequested) -> None:
-    """Append an erasure; raises what `send` raises."""
-    content = to_json([event.subject_id, event.namespace, event.lift])
-    identity = Identity(NO_MODEL, event.erasure_id, hashlib.sha256(content).digest())
+    """Append an erasure; raises what `send` and `check_id` raise."""
+    await run_in_threadpool(check_id, services, event)
+    identity = Identity(NO_MODEL, event.erasure_id, content_of(event))
     await send(services, erasure_message(event, services.signer), identity)
+
+
+def check_id(services: Services, event: SubjectErasureRequested) -> None:
+    """Look whether the id of an erasure has a receipt of another content; blocks.
+
+    The worker looks, too, but the receipt that is found under the id is that of the first.
+
+    Raises
+    ------
+    Problem
+        409: it has.
+    """
+    try:
+        receipt = services.outcomes.newest_of_erasure(event.erasure_id)
+        if receipt is None or not services.outcomes.answers_other(receipt, Sent(content_of(event))):
+            return
+    except LetheError:
+        return  # the log may still take it
+    raise id_is_taken(event.erasure_id)
 
 
 @router.get(
@@ -85,7 +103,7 @@ async def send_erasure(services: Services, event: SubjectErasureRequested) -> No
     response_model=SubjectErasureCompleted,
     responses={
         202: {"description": "Not complete yet: ask again after Retry-After"},
-        **responses(403, 404, 503),
+        **responses(403, 404, 409, 503),
     },
 )
 async def read_erasure(erasure_id: PathId, services: ServicesOf, caller: CallerForAll) -> Response:
@@ -108,16 +126,18 @@ def _outcome(
     Raises
     ------
     Problem
-        404: there is no such erasure.
+        404: there is no such erasure. 409: this server has sent another one under its id.
     """
     outcomes = services.outcomes
-    receipt = outcomes.erasure(erasure_id)
+    receipt = outcomes.newest_of_erasure(erasure_id)
     if receipt is None and not outcomes.may_be_waiting(topics.ERASURES, erasure_id, sent):
-        receipt = outcomes.erasure(erasure_id)
+        receipt = outcomes.newest_of_erasure(erasure_id)
         if receipt is None:
             raise Problem(
                 404,
                 "UNKNOWN_REQUEST",
                 "no such erasure: it was never sent, or it was refused as not authenticated",
             )
-    return receipt or services.published.erasure(erasure_id)
+    if receipt is not None and sent is not None and outcomes.answers_other(receipt, sent):
+        raise id_is_taken(erasure_id)  # another server had sent that before
+    return receipt

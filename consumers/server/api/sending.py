@@ -15,6 +15,11 @@ RETRY_SECONDS = "1"
 _CONFLICT = "a request with this id and another content was sent before; choose another id"
 
 
+def id_is_taken(request_id: str) -> Problem:
+    """Return the answer to a request whose id is known with another content."""
+    return Problem(409, RequestConflict.code, _CONFLICT, request_id=request_id)
+
+
 async def send(services: Services, message: Message, identity: Identity) -> None:
     """Append a request, and remember it.
 
@@ -27,7 +32,7 @@ async def send(services: Services, message: Message, identity: Identity) -> None
     model_id, request_id = identity.model_id, identity.request_id
     recent = services.recent.find(model_id, request_id)
     if recent is not None and recent.body != identity.body:
-        raise Problem(409, RequestConflict.code, _CONFLICT, request_id=request_id)
+        raise id_is_taken(request_id)
     services.recent.add(model_id, request_id, Sent(identity.body))
     try:
         place = await services.appender.append(message, identity if model_id else None)

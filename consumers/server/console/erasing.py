@@ -13,18 +13,21 @@ from pydantic import ValidationError
 from lethe.consumers.contract.erasure_events import SubjectErasureRequested
 from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.erasures.models import read_models
+from lethe.consumers.server.api.erasures import check_id
 from lethe.consumers.server.console import lookup
 from lethe.consumers.server.console.forms import Form, append, form_of
 from lethe.consumers.server.console.install import PREFIX, Console, ConsoleOf, Refused, VisitorOf
 from lethe.consumers.server.console.rendering import query_of
 from lethe.consumers.server.console.visitors import Visitor
 from lethe.consumers.server.index.erasures import erasure_of, erasures_page
+from lethe.consumers.server.problems import Problem
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.store.layout.reading import first_error
 
 router = APIRouter(prefix=PREFIX)
 
 _FIELDS = ("subject", "namespace", "id", "reason")
+_TAKEN = "This id was used for another erasure: choose another one."
 _SENT = "Sent: the log has acknowledged the erasure."
 
 
@@ -138,6 +141,10 @@ async def erase_confirmed(request: Request, console: ConsoleOf, visitor: Visitor
         asked = _request_of(form)
     except ValueError as error:
         return _erase_page(console, visitor, form, str(error))
+    try:
+        await run_in_threadpool(check_id, console.services, asked)
+    except Problem:
+        return _erase_page(console, visitor, form, _TAKEN)
     await append(console, erasure_message(asked, console.services.signer))
     query = query_of({"id": asked.erasure_id, "done": "sent"})
     return RedirectResponse(f"{PREFIX}/erasure?{query}", 303)

@@ -116,6 +116,24 @@ def test_an_id_with_another_content_is_a_conflict(memory: Platform, client_of: C
     assert len(memory.records(topics.DELETIONS)) == 1
 
 
+def test_who_sent_another_content_meanwhile_is_told_of_no_receipt(
+    memory: Platform, client_of: ClientOf
+) -> None:
+    """The first request was on its way when another server took the second one."""
+    memory.register("m")
+    rows, where = row_ids(memory.data["m"]), "/v1/models/m/deletions"
+    first, later = client_of(memory), client_of(memory)
+
+    first.post(where, json={"request_id": "r", "row_ids": [rows[0]]})
+    other = later.post(where, json={"request_id": "r", "row_ids": [rows[1]]})
+    memory.drain()
+    told = later.get(other.headers["location"])
+
+    assert (told.status_code, told.json()["code"]) == (409, "REQUEST_ID_CONFLICT")
+    assert first.get(other.headers["location"]).json()["status"] == "APPLIED"
+    assert memory.load("m").meta.rows_deleted == 1
+
+
 def test_an_id_with_a_slash_is_one_segment_of_a_path(memory: Platform, client_of: ClientOf) -> None:
     memory.register("a/b")
     client, row = client_of(memory), row_ids(memory.data["a/b"])[0]

@@ -69,6 +69,30 @@ def test_an_erasure_is_acknowledged_then_its_location_has_the_combined_receipt(
     assert client.post("/v1/erasures", json={"subject_id": ""}).json()["code"] == "INVALID_REQUEST"
 
 
+@pytest.mark.parametrize("decided", [True, False])
+def test_an_id_with_another_subject_is_a_conflict_on_another_server_too(
+    memory: Platform, client_of: Callable[[Platform], TestClient], decided: bool
+) -> None:
+    """While the first is on its way, and once it is final."""
+    erasures.register(memory, "churn")
+    body = {"erasure_id": "e-1", "subject_id": "subject-7"}
+    first = client_of(memory)
+    first.post("/v1/erasures", json=body)
+    if decided:
+        decide(memory)
+    later = client_of(memory)
+    other = later.post("/v1/erasures", json={**body, "subject_id": "subject-8"})
+    decide(memory)
+    told = later.get("/v1/erasures/e-1")
+    again = client_of(memory).post("/v1/erasures", json=body)
+
+    conflict = other if decided else told
+    assert (conflict.status_code, conflict.json()["code"]) == (409, "REQUEST_ID_CONFLICT")
+    assert first.get("/v1/erasures/e-1").json()["complete"]
+    assert again.status_code == 202
+    assert set(erasures.rows_of(8)) <= erasures.live_rows(memory, "churn")
+
+
 # -- OpenDSR --------------------------------------------------------------------------------------
 
 FILE = """
