@@ -129,13 +129,13 @@ def _swap_generation(
     persist = to_persist(store.client, where.required(), where.optional())
     if persist is None:  # it has expired since it was read
         return _drop(state, result, origin, now, _EXPIRED)
-    if store.row_keys is not None:
-        store.row_keys.keep(where)
     transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
     transition = _disclosing(store, state, result, transition)
-    if not _must_hold(state, result, transition):
-        return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
-    return _held(state, result, caught_up, origin, now)
+    if _must_hold(state, result, transition):
+        return _held(state, result, caught_up, origin, now)
+    if store.row_keys is not None:
+        store.row_keys.keep(where)
+    return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
 
 
 def _disclosing(

@@ -11,8 +11,10 @@ import pytest
 from pydantic import SecretStr
 
 from lethe.consumers.log.memory import MemoryLog
+from lethe.consumers.refresh import swap
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
+from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
@@ -226,3 +228,16 @@ def test_marked_rows_are_those_that_the_search_knows() -> None:
     """Paired with the tests that find nothing: the same search finds the rows unencrypted."""
     data = marked_data()
     assert rows_in([data.X[row].tobytes() for row in MARKED]) == set(MARKED)
+
+
+def test_keys_of_a_result_that_is_held_back_expire(
+    sealed: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed.register("m", "benign", "logistic", budget=1e-6, over_budget=OverBudget.HOLD)
+    request = sealed.send_index("m", 0)
+    monkeypatch.setattr(swap, "_must_hold", lambda *_: True)
+    sealed.drain()
+
+    assert sealed.final(request).code == "BUDGET_UNREACHABLE"
+    live = sealed.load().generation_keys
+    assert {name.partition("/")[0] for name in keys_held(sealed)} == {live.name}
