@@ -47,9 +47,7 @@ class RequestSender:
         for erasure, asked in self._wanted(erasures, models):
             if asked.request_id not in erasure.awaited:
                 fresh.append((erasure, asked))
-        uncovered = frozenset(one.model_id for one in models.registered if one.namespace is None)
-        for erasure in erasures:
-            erasure.not_covered |= uncovered
+        note_not_covered(erasures, models)
         self.send(fresh)
         return len(fresh)
 
@@ -94,3 +92,14 @@ class RequestSender:
                         asked = requests_to(model, name, subject, row_ids)
                         wanted += [(erasure, one) for one in asked]
         return wanted
+
+
+def note_not_covered(erasures: Iterable[PendingErasure], models: Models) -> None:
+    """Note which models are registered without subjects now: nobody can tell whose rows they have.
+
+    Once more when all have answered: a model that was replaced without subjects after it was asked
+    finds no row of the subject, and may hold some.
+    """
+    uncovered = frozenset(one.model_id for one in models.registered if one.namespace is None)
+    for erasure in erasures:
+        erasure.not_covered |= uncovered

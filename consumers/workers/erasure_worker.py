@@ -32,7 +32,7 @@ from lethe.consumers.erasures.fan_in import (
 from lethe.consumers.erasures.models import Models, lack_rows, read_models
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
-from lethe.consumers.erasures.sender import RequestSender
+from lethe.consumers.erasures.sender import RequestSender, note_not_covered
 from lethe.consumers.erasures.sweep import Sweep, unchecked
 from lethe.consumers.log.base import Log, Partition, Position, Record
 from lethe.consumers.service.keepalive import Keepalive
@@ -310,6 +310,8 @@ class ErasureWorker:
 
     def _finish(self) -> int:
         """Publish the receipts of finished erasures, and of others whose state is news."""
+        if done := [one for one in self._pending.values() if one.finished]:
+            note_not_covered(done, read_models(self._store))
         final = {name: one.receipt() for name, one in self._pending.items() if one.finished}
         news = [
             one

@@ -1,0 +1,97 @@
+"""A model that is unregistered or replaced, or comes back under its name, during an erasure."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from lethe.consumers.service.telemetry.steps import Step
+from lethe.consumers.workers.erasure_worker import ErasureWorker
+from tests.integration.deletions.test_deferral import leveraged
+from tests.support import erasures
+from tests.support.erasures import erase, outcomes, rows_of
+from tests.support.platform import Platform
+
+STEPS = [Step.ERASE_ASK, Step.ERASE_AWAIT, Step.ERASE_PUBLISH]
+
+
+def end_model(platform: Platform, *, again: bool) -> None:
+    """Unregister a model; register the same rows under its name again."""
+    platform.registrar().unregister("churn")
+    if again:
+        erasures.register(platform, "churn")
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_the_receipt_is_final_and_right_whenever_the_model_ends(
+    memory: Platform, step: Step, again: bool
+) -> None:
+    erasures.register(memory, "churn")
+    erasures.register(memory, "other")
+    ended: list[Step] = []
+
+    def end(reached: Step) -> None:
+        if reached is step and not ended:
+            ended.append(step)
+            end_model(memory, again=again)
+
+    erase(memory, "subject-1", "e-1")
+    with closing(erasures.erasure_worker(memory, at_step=end)) as worker:
+        erasures.drain(memory, worker)
+        erasures.drain(memory, worker)
+
+    receipt = erasures.finals(memory)["e-1"]
+    assert ended
+    assert receipt.complete
+    assert outcomes(receipt)["other"] == ("APPLIED", 3)
+    if again:
+        assert not erasures.live_rows(memory, "churn") & set(rows_of(1))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_request_that_waits_for_a_rebuild_is_answered_when_its_model_ends(
+    memory: Platform, again: bool
+) -> None:
+    memory.register("churn", leveraged("linear"), method="exact", budget=10.0)
+    erase(memory, "subject-0", "e-1")
+    with closing(erasures.erasure_worker(memory)) as worker:
+        for _ in range(4):
+            erasures.turn(worker)
+            memory.turn(memory.pair[0])
+        [*_, (waiting, _)] = erasures.published(memory)
+        assert outcomes(waiting) == {"churn": ("DEFERRED", 0)}
+        end_model(memory, again=again)
+        erasures.drain(memory, worker)
+    receipt = erasures.finals(memory)["e-1"]
+    assert receipt.complete
+    assert [one.code for one in receipt.models] == ["MODEL_UNREGISTERED"]
+    if again:
+        assert not erasures.live_rows(memory, "churn") & set(rows_of(0))
+
+
+def ask_twice(worker: ErasureWorker) -> None:
+    """Let a worker ask all models, and look a second time, before any has answered."""
+    for _ in range(4):
+        erasures.turn(worker)
+    [pending] = worker._pending.values()
+    assert pending.asked_again
+    assert not any(one.answered for one in pending.awaited.values())
+
+
+@pytest.mark.parametrize("unregister", [False, True])
+def test_a_model_that_forgets_whose_rows_it_has_before_it_answers_is_not_covered(
+    memory: Platform, unregister: bool
+) -> None:
+    erasures.register(memory, "churn")
+    erase(memory, "subject-1", "e-1")
+    with closing(erasures.erasure_worker(memory)) as worker:
+        ask_twice(worker)
+        if unregister:
+            memory.registrar().unregister("churn")
+        erasures.register(memory, "churn", subjects=False, replace_model=not unregister)
+        erasures.drain(memory, worker)
+    receipt = erasures.finals(memory)["e-1"]
+    assert set(rows_of(1)) <= erasures.live_rows(memory, "churn")
+    assert (receipt.status, receipt.models[0].status) == ("INCOMPLETE", "NOT_COVERED")
