@@ -667,11 +667,41 @@ MUTANTS = (
         (
             Edit(
                 "engine/store/log_view.lua",
-                "redis.call('HSETNX', VIEW, field, value)",
-                "redis.call('HSET', VIEW, field, value)",
+                "if not is_kept(redis.call('HGET', VIEW, field)) then",
+                "if true then",
             ),
         ),
         f"{_TWO_ERASERS}::test_if_models_came_meanwhile_the_first_final_receipt_counts",
+    ),
+    Mutant(
+        "an erasure: a receipt that its topic no longer keeps is none",
+        (
+            Edit(
+                "consumers/erasures/receipts.py",
+                "return {name: one for name, one in found.items() if one.offset >= self._topic.begin}",
+                "return found",
+            ),
+        ),
+        "tests/integration/erasures/test_expired_receipts.py"
+        "::test_an_erasure_that_comes_again_after_its_receipt_expired_is_answered_anew",
+    ),
+    Mutant(
+        "an erasure: a model that forgot whose rows it has is not covered",
+        (Edit(_ERASURE_WORKER, "note_not_covered(done, read_models(self._store))", "pass"),),
+        "tests/integration/erasures/test_unregistered_meanwhile.py"
+        "::test_a_model_that_forgets_whose_rows_it_has_before_it_answers_is_not_covered",
+    ),
+    Mutant(
+        "an erasure: over HTTP, the id of another person's is a conflict",
+        (
+            Edit(
+                "consumers/server/api/erasures.py",
+                "await run_in_threadpool(check_id, services, event)",
+                "pass",
+            ),
+        ),
+        "tests/integration/server/test_erasures.py"
+        "::test_an_id_with_another_subject_is_a_conflict_on_another_server_too",
     ),
     # -- preprocessing inside a model
     Mutant(
