@@ -678,8 +678,8 @@ MUTANTS = (
         (
             Edit(
                 "consumers/erasures/receipts.py",
-                "return {name: one for name, one in found.items() if one.offset >= self._topic.begin}",
-                "return found",
+                "for name, one in found.items() if one.offset >= self._topic.begin}",
+                "for name, one in found.items()}",
             ),
         ),
         "tests/integration/erasures/test_expired_receipts.py"
