@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from lethe.consumers.commits.packed_receipt import Indexed, body_of, unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
-from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.events import Source
 from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
@@ -32,7 +32,6 @@ from lethe.engine.store.store import ModelStore
 RECENT = 50_000
 """Requests that the server remembers to have sent, about 15 MB: it can then tell one that is on its
 way from one that it has never seen, and see at once that an id comes with another content."""
-
 
 _READ_SECONDS = 5.0
 
@@ -87,22 +86,15 @@ class Outcomes:
         self._erasures = PublishedReceipts(store, reader)
 
     def stored(self, model_id: str, request_id: str) -> Indexed | None:
-        """Return what the store keeps of a request: its receipt, and its content's digest."""
-        stored = self._store.receipt(model_id, request_id)
-        return None if stored is None else unpack(stored, model_id, request_id)
-
-    def receipt(self, model_id: str, request_id: str) -> Receipt | None:
-        """Return the newest receipt of a request, None if there is none yet.
+        """Return what the store keeps of a request: its newest receipt, and its content's digest.
 
         Raises
         ------
         StoreUnavailable
             The store cannot be reached.
         """
-        indexed = self.stored(model_id, request_id)
-        if indexed is not None:
-            return indexed.receipt
-        return self._published.receipt(model_id, request_id)
+        stored = self._store.receipt(model_id, request_id)
+        return None if stored is None else unpack(stored, model_id, request_id)
 
     def conflicts(self, identities: Sequence[Identity]) -> Sequence[bool]:
         """Return for each request whether one with its id and another content was processed.
@@ -148,18 +140,22 @@ class Outcomes:
             source.offset,
         ):
             return False
+        first = self._erasure_at(source)
+        return first is not None and content_of(first) != sent.body
+
+    def _erasure_at(self, source: Source) -> SubjectErasureRequested | None:
+        """Return the erasure at a place of the log; None if the log no longer has it."""
         with self._reading:
             for partition in self._reader.partitions(topics.ERASURES):
                 bounds = self._reader.bounds(partition)
-                if partition.index != source.partition or not (
+                if partition.index == source.partition and (
                     bounds.begin <= source.offset < bounds.end
                 ):
-                    continue
-                records, _ = self._reader.read(partition, source.offset, _READ_SECONDS, 1)
-                first = validate_erasure(records[0], None) if records else None
-                if isinstance(first, ErasureRequest) and first.record.offset == source.offset:
-                    return content_of(first.event) != sent.body
-        return False
+                    records, _ = self._reader.read(partition, source.offset, _READ_SECONDS, 1)
+                    first = validate_erasure(records[0], None) if records else None
+                    if isinstance(first, ErasureRequest) and first.record.offset == source.offset:
+                        return first.event
+        return None
 
     def may_be_waiting(self, topic: str, key: str, sent: Sent | None) -> bool:
         """Return whether a request without a receipt can be in the log, not processed yet.

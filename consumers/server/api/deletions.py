@@ -160,12 +160,9 @@ async def _steps(
 
 
 def _outcome(services: Services, model_id: str, request_id: str, sent: Sent | None) -> Response:
-    stored = services.outcomes.stored(model_id, request_id)
-    if sent is not None and stored is not None and stored.body != sent.body:
-        raise id_is_taken(request_id)  # another server had sent that before
-    receipt = services.outcomes.receipt(model_id, request_id) if stored is None else stored.receipt
+    receipt = _receipt(services, model_id, request_id, sent)
     if receipt is None and not services.outcomes.may_be_waiting(topics.DELETIONS, model_id, sent):
-        receipt = services.outcomes.receipt(model_id, request_id)
+        receipt = _receipt(services, model_id, request_id, sent)
         if receipt is None:
             raise Problem(
                 404,
@@ -179,3 +176,21 @@ def _outcome(services: Services, model_id: str, request_id: str, sent: Sent | No
     if not receipt.final:
         return Response(receipt.value(), 202, {"Retry-After": DEFERRED_SECONDS}, JSON)
     return Response(receipt.value(), 200, media_type=JSON)
+
+
+def _receipt(
+    services: Services, model_id: str, request_id: str, sent: Sent | None
+) -> Receipt | None:
+    """Return the newest receipt of a request, None if there is none yet.
+
+    Raises
+    ------
+    Problem
+        409: it belongs to another request, which another server had sent with this id before.
+    """
+    stored = services.outcomes.stored(model_id, request_id)
+    if stored is None:
+        return services.published.receipt(model_id, request_id)
+    if sent is not None and stored.body != sent.body:
+        raise id_is_taken(request_id)
+    return stored.receipt
