@@ -79,6 +79,10 @@ Id = Annotated[
     StringConstraints(strict=True, min_length=1, max_length=MAX_ID_LENGTH),
     AfterValidator(_encodable),
 ]
+Namespace = Annotated[
+    str, StringConstraints(strict=True, max_length=MAX_ID_LENGTH), AfterValidator(_encodable)
+]
+"""Namespace of subjects; the empty text is that of models that were registered without one."""
 RowId = Annotated[
     Id,
     BeforeValidator(_whole_number_as_text),
@@ -145,7 +149,9 @@ class SparseEvent(Event):
 class DeletionRequest(Event):
     """A request to delete rows, named individually or by their subject.
 
-    ``strict``: it is rejected as a whole if the model never had one of the rows.
+    ``strict``: it is rejected as a whole if the model never had one of the rows. ``namespace``: it
+    is about a model whose subjects have this namespace (the empty text: registered without one); in
+    any other it names no row. A model can be replaced while a request is on its way to it.
     """
 
     model_config = ConfigDict(
@@ -166,6 +172,7 @@ class DeletionRequest(Event):
     row_ids: _Rows | None = None
     subject_id: RowId | None = None
     strict: StrictBool = Field(default=False, exclude_if=operator.not_)
+    namespace: Namespace | None = Field(default=None, exclude_if=absent)
     requested_at: Any = None
     reason: Any = None
 

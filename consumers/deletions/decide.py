@@ -71,7 +71,8 @@ class Accepted:
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
     ``unknown`` are rows that it names and that are not there, or, while rows of the model are lost,
     may never have been: no insert brings them. ``commitment`` is to all rows that it names.
-    ``subject_id`` is whose rows it names, where it is not known which rows these are.
+    ``subject_id`` is whose rows it names, where it is not known which rows these are, and
+    ``namespace`` which people that id is of.
     """
 
     source: Source
@@ -84,6 +85,7 @@ class Accepted:
     commitment: str | None = None
     subject_id: str | None = None
     unknown: tuple[str, ...] = ()
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +211,10 @@ class Decider:
         return False
 
     def _decide_valid(self, item: Valid, request: DeletionRequest, source: Source) -> Decision:
+        if not self.state.meta.config.has_subjects_of(request.namespace):
+            return self._of_others(item, request, source)
         if self.lost and request.subject_id not in (None, *self.subjects):
-            return self._defer_subject(item, source)
+            return self._defer_subject(item, request, source)
         rows = _rows_of(item, self.subjects)
         live, retired, unknown, perhaps, deleted_before = [], [], [], [], 0
         shares: set[str] = set()
@@ -270,12 +274,29 @@ class Decider:
         self.claimed |= dict.fromkeys((*live, *retired), request_id)
         return accepted
 
+    def _of_others(self, item: Valid, request: DeletionRequest, source: Source) -> Rejected:
+        """Reject a request about subjects of another namespace than the model's.
+
+        The model was replaced while the request was on its way: the same ids are other people's.
+        """
+        rows = request.row_ids or ()
+        detail = "the subjects of this model are of another namespace"
+        commitment = rows_commitment(self.state.secret, request.request_id, rows)
+        return Rejected(
+            source, request.request_id, item.body, "UNKNOWN_ROWS", detail, len(rows), commitment
+        )
+
     @staticmethod
-    def _defer_subject(item: Valid, source: Source) -> Deferred:
+    def _defer_subject(item: Valid, request: DeletionRequest, source: Source) -> Deferred:
         """Defer a request by subject: which rows are the subject's is lost with the rows."""
-        request = item.request
         accepted = Accepted(
-            source, request.request_id, item.body, (), 0, subject_id=request.subject_id
+            source,
+            request.request_id,
+            item.body,
+            (),
+            0,
+            subject_id=request.subject_id,
+            namespace=request.namespace,
         )
         return Deferred(accepted, DATA_LOST, _LOST)
 
@@ -312,4 +333,5 @@ def deferred_record(deferral: Deferred) -> DeferredRequest:
         source=accepted.source.model_dump(),
         rows_commitment=accepted.commitment,
         subject_id=accepted.subject_id,
+        namespace=accepted.namespace,
     )

@@ -135,10 +135,12 @@ def _key_contradicts(record: Record, model_id: str) -> str | None:
 def content_digest(request: DeletionRequest) -> bytes:
     """Return the digest of a request's content: which rows of which model, in any order.
 
-    Of a request that is not strict it is what it was before there were strict ones.
+    Members that came later count only where they are given: others keep the digest that they had.
     """
     rows = None if request.row_ids is None else sorted(request.row_ids)
     parts = [request.model_id, rows, request.subject_id, *(["strict"] if request.strict else [])]
+    if request.namespace is not None:
+        parts.append({"namespace": request.namespace})
     content = to_json(parts)
     return hashlib.sha256(content).digest()[:BODY_BYTES]
 

@@ -10,6 +10,7 @@ from lethe.consumers.contract.events import MAX_ROWS, DeletionRequest
 from lethe.consumers.contract.requests import erasure_request_id
 from lethe.consumers.deletions.validate import content_digest
 from lethe.consumers.erasures.models import Registered
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 
 PART_BYTES = 900_000
 """Of the row ids in one request, as JSON: a request has at most 1 MiB."""
@@ -49,7 +50,7 @@ def request_id_of(erasure_id: str, model: Registered, row_ids: Sequence[str] | N
     A model that is replaced is asked again: rows may have come with the new file.
     """
     parts = [erasure_id, model.model_id, model.registration, *(row_ids or ())]
-    digest = hashlib.sha256(b"lethe.erasure.request.v1")
+    digest = hashlib.sha256(b"lethe.erasure.request.v2")
     for part in parts:
         encoded = part.encode()
         digest.update(len(encoded).to_bytes(4, "big") + encoded)
@@ -68,6 +69,7 @@ def _asked(
         model_id=model.model_id,
         subject_id=subject_id,
         row_ids=row_ids,
+        namespace=model.namespace or DEFAULT_NAMESPACE,
     )
     return Asked(model, request, content_digest(request))
 

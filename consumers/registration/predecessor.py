@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from lethe.consumers.commits.receipt_index import kept_receipts, leaves_of
 from lethe.consumers.contract.published_versions import newest_version
 from lethe.consumers.log.base import Reader
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.errors import CorruptState
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.records import ReceiptLog
 from lethe.engine.store.layout.state import DeferredRequest, Head
 from lethe.engine.store.offline.predecessor import Members, Predecessor
@@ -108,14 +110,22 @@ def still_deferred(
 
 
 def with_former_rows(
-    subjects: Mapping[str, Sequence[str]], members: Members, new: Collection[str]
+    before: Predecessor,
+    config: ModelConfig,
+    subjects: Mapping[str, Sequence[str]],
+    members: Members,
+    new: Collection[str],
 ) -> dict[str, list[str]]:
     """Return subjects with their former rows, which the new file lacks or must not bring back.
 
     A request by subject must still find these: it keeps a later file from bringing back a retired
-    row, and for a deleted row it is answered ALREADY_APPLIED.
+    row, and for a deleted row it is answered ALREADY_APPLIED. The subjects of another namespace are
+    other people: they have no part in it.
     """
     merged = {subject: list(rows) for subject, rows in subjects.items()}
+    namespace = config.subject_namespace or DEFAULT_NAMESPACE
+    if before.meta is not None and not before.meta.config.has_subjects_of(namespace):
+        return merged
     for subject, rows in members.subjects.items():
         current = set(merged.get(subject, ()))
         former = [row for row in rows if row not in new and row not in current]

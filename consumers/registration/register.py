@@ -315,7 +315,8 @@ class Registrar:
                 staging.note_registration(store.client, keys, candidate.where.name, number)
             if members is None or not members.are_of(before):
                 members = read_members(store.client, before)
-                subjects = with_former_rows(candidate.data.subjects, members, candidate.new)
+                config, given = candidate.state.meta.config, candidate.data.subjects
+                subjects = with_former_rows(before, config, given, members, candidate.new)
                 staging.stage_subjects(store.client, candidate.dataset, subjects)
             try:
                 candidate = replace(candidate, state=self._onto(candidate, before))

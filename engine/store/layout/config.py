@@ -69,6 +69,10 @@ class ModelConfig(Stored):
             )
         return kind
 
+    def has_subjects_of(self, namespace: str | None) -> bool:
+        """Return whether its subjects, if any, have a namespace; None stands for each."""
+        return namespace is None or namespace == (self.subject_namespace or "")
+
     @property
     def kind_name(self) -> Literal["linear", "logistic"]:
         """The kind, as versions and parameters name it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.sentinels import Sentinels
@@ -88,6 +88,8 @@ class DeferredRequest(Stored):
     rows_commitment: str | None = None
     subject_id: str | None = None
     """The subject whose rows it names, if these could not be determined (DATA_LOST)."""
+    namespace: str | None = Field(default=None, exclude_if=lambda name: name is None)
+    """The subject's namespace, if the request gives one."""
 
     @field_validator("source")
     @classmethod

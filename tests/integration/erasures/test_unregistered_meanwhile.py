@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 
 import pytest
 
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.erasure_worker import ErasureWorker
+from tests.integration.commits.test_data_lost import settle
 from tests.integration.deletions.test_deferral import leveraged
 from tests.support import erasures
 from tests.support.erasures import erase, outcomes, rows_of
 from tests.support.platform import Platform
+from tests.support.stores import wipe
 
 STEPS = [Step.ERASE_ASK, Step.ERASE_AWAIT, Step.ERASE_PUBLISH]
 
@@ -95,3 +98,50 @@ def test_a_model_that_forgets_whose_rows_it_has_before_it_answers_is_not_covered
     receipt = erasures.finals(memory)["e-1"]
     assert set(rows_of(1)) <= erasures.live_rows(memory, "churn")
     assert (receipt.status, receipt.models[0].status) == ("INCOMPLETE", "NOT_COVERED")
+
+
+def test_a_person_of_another_namespace_keeps_the_rows_of_a_model_that_was_replaced(
+    memory: Platform,
+) -> None:
+    erasures.register(memory, "churn")
+    erase(memory, "subject-1", "e-1")
+    with closing(erasures.erasure_worker(memory)) as worker:
+        ask_twice(worker)
+        erasures.register(memory, "churn", namespace="crm", replace_model=True)
+        erasures.drain(memory, worker)
+    receipt = erasures.finals(memory)["e-1"]
+    assert set(rows_of(1)) <= erasures.live_rows(memory, "churn")
+    assert receipt.complete
+    assert [one.code for one in receipt.models] == ["UNKNOWN_ROWS"]
+
+
+@pytest.mark.parametrize("namespace", ["crm", None])
+def test_whose_rows_a_lost_model_had_is_looked_up_in_the_subjects_own_namespace(
+    memory: Platform, namespace: str | None
+) -> None:
+    erasures.register(memory, "churn")
+    erase(memory, "subject-1", "e-1")
+    with closing(erasures.erasure_worker(memory)) as worker:
+        ask_twice(worker)
+        wipe(memory, "churn")
+        settle(memory)
+        [waits] = memory.receipts("churn")
+        assert (waits.status, waits.code) == ("DEFERRED", "DATA_LOST")
+        erasures.register(memory, "churn", namespace=namespace, replace_model=True)
+        erasures.drain(memory, worker)
+    assert erasures.finals(memory)["e-1"].complete
+    assert bool(set(rows_of(1)) & erasures.live_rows(memory, "churn")) is bool(namespace)
+
+
+def test_another_person_of_the_same_id_does_not_take_the_rows_out_of_later_files(
+    memory: Platform,
+) -> None:
+    """The rows that a file lacks are forgotten by a request of whom they were, not by others'."""
+    erasures.register(memory, "churn")
+    others = [number for number in range(120) if number not in range(3, 6)]
+    erasures.register(memory, "churn", namespace="crm", keep=others, replace_model=True)
+    request = {"request_id": "r-1", "model_id": "churn", "subject_id": "subject-1"}
+    memory.send_raw(json.dumps(request).encode(), b"churn")
+    memory.drain()
+    erasures.register(memory, "churn", replace_model=True)
+    assert set(rows_of(1)) <= erasures.live_rows(memory, "churn")

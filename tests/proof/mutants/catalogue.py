@@ -54,6 +54,7 @@ _SCRIPT = "engine/store/apply.lua"
 _CURSORS = "engine/store/cursors.py"
 _WORKER = "consumers/workers/deletion_worker.py"
 _LOAD = "consumers/deletions/load.py"
+_DECIDE = "consumers/deletions/decide.py"
 _ROW_CHANGES = "consumers/deletions/row_changes.py"
 _JOURNAL = "consumers/commits/journal.py"
 _FOLDER = "consumers/commits/recovery/fold.py"
@@ -690,6 +691,12 @@ MUTANTS = (
         (Edit(_ERASURE_WORKER, "note_not_covered(done, read_models(self._store))", "pass"),),
         "tests/integration/erasures/test_unregistered_meanwhile.py"
         "::test_a_model_that_forgets_whose_rows_it_has_before_it_answers_is_not_covered",
+    ),
+    Mutant(
+        "an erasure: a request is about subjects of its own namespace",
+        (Edit(_DECIDE, "not self.state.meta.config.has_subjects_of(request.namespace)", "False"),),
+        "tests/integration/erasures/test_unregistered_meanwhile.py"
+        "::test_a_person_of_another_namespace_keeps_the_rows_of_a_model_that_was_replaced",
     ),
     Mutant(
         "an erasure: over HTTP, the id of another person's is a conflict",

@@ -203,6 +203,32 @@ def test_a_subject_is_its_rows(bench: Bench) -> None:
     assert decision.rows == ("row-4", "row-5")
 
 
+@pytest.mark.parametrize("of_model", [None, "", "crm"])
+def test_a_request_names_rows_of_its_own_namespace_only(bench: Bench, of_model: str | None) -> None:
+    config = bench.state.meta.config.model_copy(update={"subject_namespace": of_model})
+    bench.state = replace(bench.state, meta=bench.state.meta.model_copy(update={"config": config}))
+    for number, namespace in enumerate(["", "crm", "CRM"]):
+        bench.ask(f"subject-{number}", subject_id="s", namespace=namespace)
+        bench.ask(f"rows-{number}", "row-6", namespace=namespace)
+    bench.ask("any", subject_id="s")
+    ours = {"", "crm"}.intersection([of_model or ""])
+    *decisions, anyone = bench.sort({"s": ["row-4", "row-5"]})
+    for decision, namespace in zip(decisions, ["", "", "crm", "crm", "CRM", "CRM"], strict=True):
+        if namespace in ours:
+            assert isinstance(decision, Accepted)
+        else:
+            assert isinstance(decision, Rejected)
+            assert (decision.code, decision.unknown) == ("UNKNOWN_ROWS", ())
+    assert isinstance(anyone, Accepted)
+
+
+def test_the_namespace_is_part_of_a_requests_content(bench: Bench) -> None:
+    bench.ask("r", subject_id="s").ask("r", subject_id="s", namespace="")
+    first, second = bench.sort({"s": ["row-4"]})
+    assert isinstance(first, Accepted)
+    assert isinstance(second, Conflicting)
+
+
 def test_requests_of_one_batch_share_rows_once(bench: Bench) -> None:
     bench.ask("a", "row-0", "row-1").ask("b", "row-1", "row-2").ask("c", "row-0", "row-2")
     first, second, third = bench.receipts_after()
