@@ -169,8 +169,11 @@ class Decider:
         source = source_of(item.record)
         if self.decide_known(item, source) or not isinstance(item, Valid):
             return
-        if isinstance(item.request, DeletionRequest):
-            self.decisions.append(self._decide_valid(item, item.request, source))
+        request = item.request
+        if isinstance(request, DeletionRequest):
+            ours = self.state.meta.config.has_subjects_of(request.namespace)
+            decided = self._decide_valid if ours else self._of_others
+            self.decisions.append(decided(item, request, source))
 
     def decide_known(self, item: Valid | Refused, source: Source) -> bool:
         """Decide what does not depend on the rows of the request; False for all others.
@@ -211,8 +214,6 @@ class Decider:
         return False
 
     def _decide_valid(self, item: Valid, request: DeletionRequest, source: Source) -> Decision:
-        if not self.state.meta.config.has_subjects_of(request.namespace):
-            return self._of_others(item, request, source)
         if self.lost and request.subject_id not in (None, *self.subjects):
             return self._defer_subject(item, request, source)
         rows = _rows_of(item, self.subjects)

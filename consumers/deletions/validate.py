@@ -138,9 +138,9 @@ def content_digest(request: DeletionRequest) -> bytes:
     Members that came later count only where they are given: others keep the digest that they had.
     """
     rows = None if request.row_ids is None else sorted(request.row_ids)
-    parts = [request.model_id, rows, request.subject_id, *(["strict"] if request.strict else [])]
-    if request.namespace is not None:
-        parts.append({"namespace": request.namespace})
+    strict = ["strict"] if request.strict else []
+    namespace = [] if request.namespace is None else [{"namespace": request.namespace}]
+    parts = [request.model_id, rows, request.subject_id, *strict, *namespace]
     content = to_json(parts)
     return hashlib.sha256(content).digest()[:BODY_BYTES]
 

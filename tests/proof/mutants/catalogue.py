@@ -324,7 +324,7 @@ MUTANTS = (
         "the ledger check of a decision",
         (
             Edit(
-                "consumers/deletions/decide.py",
+                _DECIDE,
                 "elif row in self.lookup.ledger:",
                 "elif row == '':",
             ),
@@ -333,7 +333,7 @@ MUTANTS = (
     ),
     Mutant(
         "the final-receipt check of a decision",
-        (Edit("consumers/deletions/decide.py", "if stored is not None:", "if stored == '':"),),
+        (Edit(_DECIDE, "if stored is not None:", "if stored == '':"),),
         f"{_GUARDS}::test_a_row_is_deleted_once_and_a_request_answered_once",
     ),
     # -- publishing
@@ -694,7 +694,7 @@ MUTANTS = (
     ),
     Mutant(
         "an erasure: a request is about subjects of its own namespace",
-        (Edit(_DECIDE, "not self.state.meta.config.has_subjects_of(request.namespace)", "False"),),
+        (Edit(_DECIDE, "self.state.meta.config.has_subjects_of(request.namespace)", "True"),),
         "tests/integration/erasures/test_unregistered_meanwhile.py"
         "::test_a_person_of_another_namespace_keeps_the_rows_of_a_model_that_was_replaced",
     ),
