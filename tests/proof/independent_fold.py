@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ class ModelFold:
         Rows that a --replace left out and that were not deleted.
     inserted
         Rows that were inserted since the newest registration.
+    disclosed
+        By row id, what versions have disclosed of it since the newest registration: 25 bytes each.
     offsets
         By partition of requests, the next offset to decide.
     opening
@@ -96,6 +99,7 @@ class ModelFold:
     ledger: dict[str, int] = field(default_factory=dict)
     retired: set[str] = field(default_factory=set)
     inserted: set[str] = field(default_factory=set)
+    disclosed: dict[str, bytes] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
     opening: dict[str, int] | None = None
     finals: dict[str, bytes] = field(default_factory=dict)
@@ -197,6 +201,7 @@ def _take(model: ModelFold, record: Record, contents: Contents) -> None:
     model.meta = contents.meta
     model.config = contents.config or model.config
     _rows(model, header)
+    _disclosed(model, header)
     _offsets(model, header)
     _answers(model, contents, begins=begins)
     _waiting(model, header)
@@ -236,6 +241,17 @@ def _rows(model: ModelFold, header: Mapping[str, Any]) -> None:
         model.ledger.setdefault(row, int(header["newest"]))
         model.retired.discard(row)
     model.retired |= set(header["left_out"])
+
+
+def _disclosed(model: ModelFold, header: Mapping[str, Any]) -> None:
+    if header["kind"] == "registration":
+        model.disclosed.clear()
+    for row, fate, *numbers in header["disclosed"]:
+        distance, length = (math.nan if number is None else number for number in numbers)
+        entry = struct.pack("<Qcdd", header["newest"], fate[0].encode(), distance, length)
+        model.disclosed[row] = model.disclosed.get(row, b"") + entry
+    for row in header["undisclosed"]:
+        model.disclosed.pop(row, None)
 
 
 def _offsets(model: ModelFold, header: Mapping[str, Any]) -> None:

@@ -94,11 +94,13 @@ class People:
         data = data_of(family, kind)
         terms = rng.choice(_TERMS) if certified else None
         rule = OverBudget.COMPLETE if certified else rng.choice(_RULES)
-        config = config_of(data, model, method, budget, limits, terms, rule)
+        exact_linear = (kind, method) == ("linear", "exact") and terms is None and family != TABLE
+        discloses = exact_linear and data.y.shape[1] == 1
+        config = config_of(data, model, method, budget, limits, terms, rule, discloses)
         self._configs[model] = with_columns(config, data)
         self._world.platform.data[model] = data
-        where = commit_partition(model)
-        self._world.note(f"plan {model} in {where}: {kind} {family} {method} {budget} {rule}")
+        what = f"{kind} {family} {method} {budget} {rule}{' disclosing' if discloses else ''}"
+        self._world.note(f"plan {model} in {commit_partition(model)}: {what}")
 
     def register(self, model: str, *, replace_model: bool = False) -> None:
         """Register a model at once, by the director's own hand."""
