@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import shape
-from benchmarks.pipelines import log_name
-from benchmarks.sides import SETTLE_SECONDS, Asked, Side, floor_side, worker_side
+from benchmarks.sides import SETTLE_SECONDS, Asked, Side, floor_side, log_name, worker_side
 from benchmarks.worker import Job
 from harness.records import Record, Setting, at_least, at_most, compared, measured
 from harness.study import Section, Setup

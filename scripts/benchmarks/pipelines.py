@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.ends import SubscriberEnds
-from benchmarks.sides import SETTLE_SECONDS, Asked, Process, Side, subscribed
+from benchmarks.sides import Asked, Process, Side, closed_loop, log_name, subscribed
 from benchmarks.synthetic import model_id
 from benchmarks.worker import Job
 from harness.records import Record, Setting, measured
@@ -93,7 +93,14 @@ def _compare(plans: Sequence[LoopPlan], setup: Setup, one: str, other: str) -> I
                         stack.enter_context(_side(name, plan, kind, setup.seed, place, kafka))
                         for name in (one, other)
                     ]
-                    samples = _take_turns(plan, setup.seed, sides)
+                    samples = closed_loop(
+                        sides,
+                        setup.seed,
+                        n=plan.n,
+                        k=plan.k,
+                        models=plan.models,
+                        requests=plan.requests,
+                    )
                 for name, milliseconds in samples.items():
                     yield measured({"pipeline": name, **setting}, "end to end", "ms", milliseconds)
                 first, second = (np.array(samples[name]) for name in (one, other))
@@ -118,29 +125,6 @@ def _side(
         trusted = TrustedKeys.of([key.public])
         job = job.model_copy(update={"signing_key": place / "signing.pem"})
     return subscribed(place / name, name, job, kafka, trusted)
-
-
-def _take_turns(
-    plan: LoopPlan, seed: int, sides: Sequence[Side[SubscriberEnds]]
-) -> dict[str, list[float]]:
-    """Return milliseconds; who goes first alternates."""
-    samples: dict[str, list[float]] = {side.name: [] for side in sides}
-    rng = np.random.default_rng(seed)
-    for model in range(plan.models):
-        order = rng.permutation(plan.n).tolist()
-        for turn in range(plan.requests):
-            rows = order[turn * plan.k : (turn + 1) * plan.k]
-            for side in sides if turn % 2 == 0 else reversed(sides):
-                seconds = side.ask(model, rows)
-                time.sleep(SETTLE_SECONDS)
-                if model > 0:
-                    samples[side.name].append(seconds * 1e3)
-    return samples
-
-
-def log_name(kafka: str | None) -> str:
-    """Return what records call the log."""
-    return "streams" if kafka is None else "kafka"
 
 
 # -- while the model is rebuilt ---------------------------------------------------------------

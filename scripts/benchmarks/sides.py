@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
+import numpy as np
 import redis
 
 from benchmarks.ends import ANSWER_SECONDS, Ends, LogEnds, StreamEnds, Stuck, SubscriberEnds
@@ -223,6 +224,33 @@ def _worker(
     job = job.model_copy(update={"redis_url": url, "kafka": kafka, "prefix": name})
     process = _start(stack, directory, job.model_dump_json(), "benchmarks.worker", partitions)
     return process, client, job
+
+
+def log_name(kafka: str | None) -> str:
+    """Return what records call the log."""
+    return "streams" if kafka is None else "kafka"
+
+
+def closed_loop(
+    sides: Sequence[Side[SubscriberEnds]], seed: int, *, n: int, k: int, models: int, requests: int
+) -> dict[str, list[float]]:
+    """Send one request at a time, to the sides in turns; return milliseconds to its version.
+
+    Each of the models, of n rows, gets so many requests of k rows. Who goes first alternates, and
+    the first model only warms up.
+    """
+    samples: dict[str, list[float]] = {side.name: [] for side in sides}
+    rng = np.random.default_rng(seed)
+    for model in range(models):
+        order = rng.permutation(n).tolist()
+        for turn in range(requests):
+            rows = order[turn * k : (turn + 1) * k]
+            for side in sides if turn % 2 == 0 else reversed(sides):
+                seconds = side.ask(model, rows)
+                time.sleep(SETTLE_SECONDS)
+                if model > 0:
+                    samples[side.name].append(seconds * 1e3)
+    return samples
 
 
 @contextmanager

@@ -12,10 +12,12 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from benchmarks import substitutes
 from benchmarks.calls import Calls
+from benchmarks.mixtures import Mixture, register_mixture
 from benchmarks.synthetic import model_id, register_model, share_precomputation
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
@@ -48,6 +50,9 @@ class Job(BaseModel):
         The file of a private key, if events are signed.
     kind, method, models, n, d, seed
         Models to register first.
+    mixture
+        What they are made of in place of ``kind``, ``method`` and ``d``, if preprocessing is
+        measured.
     shared
         Whether they all have the same data: it is precomputed once.
     records
@@ -67,6 +72,7 @@ class Job(BaseModel):
     n: int = 0
     d: int = 0
     seed: int = 0
+    mixture: Mixture | None = None
     shared: bool = False
     records: int = BatchLimits().records
 
@@ -138,6 +144,10 @@ def _register(job: Job, runtime: Runtime) -> None:
     registrar = Registrar(store, producer, reader, runtime.seals(store), signer=runtime.signer())
     for index in range(job.models):
         seed = job.seed if job.shared else job.seed + index
+        if job.mixture is not None:
+            rng = np.random.default_rng(seed)
+            register_mixture(registrar, model_id(index), job.mixture, job.n, rng)
+            continue
         register_model(registrar, model_id(index), job.kind, job.n, job.d, seed, job.method)
     producer.close()
     reader.close()
