@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,9 +51,10 @@ def register_mixture(
     registrar: Registrar, name: str, mixture: Mixture, n: int, rng: np.random.Generator
 ) -> None:
     """Register a linear model of n rows, for the exact method."""
-    ids, y = tuple(row_id(i) for i in range(n)), rng.standard_normal((n, 1))
+    ids = tuple(row_id(i) for i in range(n))
     columns = mixture.columns()
     values = {name: _drawn(column, n, rng) for name, column in columns.items()}
+    y = _targets(values, rng)
     if mixture.bare:
         names, X = tuple(values), np.column_stack(list(values.values())).astype(np.float64)
         data = TrainingData(ids, X, y, names, ("target",), {})
@@ -84,3 +86,17 @@ def _drawn(column: object, n: int, rng: np.random.Generator) -> np.ndarray:
     if column == Numeric():
         values[rng.random(n) < _MISSING] = np.nan
     return values
+
+
+def _targets(values: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """Return n x 1 targets of a noisy linear model: numbers and categories explain as much."""
+    numbers, effects = [], []
+    for column in values.values():
+        if column.dtype == object:
+            _, place = np.unique(column.astype(str), return_inverse=True)
+            effects.append(rng.standard_normal(_CATEGORIES)[place])
+        else:
+            numbers.append(rng.standard_normal() * np.nan_to_num(column))
+    parts = [np.sum(each, axis=0) / np.sqrt(len(each)) for each in (numbers, effects) if each]
+    y = np.sum(parts, axis=0)
+    return (y + 0.5 * rng.standard_normal(len(y)))[:, None]
