@@ -98,5 +98,5 @@ def _targets(values: Mapping[str, np.ndarray], rng: np.random.Generator) -> np.n
         else:
             numbers.append(rng.standard_normal() * np.nan_to_num(column))
     parts = [np.sum(each, axis=0) / np.sqrt(len(each)) for each in (numbers, effects) if each]
-    y = np.sum(parts, axis=0)
-    return (y + 0.5 * rng.standard_normal(len(y)))[:, None]
+    y: np.ndarray = np.sum(parts, axis=0)[:, None]
+    return y + 0.5 * rng.standard_normal(y.shape)
