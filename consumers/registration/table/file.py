@@ -152,7 +152,19 @@ def _read_parquet(path: Path, only: Sequence[str] | None = None) -> pa.Table:
             schema = batches[0].schema if batches else pa.schema([schema.field(n) for n in only])
         table = pa.Table.from_batches(batches, schema=schema)
     table.validate(full=True)  # among others, that text is UTF-8
-    return table
+    return _without_views(table)
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """Return a table whose text is of one type: few functions take views of text (Polars' type)."""
+    views = [pa.types.is_string_view(field.type) for field in table.schema]
+    if not any(views):
+        return table
+    fields = [
+        field.with_type(pa.string()) if view else field
+        for field, view in zip(table.schema, views, strict=True)
+    ]
+    return table.cast(pa.schema(fields))
 
 
 def _read_csv(path: Path, texts: Collection[str], only: Sequence[str] | None = None) -> pa.Table:

@@ -92,6 +92,17 @@ class TestWhatIsRead:
         assert data.target_names == ("y",)
         assert data.y.tolist() == targets
 
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+    def test_text_of_a_parquet_file_whatever_its_type(
+        self, parquet: Callable[[Mapping[str, Any]], Path], kind: pa.DataType
+    ) -> None:
+        ids, labels = (pa.array(texts).cast(kind) for texts in (["u1", "u2"], ["yes", "no"]))
+
+        data = read(parquet({"id": ids, "a": [1.0, 2.0], "y": labels}), kind=Kind.LOGISTIC).data
+
+        assert data.ids == ("u1", "u2")
+        assert data.class_names == ("no", "yes")
+
     @pytest.mark.parametrize(
         "column", [pa.array(["b", "a", "c"]).dictionary_encode(), pa.array(["b", "a", "c"])]
     )
