@@ -116,7 +116,7 @@ class LiveRows:
             for given in json.loads(value)["rows"]:
                 self._change(given, version, inserts=inserts)
         gone = [row for row in header["deleted"] if row in self.live]
-        named = {row for one in answered for row in one.before}
+        named = {row for one in answered for row in (*one.before, *one.formerly)}
         if header["kind"] in ("requests", "refresh") and not named.issuperset(gone):
             raise Disagreement(f"{sorted(set(gone) - named)} are gone, and nobody asked for that")
         for row in gone:
@@ -159,7 +159,11 @@ class LiveRows:
         elif "row_ids" in body:
             names = set(body["row_ids"])
         else:
-            names = {row for row, at in self.live.items() if at.subject == body["subject_id"]}
+            subject = body["subject_id"]
+            names = {row for row, at in self.live.items() if at.subject == subject}
+            formerly = {life.row_id for life in self.past if life.row.subject == subject}
+            before = {name: self.live.get(name) for name in names}
+            return Answered(receipt, body, before, frozenset(formerly))
         return Answered(receipt, body, {name: self.live.get(name) for name in names})
 
     def _judge(self, one: Answered) -> None:
@@ -170,7 +174,7 @@ class LiveRows:
         if "op" in one.body:
             self._judge_change(what, one, known)
             return
-        self._to_delete |= before.keys()
+        self._to_delete |= before.keys() | one.formerly
         if receipt["status"] == "REJECTED":
             if receipt["code"] == "UNKNOWN_ROWS" and known:
                 raise Disagreement(f"{what}, and {sorted(known)} are live")
@@ -201,11 +205,16 @@ class LiveRows:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A final receipt, its request, and the rows that it names as they were before its commit."""
+    """A final receipt, its request, and the rows that it names as they were before its commit.
+
+    ``formerly``: rows that once were those of the subject that it names. One that a registration
+    left out and an insert without subject brought back may still count as theirs.
+    """
 
     receipt: Mapping[str, Any]
     body: Mapping[str, Any]
     before: Mapping[str, Row | None]
+    formerly: frozenset[str] = frozenset()
 
 
 def changed(before: Row, given: Mapping[str, Any]) -> Row:

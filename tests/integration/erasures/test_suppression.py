@@ -90,6 +90,24 @@ def test_no_row_becomes_that_of_an_erased_subject(
     assert finals[other].status == "APPLIED"
 
 
+def test_a_row_that_a_file_left_out_stays_its_persons_when_an_insert_brings_it_back(
+    memory: Platform, worker: ErasureWorker
+) -> None:
+    erasures.register(memory, "churn")
+    others = [i for i in range(len(memory.data["churn"].X)) if i // 3 != 1]
+    erasures.register(memory, "churn", keep=others, replace_model=True)
+    back, *_ = rows_of(1)
+    memory.send_change("churn", "insert", Table(memory, "churn").row(back))
+    memory.drain()
+    assert back in live_rows(memory, "churn")
+
+    erase(memory, "subject-1", "e-1")
+    erasures.drain(memory, worker)
+
+    assert outcomes(erasures.finals(memory)["e-1"]) == {"churn": ("APPLIED", 1)}
+    assert back not in live_rows(memory, "churn")
+
+
 def test_a_lift_lets_the_subject_come_back(memory: Platform, worker: ErasureWorker) -> None:
     memory.register("m", "benign", "linear", budget=10.0)
     table = Table(memory)
