@@ -129,6 +129,9 @@ class Processes:
         try:
             world.platform.drain(fresh, helper)
             assert not len(fresh._halts), f"halted: {fresh._halts._reasons}"
+            # `LATE_SECONDS` pass: what an overtaken publisher sent late may be the last of its key.
+            fresh._follower._resend_at = dict.fromkeys(fresh._follower._resend_at, 0.0)
+            fresh._publisher.resend(fresh._follower.due_to_resend())
         finally:
             fresh.close()
             helper.close()
