@@ -111,6 +111,7 @@ class People:
             self._configs[model],
             training_data(world.platform.data[model]),
             replace_model=replace_model,
+            allow_change=replace_model,  # a category may have gone with the rows of erased subjects
         )
 
     def start_registrar(self) -> Actor:
