@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -31,11 +29,17 @@ from lethe.consumers.contract.events import Parameters, Version
 from lethe.engine.errors import BrokenChain
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.codec import pack
-from lethe.engine.store.layout.columns import FittedColumn, FixedPart, fixed_json, fixed_parts
+from lethe.engine.store.layout.columns import (
+    FittedColumn,
+    FixedPart,
+    PublishedColumns,
+    fixed_json,
+    fixed_parts,
+    numbers_of,
+)
 
 GENESIS = ""
 _PARAMETERS_LABEL = b"lethe.parameters.v1\n"
-_CHANGING = attrgetter("impute", "mean", "deviation", "values", "vanished", "otherwise")
 
 
 def canonical(value: Any) -> bytes:
@@ -69,25 +73,17 @@ def parameters_digest(
     *,
     fit_intercept: bool,
     classes: Sequence[str] = (),
-    columns: Sequence[FittedColumn] = (),
+    columns: Sequence[FittedColumn] | PublishedColumns = (),
 ) -> str:
     """Return the digest of parameters; theta is d x m with the intercept as its last row."""
     names = tuple(feature_names), tuple(target_names), tuple(classes)
-    layout = _layout(*names, theta.shape[1], fit_intercept, fixed_parts(columns))
-    numbers = pack(theta) + _numbers_of(columns)
+    if isinstance(columns, PublishedColumns):
+        fixed, changing = columns.fixed, columns.numbers
+    else:
+        fixed, changing = fixed_parts(columns), numbers_of(columns)
+    layout = _layout(*names, theta.shape[1], fit_intercept, fixed)
+    numbers = pack(theta) + changing
     return hashlib.sha256(_PARAMETERS_LABEL + layout + b"\n" + numbers).hexdigest()
-
-
-def _numbers_of(columns: Sequence[FittedColumn]) -> bytes:
-    """Return what of columns changes with rows, as float64; each list after its length.
-
-    These are hashed as numbers, because canonical JSON of them takes longer than a deletion.
-    """
-    numbers: list[float] = []
-    for impute, mean, deviation, values, vanished, otherwise in map(_CHANGING, columns):
-        numbers += (impute is not None, impute or 0.0, mean, deviation, len(values), *values)
-        numbers += (len(vanished), *vanished, otherwise is not None, otherwise or 0.0)
-    return struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def digest_of(parameters: Parameters, theta: Array) -> str:

@@ -31,7 +31,6 @@ from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.generation import PARAMETERS, empty_generation, thetas_of
 from lethe.engine.store.layout import codec
-from lethe.engine.store.layout.columns import packed_columns
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.fitted_columns import empty_columns, fitted_columns
 from lethe.engine.store.layout.meta import with_meta
@@ -99,7 +98,7 @@ def published_digest(state: ModelState) -> str:
         config.target_names,
         fit_intercept=config.fit_intercept,
         classes=config.class_names,
-        columns=() if pipeline is None else pipeline.columns,
+        columns=() if pipeline is None else pipeline.fitted,
     )
 
 
@@ -304,7 +303,7 @@ def commit_of(
     pipeline, columns = after.published_pipeline, b""
     if version is not None and pipeline is not None:
         thetas[PARAMETERS] = codec.pack(pipeline.theta)
-        columns = packed_columns(pipeline.columns)
+        columns = pipeline.fitted.packed
     return Commit(
         model_id=before.model_id,
         number=before.head.commit + 1,

@@ -21,7 +21,7 @@ from lethe.engine.fit.objective import Array, Objective
 from lethe.engine.fit.precompute import SAFE
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store.layout import codec
-from lethe.engine.store.layout.columns import parse_columns
+from lethe.engine.store.layout.columns import PublishedColumns
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.meta import Meta
@@ -262,7 +262,7 @@ def read_published(
         return None
     what = f"model {config.model_id!r}, its published pipeline"
     theta = codec.unpack(parameters, (config.d, config.m), what)
-    return PublishedPipeline(theta, parse_columns(columns, what))
+    return PublishedPipeline(theta, PublishedColumns.read(columns, what))
 
 
 def stored_correction(rows: list[bytes], width: int, what: str) -> Correction:

@@ -16,6 +16,7 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Columns
 from lethe.engine.preprocess.input.table import read_table
+from lethe.engine.store.layout.columns import packed_columns
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.preprocessing import layout_of, recorded
 from tests.support import pipelines
@@ -172,6 +173,8 @@ class PreparedTable:
         expected = pipelines.parameters(self.fitted())
         state = self.platform.load(self.model_id)
         assert state.published_pipeline is not None
+        fitted = state.published_pipeline.fitted  # as the worker wrote it, and as readers write it
+        assert fitted.packed == packed_columns(fitted.columns)
         theta, keep = state.published[:, 0], []
         for column in state.published_pipeline.columns:
             width = len(column.categories) if column.step == "one-hot" else 1

@@ -15,7 +15,7 @@ from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import CorruptState, check_format
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.store.layout.columns import FittedColumn
+from lethe.engine.store.layout.columns import FittedColumn, PublishedColumns
 from lethe.engine.store.layout.keys import FORMAT, GenerationKeys, ModelKeys
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.reading import (
@@ -153,12 +153,17 @@ class PublishedPipeline:
     ----------
     theta
         d x m, the parameters of the pipeline's last step.
-    columns
-        Its fitted columns.
+    fitted
+        Its columns.
     """
 
     theta: Array
-    columns: tuple[FittedColumn, ...]
+    fitted: PublishedColumns
+
+    @property
+    def columns(self) -> tuple[FittedColumn, ...]:
+        """Its columns as objects, made when they are first asked for."""
+        return self.fitted.columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ def columns_of_versions() -> tuple[FittedColumn, ...]:
     """Return columns as a version publishes them."""
     settings, table, first = _model()
     pipeline = LivePipeline(first.base, table.vocabularies, first.answer, intercept=True)
-    return fitted_columns(settings.preprocess, pipeline)
+    return fitted_columns(settings.preprocess, pipeline).columns
 
 
 def published_seeds() -> list[bytes]:
