@@ -46,7 +46,7 @@ def fitted_columns(records: Sequence[ColumnRecord], pipeline: LivePipeline) -> P
             fitted = _coded(record, pipeline, given, next(coded), numbers)
         members.append(fitted)
     changing = b"".join(numbers)
-    if not np.isfinite(np.frombuffer(changing)).all():
+    if not np.isfinite(np.frombuffer(changing, "<f8")).all():
         raise ValueError("a statistic of a column is not finite")
     return PublishedColumns(to_json(members), tuple(map(fixed_part, records)), changing)
 

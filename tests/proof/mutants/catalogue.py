@@ -759,8 +759,8 @@ MUTANTS = (
         (
             Edit(
                 "engine/store/layout/fitted_columns.py",
-                '"vanished": _without_rows(there),',
-                '"vanished": (),',
+                "_without_rows(pipeline.answer.sums.present[part.features])",
+                "()",
             ),
         ),
         f"{_PIPELINES}::test_a_category_that_vanishes_is_unknown_and_its_weight_0",
