@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.transformation.layout import CodedPart, OneHotPart
 from lethe.engine.store.layout.columns import (
@@ -29,7 +30,7 @@ def fitted_columns(records: Sequence[ColumnRecord], pipeline: LivePipeline) -> P
 
     Raises
     ------
-    ValueError
+    InvalidData
         One of their numbers is not finite.
     """
     layout, given = pipeline.base.layout, _Given.of(pipeline)
@@ -47,7 +48,10 @@ def fitted_columns(records: Sequence[ColumnRecord], pipeline: LivePipeline) -> P
         members.append(fitted)
     changing = b"".join(numbers)
     if not np.isfinite(np.frombuffer(changing, "<f8")).all():
-        raise ValueError("a statistic of a column is not finite")
+        raise InvalidData(
+            "a statistic of a column is not finite; scale its numbers down, and register the model "
+            "again with --replace"
+        )
     return PublishedColumns(to_json(members), tuple(map(fixed_part, records)), changing)
 
 
