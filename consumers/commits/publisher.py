@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.consumers.commits.commit import Sealed
-from lethe.consumers.commits.publish import newest_parameters
+from lethe.consumers.commits.recovery.newest import NewestParameters
 from lethe.consumers.log.base import Flush, Message, Producer
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.errors import LogUnavailable
 from lethe.engine.store.cursors import Cursors
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
-from lethe.engine.store.membership import models_in
 from lethe.engine.store.store import ModelStore
 
 _SECONDS = 30.0
@@ -37,11 +36,14 @@ class Notes:
         good.
     then
         Called once this is noted.
+    since
+        A time before the first of these commits was appended; on the monotonic clock.
     """
 
     ranges: Sequence[tuple[int, int, int]]
     watermarks: Mapping[str, int]
     then: Callable[[], None]
+    since: float
 
     def queue(self, pipeline: Any) -> None:
         """Add the writes to a pipeline."""
@@ -51,15 +53,21 @@ class Notes:
 
 
 class Publisher:
-    """Publishes commits for a worker; one thread uses it."""
+    """Publishes commits for a worker; one thread uses it.
 
-    def __init__(self, producer: Producer, store: ModelStore, at_step: AtStep) -> None:
+    ``newest`` sends the newest parameters again where those that were sent here may be older than
+    what another worker has published since.
+    """
+
+    def __init__(
+        self, producer: Producer, store: ModelStore, newest: NewestParameters, at_step: AtStep
+    ) -> None:
         self._producer = producer
         self._store = store
+        self._newest = newest
         self._at_step = at_step
         self._in_flight: tuple[Flush, Notes] | None = None
         self._to_note: Notes | None = None
-        self._late: list[tuple[int, int, int]] = []
 
     @property
     def outstanding(self) -> bool:
@@ -72,11 +80,11 @@ class Publisher:
         return self._to_note
 
     def forget(self) -> None:
-        """Forget what was sent: a fold sends it again. `resend_late` checks if it arrived late."""
+        """Forget what was sent: a fold sends it again, and this may land later than that."""
         if self._to_note is not None:
-            self._late += self._to_note.ranges
+            self._newest.in_doubt(self._to_note.ranges)
         if self._in_flight is not None:
-            self._late += self._in_flight[1].ranges
+            self._newest.in_doubt(self._in_flight[1].ranges)
         self._in_flight = self._to_note = None
 
     def begin(
@@ -85,6 +93,7 @@ class Publisher:
         messages: Sequence[Message],
         watermarks: Mapping[str, int],
         then: Callable[[], None],
+        since: float,
     ) -> None:
         """Publish (step 8) in one flush: the messages of commits, and others that belong to none.
 
@@ -99,11 +108,11 @@ class Publisher:
         self._acknowledge()
         if messages:
             self._at_step(Step.PUBLISH)
-        notes = Notes(_ranges(sealed), watermarks, then)
+        notes = Notes(_ranges(sealed), watermarks, then, since)
         try:
             self._in_flight = self._producer.begin(messages), notes
         except LogUnavailable:
-            self._late += notes.ranges  # nobody knows whether some were sent
+            self._newest.in_doubt(notes.ranges)  # some may have been sent
             raise
 
     def advance(self) -> None:
@@ -125,6 +134,7 @@ class Publisher:
         flush, notes = self._in_flight
         flush.wait(_SECONDS)
         self._in_flight, self._to_note = None, notes
+        self._newest.acknowledged(notes.ranges, notes.since)
         self._at_step(Step.ADVANCE)
 
     def _note(self) -> None:
@@ -136,51 +146,19 @@ class Publisher:
     def noted(self, answers: Sequence[Any]) -> None:
         """Act on the answers to `to_note`, which was noted.
 
-        A publisher that was overtaken sends the newest parameters again: compaction may have kept
-        the older ones that it sent.
+        Where another worker has published beyond it, the parameters that were sent here may be the
+        older ones and have landed last.
         """
         notes = self._to_note
         if notes is None:
             raise AssertionError("nothing was to be noted")
-        self.resend(
-            [
-                index
-                for (index, _, high), answer in zip(notes.ranges, answers, strict=False)
-                if Cursors.noted(answer).published > high
-            ]
+        self._newest.in_doubt(
+            each
+            for each, answer in zip(notes.ranges, answers, strict=False)
+            if Cursors.noted(answer).published > each[2]
         )
         self._to_note = None
         notes.then()
-
-    def resend_late(self) -> None:
-        """Send the newest parameters again if another worker has published beyond what we sent.
-
-        This is about what was sent but never noted, because the partition was lost meanwhile, or
-        because nobody knows whether the log has it.
-        """
-        if not self._late:
-            return
-        stored_cursors = self._store.cursors.read_all(
-            [PartitionKeys(index) for index, _, _ in self._late]
-        )
-        self.resend(
-            sorted(
-                {
-                    index
-                    for (index, _, high), cursors in zip(self._late, stored_cursors, strict=True)
-                    if cursors.pair.published > high
-                }
-            )
-        )
-        self._late = []
-
-    def resend(self, indexes: Sequence[int]) -> None:
-        """Send the newest parameters of all models of these partitions again."""
-        for index in indexes:
-            models = models_in(self._store.client, PartitionKeys(index))
-            messages = newest_parameters(self._store, models)
-            if messages:
-                self._producer.publish(messages)
 
 
 def _ranges(sealed: Sequence[Sealed]) -> list[tuple[int, int, int]]:

@@ -31,6 +31,7 @@ from lethe.consumers.commits.publish import messages_of, receipt_message, withou
 from lethe.consumers.commits.publisher import Publisher
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.commits.recovery.follower import Follower
+from lethe.consumers.commits.recovery.newest import NewestParameters
 from lethe.consumers.commits.shred import shred
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
@@ -158,6 +159,7 @@ class DeletionWorker:
             progress=lambda _what, _done, _all: self._keepalive(),
             at_step=at_step,
         )
+        self._newest = NewestParameters(self._producer, store, self._reader)
         self._follower = Follower(
             self._journal,
             fold,
@@ -167,6 +169,7 @@ class DeletionWorker:
             states=self._states,
             metrics=self._metrics,
             logger=self._logger,
+            newest=self._newest,
             halt=self._halt,
         )
         self._loader = BatchLoader(
@@ -191,7 +194,7 @@ class DeletionWorker:
         self._gauges = ModelGauges(self._metrics, store)
         self._assignment = Assignment(self._consumer, store, self._logger)
         self._halts = Halts(self._metrics, self._logger)
-        self._publisher = Publisher(self._producer, store, at_step)
+        self._publisher = Publisher(self._producer, store, self._newest, at_step)
         self._to_publish: list[tuple[Sealed, list[Message]]] = []
         self._rewind = False
 
@@ -221,8 +224,9 @@ class DeletionWorker:
     def run_once(self, timeout: float | None = None) -> int:
         """Take one micro-batch through all steps; return how many records it had."""
         self._take_over()
-        self._publisher.resend_late()
+        self._newest.send_due()
         records = self._poll(timeout)  # 1
+        began = time.monotonic()
         poll = self._validate(records)  # 2
         for _ in range(_ROUNDS):
             result = Round()
@@ -235,7 +239,7 @@ class DeletionWorker:
             self._follower.follow(commit_partition(model_id) for model_id in result.stale)
         else:
             raise CommitConflict(f"others keep committing: {_ROUNDS} rounds were not enough")
-        self._publish(poll)  # 8; it is acknowledged during the next turn's steps 1 to 6
+        self._publish(poll, began)  # 8; it is acknowledged during the next turn's steps 1 to 6
         try:
             self._apply(won)  # 7 of the last round
         except BaseException:
@@ -249,7 +253,6 @@ class DeletionWorker:
         """Leave the group and release connections, between batches."""
         with suppress(*TRANSIENT):  # the next worker publishes it again
             self._publisher.advance()
-            self._publisher.resend_late()
         self._housekeeper.finish()
         self._consumer.close()
         self._producer.close()
@@ -418,7 +421,7 @@ class DeletionWorker:
 
     # -- 8 and 9 ------------------------------------------------------------------------------
 
-    def _publish(self, poll: _Poll) -> None:
+    def _publish(self, poll: _Poll, since: float) -> None:
         """Publish (step 8) what was committed, and answers without a commit, in one flush."""
         ready, self._to_publish = self._to_publish, []
         messages = without_replaced([each for _, of_commit in ready for each in of_commit])
@@ -435,6 +438,7 @@ class DeletionWorker:
             messages,
             {str(p): offset for p, offset in watermarks.items()},
             partial(self._advanced, poll.records, watermarks, hints),
+            since,
         )
 
     def _advanced(
@@ -495,7 +499,6 @@ class DeletionWorker:
         """Now and then: measure the lag, see whether others have written, and do housekeeping."""
         if self._lag.measure_if_due(self._assignment.positions, self._window):
             self._follower.check()
-            self._publisher.resend(self._follower.due_to_resend())
         self._housekeeper.run_due()
 
     def _drop_lost(self) -> frozenset[Partition]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from lethe.consumers.commits.journal import Followed, Journal
 from lethe.consumers.commits.recovery.fold import Fold
+from lethe.consumers.commits.recovery.newest import NewestParameters
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Consumer, Reader
@@ -18,10 +19,6 @@ from lethe.engine.store.membership import models_in
 from lethe.engine.store.store import ModelStore
 
 Halt = Callable[[str, Exception], None]
-
-LATE_SECONDS = 45.0
-"""After this, nothing more arrives from a producer that died: brokers and clients give up after
-30 s."""
 
 
 class Follower:
@@ -37,6 +34,8 @@ class Follower:
         States in memory; all are forgotten if the store has gone back.
     metrics, logger
         Where folds are counted and logged.
+    newest
+        What sends the newest parameters again some time after a fold.
     halt
         Called for each model that a fold halts.
     """
@@ -52,6 +51,7 @@ class Follower:
         states: StateCache,
         metrics: Metrics,
         logger: Logger,
+        newest: NewestParameters,
         halt: Halt,
     ) -> None:
         self._journal = journal
@@ -62,11 +62,11 @@ class Follower:
         self._states = states
         self._metrics = metrics
         self._logger = logger
+        self._newest = newest
         self._halt = halt
         self._lost: dict[int, frozenset[str]] = {}
         self._reset: dict[int, LogReset] = {}
         self._halted: dict[int, Mapping[str, LetheError]] = {}
-        self._resend_at: dict[int, float] = {}
         self._read_since_poll: set[int] = set()
 
     @property
@@ -125,7 +125,7 @@ class Follower:
         self._journal.follow(index, folded.followed)
         self._states.renew(index, self._fold.states, folded.followed.heads)
         self._lost[index], self._halted[index] = folded.lost, folded.halted
-        self._resend_at[index] = time.monotonic() + LATE_SECONDS
+        self._newest.after_fold(index)
         self._metrics.folds.inc()
         for model_id, cause in folded.halted.items():
             self._halt(model_id, cause)
@@ -178,18 +178,6 @@ class Follower:
             if index not in self._reset:
                 self._fold_changed([index])
         self.follow_model(model_id)
-
-    def due_to_resend(self) -> list[int]:
-        """Return the partitions whose newest parameters are due to be sent again.
-
-        A publisher that died may have had older ones in flight. If these arrive after the newest,
-        compaction keeps them. They arrive within `LATE_SECONDS`, or not at all.
-        """
-        now = time.monotonic()
-        due = [index for index, due_at in self._resend_at.items() if due_at <= now]
-        for index in due:
-            del self._resend_at[index]
-        return due
 
     def check(self) -> None:
         """Check whether others have written or the store has gone back, and if so, fold again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
@@ -13,7 +14,7 @@ from lethe.consumers.commits.frame import OpenPart, decode_frame
 from lethe.consumers.commits.journal import Journal, Tail, Verdict, check_tail, judge
 from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.fold import Fold
-from lethe.consumers.commits.recovery.follower import LATE_SECONDS
+from lethe.consumers.commits.recovery.newest import LATE_SECONDS
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
@@ -545,6 +546,20 @@ class SlowFlush:
         return self._producer.append(self._messages, timeout)
 
 
+class MeanwhileProducer(WrappedProducer):
+    """While it sends, a worker commits and publishes."""
+
+    def __init__(self, platform: Platform, worker: DeletionWorker) -> None:
+        super().__init__(platform.producer)
+        self._platform, self._worker = platform, worker
+
+    def append(self, messages: Iterable[Message], timeout: float = 30.0) -> Sequence[Appended]:
+        """Append after the worker."""
+        self._platform.send_index("m", 3)
+        self._platform.drain(self._worker)
+        return super().append(messages, timeout)
+
+
 class SlowProducer(WrappedProducer):
     """What it is given stays on its way for as long as possible."""
 
@@ -563,6 +578,7 @@ def overtaken(memory: Platform, patch: pytest.MonkeyPatch, *, forgets: bool) -> 
     memory.drain(other)
     first = memory.deletion_worker()
     memory.drain(first)
+    first._newest.send_due(math.inf)  # its take-over was long ago
     memory.send_index("m", 1)
     first.run_once(0.0)
     if forgets:
@@ -584,7 +600,11 @@ def test_who_was_overtaken_sends_the_newest_parameters_once_more(
     first = overtaken(memory, monkeypatch, forgets=False)
     sent = len(memory.records(topics.MODELS))
     first._publisher.advance()
-    assert len(memory.records(topics.MODELS)) == sent + 1
+    first._newest.send_due()  # nothing is due yet
+    assert len(memory.records(topics.MODELS)) == sent
+    for _ in range(2):
+        first._newest.send_due(math.inf)
+        assert len(memory.records(topics.MODELS)) == sent + 1
     assert memory.parameters().version == 2
 
 
@@ -593,7 +613,7 @@ def test_who_loses_the_store_before_noting_looks_later_whether_it_was_overtaken(
 ) -> None:
     first = overtaken(memory, monkeypatch, forgets=True)
     sent = len(memory.records(topics.MODELS))
-    first._publisher.resend_late()
+    first._newest.send_due(math.inf)
     assert len(memory.records(topics.MODELS)) == sent + 1
     assert memory.parameters().version == 2
 
@@ -626,30 +646,69 @@ def test_what_a_poll_commits_is_sent_before_the_store_is_written(memory: Platfor
     check_model(memory)
 
 
-def test_older_parameters_that_land_last_are_followed_by_the_newest_a_little_later(
-    memory: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither publisher has noted anything when they land, so that neither sees the other."""
-    memory.register("m", budget=10.0)
-    other = another_owner(memory, monkeypatch, no_hook)
-    memory.drain(other)
+def landing_last(
+    memory: Platform, patch: pytest.MonkeyPatch
+) -> tuple[DeletionWorker, DeletionWorker]:
+    """Return who has version 1 still on its way, and who has published version 2 since.
 
+    Neither has noted anything, so that neither sees the other.
+    """
+    memory.register("m", budget=10.0)
+    other = another_owner(memory, patch, no_hook)
+    memory.drain(other)
     first = memory.deletion_worker()
     memory.drain(first)
+    first._newest.send_due(math.inf)  # its take-over was long ago
     first._publisher._producer = SlowProducer(memory.producer)
     memory.send_index("m", 1)
     first.run_once(0.0)
     memory.send_index("m", 2)
     other.run_once(0.0)
     assert memory.parameters().version == 2
+    return first, other
+
+
+def test_older_parameters_that_land_last_are_followed_by_the_newest_a_little_later(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = landing_last(memory, monkeypatch)
     first._publisher.advance()
     other._publisher.advance()
     assert memory.load().version == 2
     assert memory.parameters().version == 1
+    other._newest.send_due(time.monotonic() + LATE_SECONDS)
+    assert memory.parameters().version == 2
+
+
+def test_who_was_stalled_for_longer_than_the_others_wait_sends_the_newest_itself(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = landing_last(memory, monkeypatch)
     later = time.monotonic() + LATE_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    other._publisher.resend(other._follower.due_to_resend())
+    other._newest.send_due()
+    first._publisher.advance()
+    other._publisher.advance()
+    assert memory.parameters().version == 1
+    other._newest.send_due(math.inf)
+    assert memory.parameters().version == 1
+    first._newest.send_due(math.inf)
     assert memory.parameters().version == 2
+
+
+def test_parameters_that_were_sent_again_while_others_committed_are_sent_once_more(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read from the store may be older by the time it lands."""
+    first, other = landing_last(memory, monkeypatch)
+    first._publisher.advance()
+    other._publisher.advance()
+    other._newest._producer = MeanwhileProducer(memory, other)
+    other._newest.send_due(math.inf)
+    assert (memory.load().version, memory.parameters().version) == (3, 2)
+    other._newest._producer = memory.producer
+    other._newest.send_due(math.inf)
+    assert memory.parameters().version == 3
 
 
 def test_a_registration_is_durable_before_it_is_appended(

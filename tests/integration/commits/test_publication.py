@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections.abc import Callable
@@ -185,7 +186,7 @@ def test_two_groups_that_both_own_a_model_decide_each_request_once(
     for worker in workers:
         platform.drain(worker)
     for worker in workers:  # as both do 45 s after a fold, in case older parameters landed last
-        worker._publisher.resend(worker._follower.homes())
+        worker._newest.send_due(math.inf)
     for name in names:
         assert {receipt.status for receipt in platform.finals(name).values()} == {"APPLIED"}
         assert len(platform.finals(name)) == 25

@@ -22,7 +22,7 @@ import resource
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,11 +125,21 @@ class StorePair:
         appends = "no" if self.durability == "none" else "yes"
         fsync = "everysec" if self.durability == "none" else self.durability
         server.settings |= {"appendonly": appends, "appendfsync": fsync}
+        settings = {"appendfsync": fsync, "appendonly": appends}
         with self._client(server) as client:
-            client.config_set("appendfsync", fsync)
-            client.config_set("appendonly", appends)
+            wait_until(lambda: self._takes(client, settings), _SYNC_SECONDS, "settings are taken")
         if appends == "yes":
             self._written(server)
+
+    @staticmethod
+    def _takes(client: redis.Redis, settings: Mapping[str, str]) -> bool:
+        """Set these; False while the server loads its data, as a replica may at any time."""
+        try:
+            for name, value in settings.items():
+                client.config_set(name, value)
+        except redis.BusyLoadingError:
+            return False
+        return True
 
     def snapshot(self) -> None:
         """Write both servers' snapshots now, and keep the primary's as a backup."""

@@ -60,6 +60,7 @@ _JOURNAL = "consumers/commits/journal.py"
 _FOLDER = "consumers/commits/recovery/fold.py"
 _PARTITION_FOLD = "consumers/commits/recovery/partition_fold.py"
 _FOLLOWER = "consumers/commits/recovery/follower.py"
+_NEWEST = "consumers/commits/recovery/newest.py"
 _PUBLISHER = "consumers/commits/publisher.py"
 _ERASURE_WORKER = "consumers/workers/erasure_worker.py"
 
@@ -371,8 +372,13 @@ MUTANTS = (
     ),
     Mutant(
         "the newest parameters, once more, by who was overtaken",
-        (Edit(_PUBLISHER, "if Cursors.noted(answer).published > high\n", "if False\n"),),
+        (Edit(_PUBLISHER, "if Cursors.noted(answer).published > each[2]\n", "if False\n"),),
         f"{_GUARDS}::test_who_was_overtaken_sends_the_newest_parameters_once_more",
+    ),
+    Mutant(
+        "the newest parameters, once more, by who was stalled for long",
+        (Edit(_NEWEST, "if time.monotonic() - since > LATE_SECONDS:", "if False:"),),
+        f"{_GUARDS}::test_who_was_stalled_for_longer_than_the_others_wait_sends_the_newest_itself",
     ),
     # -- registrations and refreshes
     Mutant(

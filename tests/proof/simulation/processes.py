@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any
@@ -130,8 +131,7 @@ class Processes:
             world.platform.drain(fresh, helper)
             assert not len(fresh._halts), f"halted: {fresh._halts._reasons}"
             # `LATE_SECONDS` pass: what an overtaken publisher sent late may be the last of its key.
-            fresh._follower._resend_at = dict.fromkeys(fresh._follower._resend_at, 0.0)
-            fresh._publisher.resend(fresh._follower.due_to_resend())
+            fresh._newest.send_due(math.inf)
         finally:
             fresh.close()
             helper.close()

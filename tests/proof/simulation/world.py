@@ -15,7 +15,7 @@ import numpy as np
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from lethe.consumers.commits import journal
-from lethe.consumers.commits.recovery import follower
+from lethe.consumers.commits.recovery import newest
 from lethe.consumers.contract import topics
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Message, Record
@@ -138,7 +138,7 @@ class World:
         lag._PERIOD_SECONDS = self.rng.choice([math.inf, math.inf, 0.0])
         halts.HALT_SECONDS = math.inf
         journal.YIELD_SECONDS = 0.0
-        follower.LATE_SECONDS = math.inf
+        newest.LATE_SECONDS = math.inf
         self.metrics = Metrics()  # of all workers: nobody looks, and making them takes its time
         self.disk = Disk(url)
         self.log = SimulatedLog(self)
@@ -208,7 +208,7 @@ class World:
         """Let messages that were cut off land later, or never.
 
         But for parameters: those that come behind newer ones are made up for after a time of the
-        wall's clock (`consumers.commits.recovery.follower.LATE_SECONDS`).
+        wall's clock (`consumers.commits.recovery.newest.LATE_SECONDS`).
         """
         if self._running is not None and self.rng.random() < 0.5:
             self.in_flight += [one for one in messages if one.topic != topics.MODELS]

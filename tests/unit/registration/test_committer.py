@@ -1,4 +1,4 @@
-"""Given a registrar that has published, when the store fails it once, then it still checks back."""
+"""What a registrar does once it has published: it looks whether others were faster."""
 
 from __future__ import annotations
 
@@ -13,23 +13,37 @@ from lethe.consumers.registration.committer import Committer
 from lethe.engine.errors import StoreUnavailable
 
 
-@pytest.mark.parametrize(("published", "sent"), [(8, ["mine"]), (9, ["mine", "newest"])])
+@pytest.mark.parametrize(
+    ("published", "log_ends", "sent"),
+    [
+        (8, 8, ["mine"]),
+        (9, 8, ["mine", "newest"]),  # somebody has published beyond it
+        (8, 9, ["mine", "newest"]),  # somebody has committed, and may have published
+    ],
+)
 def test_the_newest_parameters_are_sent_again_if_others_were_faster(
-    monkeypatch: pytest.MonkeyPatch, published: int, sent: list[str]
+    monkeypatch: pytest.MonkeyPatch, published: int, log_ends: int, sent: list[str]
 ) -> None:
+    """The store fails it once: only its answer says whether somebody has published beyond."""
     monkeypatch.setattr(committer, "messages_of", lambda _: ["mine"])
     monkeypatch.setattr(committer, "newest_parameters", lambda *_: ["newest"])
-    store, producer = Mock(), Mock()
+    store, producer, reader = Mock(), Mock(), Mock()
     store.cursors.move_published.side_effect = [
         StoreUnavailable("the server closed the connection"),
         SimpleNamespace(published=published),
     ]
+    reader.ends.return_value = {"commits": log_ends}
     each = SimpleNamespace(
         commit=SimpleNamespace(model_id="churn"), place=SimpleNamespace(previous_end=7, offset=7)
     )
     made = Committer(
-        store, producer, Mock(), Mock(),
+        store, producer, reader, Mock(),
         signer=Mock(), trusted=None, progress=Mock(), at_step=Mock(),
     )  # fmt: skip
+    tail = SimpleNamespace(partition="commits", offset=8)
+    monkeypatch.setattr(made._journal, "followed", lambda _: SimpleNamespace(tail=tail))
+    folded: list[str] = []
+    monkeypatch.setattr(made, "fold", folded.append)
     made.publish(cast("Any", [each]))
     assert [one for call in producer.publish.call_args_list for one in call.args[0]] == sent
+    assert folded == ["churn"] * (len(sent) - 1)  # the newest may not be in the store yet
