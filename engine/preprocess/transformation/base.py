@@ -26,6 +26,9 @@ from lethe.engine.preprocess.transformation.layout import Layout, Places, lay_ou
 ABSENT = -1
 """In place of an entry or a category: none, or one that the generation does not know."""
 
+_SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)
+"""Of values that differ: what is less has lost digits, or all of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class BaseTransformation:
@@ -113,24 +116,23 @@ def fit_base(
     Raises
     ------
     InvalidData
-        As `engine.preprocess.transformation.layout.lay_out`; or a column's numbers, or the targets
-        that encode it, are so large that its mean or variance is not a finite number.
+        As `engine.preprocess.transformation.layout.lay_out`; or the numbers of a column, or the
+        targets that encode one, are so large that their variance is not a finite number, or so
+        small that it underflows.
     """
     layout = layout or lay_out(columns, table)
     encodes = any(isinstance(part.column, TargetEncode) for part in layout.coded)
     target_mean = float(np.mean(y)) if encodes else 0.0
+    if encodes:
+        _variance_of("the target, which encodes a column,", y - target_mean, target_mean)
     p, flags = layout.features, layout.standardised
     centre, scale, constant = np.zeros(p), np.ones(p), np.zeros(p, dtype=np.bool_)
     value = np.empty(layout.entries)
 
     def placed(feature: int, origin: float, row_values: Array, shared: Array) -> Array:
         """Note a feature's statistics; return its entries' values. All are less ``origin``."""
-        mean, variance = _mean(row_values), _variance(row_values)
-        if not (np.isfinite(origin + mean) and np.isfinite(variance)):
-            raise InvalidData(
-                f"{layout.names[feature]!r} is too large to compute with: its variance is not a "
-                "finite number; rescale the column, or the target if it is encoded by it"
-            )
+        mean, name = _mean(row_values), repr(layout.names[feature])
+        variance = _variance_of(name, row_values, origin, must_show=bool(flags[feature]))
         if flags[feature] or centred:
             centre[feature] = origin + mean
         if flags[feature]:
@@ -168,7 +170,21 @@ def _mean(values: Array) -> float:
     return float(np.mean(values))
 
 
-def _variance(values: Array) -> float:
-    """Return the variance, whatever rounding has made of the mean."""
-    off = values - np.mean(values)
-    return max(float(np.mean(off * off) - np.mean(off) ** 2), 0.0)
+def _variance_of(what: str, values: Array, origin: float, *, must_show: bool = True) -> float:
+    """Return the variance, whatever rounding has made of the mean; of values less ``origin``.
+
+    If it ``must_show``, it is refused where it underflows: what varies would pass for constant.
+    """
+    mean = np.mean(values)
+    off = values - mean
+    variance = max(float(np.mean(off * off) - np.mean(off) ** 2), 0.0)
+    if not (np.isfinite(origin + mean) and np.isfinite(variance)):
+        size, why = "large", "is not a finite number"
+    elif must_show and variance < _SMALLEST_VARIANCE and not (values == values[:1]).all():
+        size, why = "small", "underflows"
+    else:
+        return variance
+    raise InvalidData(
+        f"{what} is too {size} to compute with: its variance {why}; "
+        "rescale the column, or the target if it is encoded by it"
+    )
