@@ -2,7 +2,7 @@
 
 `make test` takes under 4 minutes on 2 cores. It keeps every unit test; the battery on one model of
 each kind and method; the main paths on a real Kafka and a real Valkey; the command's main job; the
-crash at every step, one way each; 100 simulated seeds; the paper's experiments at small sizes.
+crash at every step, one way each; 50 simulated seeds; the paper's experiments at small sizes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ THOROUGH = (
     "tests/studies/test_certificates.py::test_a_quick_run_of_a_part_prints_its_tables[sentinels",
     "tests/studies/test_certificates.py::test_a_quick_run_of_a_part_prints_its_tables[polish",
     "tests/studies/test_contract.py::test_the_document",
+    "tests/studies/test_evaluate",
     "tests/studies/test_http_load",
     "tests/studies/test_kernels",
+    "tests/studies/test_last_layer",
     "tests/studies/test_paper.py::test_a_page_of_part",
     "tests/studies/test_paper.py::test_a_second_run",
     "tests/studies/test_paper.py::test_one_part",
@@ -24,6 +26,7 @@ THOROUGH = (
     "tests/proof/model/",
     "tests/proof/simulation/test_simulation.py::test_no_seed_breaks",
     "tests/unit/export/",
+    "tests/unit/scripts/test_supply_chain.py::test_the_bill_of_materials",
     "tests/integration/export/",
     "tests/integration/security/",
     "tests/integration/commits/test_crash.py::test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing[streams]",

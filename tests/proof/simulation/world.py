@@ -205,13 +205,9 @@ class World:
             self.suppressed.take(record)
 
     def broken(self, messages: Sequence[Message]) -> None:
-        """Let messages that were cut off land later, or never.
-
-        But for parameters: those that come behind newer ones are made up for after a time of the
-        wall's clock (`consumers.commits.recovery.newest.LATE_SECONDS`).
-        """
+        """Let messages that were cut off land later, or never."""
         if self._running is not None and self.rng.random() < 0.5:
-            self.in_flight += [one for one in messages if one.topic != topics.MODELS]
+            self.in_flight += messages
 
     def joined(self, consumer: MemoryConsumer) -> None:
         """Remember whose consumer this is."""
