@@ -105,8 +105,9 @@ class OutputTerms(click.ParamType[Terms]):
     help="TOML file that says what is done to each column: numeric, one-hot, ordinal, "
     "target-encode or date. Means, deviations and encodings are then part of the model, and forget "
     "rows as it does; --data holds the columns as they are. Without it, a table with text, dates "
-    "or missing numbers gets such a file proposed. Linear models by --method pru or exact. Or a "
-    "fitted transformer of scikit-learn in a .skops file, for any model: it stays as it is.",
+    "or missing numbers gets such a file proposed. For linear models, and logistic ones of two "
+    "classes, by --method pru or exact. Or a fitted transformer of scikit-learn in a .skops file, "
+    "for any model: it stays as it is.",
 )  # fmt: skip
 @click.option(
     "--subject", metavar="COL",

@@ -17,6 +17,7 @@ from lethe.consumers.cdc.mapping import load_mapping
 from lethe.consumers.cli.terminal.options import Flags, global_options
 from lethe.consumers.cli.terminal.output import prepare
 from lethe.consumers.cli.terminal.stopping import stopped_by
+from lethe.consumers.service.configuration.settings import MOST_REQUESTS
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.loop import collect_rarely
 from lethe.consumers.service.telemetry.http import serve
@@ -56,7 +57,7 @@ from lethe.engine.errors import InvalidData
 )
 @click.option(
     "--min-batch",
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(1, MOST_REQUESTS),
     metavar="N",
     help="Hold a model's requests back until they delete N rows together, so that no version "
     "differs from the one before by fewer. Default: LETHE_MIN_BATCH, or 1.",

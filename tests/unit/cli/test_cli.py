@@ -165,6 +165,7 @@ def test_bad_input_is_2_and_one_line(
         ("refresh",),
         ("refresh", "m", "--due"),
         ("work", "everything"),
+        ("work", "--min-batch", "1001"),
         ("forget",),
     ],
 )
