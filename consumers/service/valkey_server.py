@@ -40,6 +40,16 @@ _LINE_BYTES = 4096  # limit on a file that holds one path or one number
 _PID_DIGITS = 10
 
 
+def remove_unfinished(directory: Path) -> None:
+    """Remove what a server that was killed had begun to write: whole states, with erased rows.
+
+    Such files have the process id in their names, so that no later server replaces or removes them.
+    """
+    for pattern in ("temp-rewriteaof-*.aof", "temp-*.rdb"):
+        for path in directory.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
 class ValkeyServer:
     """The server of one data directory; it outlives the process that starts it.
 
@@ -128,6 +138,7 @@ class ValkeyServer:
         """Start the server, which inherits ``lock``; files of a dead server are not in use."""
         socket = self._socket_path()
         socket.unlink(missing_ok=True)
+        remove_unfinished(self.data_dir)
         self._socket_file.write_text(str(socket), encoding="utf-8")
         if self.log_path.exists() and self.log_path.stat().st_size > MAX_LOG_BYTES:
             self.log_path.replace(self.log_path.with_suffix(".log.old"))

@@ -29,6 +29,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import redis
 
+from lethe.consumers.service.valkey_server import remove_unfinished
+
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA_SCRIPT = ROOT / "scripts" / "kafka"
 GUARD = Path(__file__).with_name("guard.py")
@@ -324,6 +326,7 @@ class ValkeyProcess:
         """Start it and wait until it answers."""
         if self._process is not None:
             raise RuntimeError("it runs already")
+        remove_unfinished(self.data)  # as whoever starts a server of their own should
         command = [valkey_binary(), "--port", str(self.port)]
         for name, value in self.settings.items():
             command += [f"--{name}", value]

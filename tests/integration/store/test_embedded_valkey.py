@@ -180,6 +180,40 @@ def test_a_killed_server_loses_nothing_acknowledged(client: Callable[[], Client]
     assert not _alive(successor)
 
 
+def test_no_file_stays_of_a_rewrite_that_died_with_the_server(
+    tmp_path: Path, client: Callable[[], Client]
+) -> None:
+    """It holds rows that are deleted later, and no later server would remove it."""
+    first = client()
+    url = first.url()
+    with redis.Redis.from_url(url) as store:
+        store.set("row", b"x" * 1_000_000)
+        store.config_set("rdb-key-save-delay", 60_000_000)  # so the rewrite is not done in time
+        store.bgrewriteaof()
+        pid = _pid(url)
+        deadline = time.monotonic() + 20
+        while not (begun := _unfinished(tmp_path / "data")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    _kill_the_rewrite(begun[0])
+    second = client()
+    second.url()
+    assert not _unfinished(tmp_path / "data")
+    second.leave()
+    first.leave()
+
+
+def _unfinished(directory: Path) -> list[Path]:
+    return list(directory.glob("temp-rewriteaof-*.aof"))
+
+
+def _kill_the_rewrite(path: Path) -> None:
+    """Kill the server's child, which has its process id in the name of its file."""
+    child = int(path.stem.rsplit("-", 1)[1])
+    os.kill(child, signal.SIGKILL)
+    assert _dies(child)
+
+
 def test_many_processes_that_come_and_go_meet_one_server_at_a_time(
     tmp_path: Path, client: Callable[[], Client]
 ) -> None:
