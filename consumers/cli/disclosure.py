@@ -17,7 +17,7 @@ from lethe.consumers.cli.terminal.options import Number, global_options
 from lethe.consumers.cli.terminal.output import Output, counted, number, prepare
 from lethe.consumers.service.connect import open_runtime
 from lethe.engine.disclosure import epsilon_spent, noise_to_hide
-from lethe.engine.error.terms import OutputNoise
+from lethe.engine.error.terms import MIN_DELTA, MIN_EPSILON, OutputNoise
 from lethe.engine.store.layout.disclosed import Disclosure
 
 _MEANING = (
@@ -66,10 +66,12 @@ def disclosure(
       lethe disclosure fuel --row u17 --epsilon 1 --delta 1e-5
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
-    if epsilon is not None and not (math.isfinite(epsilon) and epsilon > 0):
-        raise click.UsageError(f"--epsilon must be a finite number above 0, not {epsilon:g}")
-    if delta is not None and not 0 < delta < 1:
-        raise click.UsageError(f"--delta must be between 0 and 1, not {delta:g}")
+    if epsilon is not None and not MIN_EPSILON <= epsilon < math.inf:
+        least = f"at least {MIN_EPSILON:g} and finite"
+        raise click.UsageError(f"--epsilon must be {least}, not {epsilon:g}; 1 is usual")
+    if delta is not None and not MIN_DELTA <= delta < 1:
+        least = f"at least {MIN_DELTA:g} and below 1"
+        raise click.UsageError(f"--delta must be {least}, not {delta:g}; 1e-5 is usual")
     with open_runtime(settings) as runtime:
         store = runtime.store()
         if row is None:

@@ -256,7 +256,7 @@ def _fit(config: ModelConfig, data: TrainingData, number: int) -> _Fit:
     generation, stream = begin(number, objective, fit)
     check_error_budget(config, generation, stream)
     ledger = first_ledger(config, objective, rows, fit)
-    check_first(config, ledger, generation, stream)
+    check_first(config, ledger, generation, stream, fit.factor)
     return _Fit(
         generation, stream, rows, fit.dual_rows, fit.factor, status, fit.certificate.bound, ledger
     )

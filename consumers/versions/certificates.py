@@ -14,12 +14,14 @@ from lethe.engine.error.certified import (
     Ledger,
     Reference,
     begin_ledger,
+    noise_share,
     spent,
     with_fresh_noise,
 )
 from lethe.engine.error.estimate import ErrorKind, PublishedError
 from lethe.engine.error.terms import ObjectiveNoise, gradient_limit
 from lethe.engine.errors import InvalidData, Uncertified
+from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.kind import RefreshKind
@@ -33,6 +35,9 @@ from lethe.engine.store.layout.records import (
     OutputCertificateRecord,
 )
 from lethe.engine.store.layout.state import ModelState
+
+_MOST_NOISE = 10.0
+"""Times the length of theta by which noise in the objective may move it."""
 
 
 def check_terms(config: ModelConfig) -> None:
@@ -71,9 +76,13 @@ def first_ledger(
 
 
 def check_first(
-    config: ModelConfig, ledger: Ledger | None, generation: Generation, stream: Stream
+    config: ModelConfig,
+    ledger: Ledger | None,
+    generation: Generation,
+    stream: Stream,
+    factor: Factor,
 ) -> None:
-    """Refuse a fit whose own residual leaves too little of the budget for deletions.
+    """Refuse a fit that noise drowns, or whose own residual leaves too little for deletions.
 
     Raises
     ------
@@ -90,6 +99,13 @@ def check_first(
             f"model {config.model_id!r}: the fit alone leaves a gradient residual of {used:.1e}, "
             f"and the certificate's budget is {limit:.1e}; raise {which}, or bring the features to "
             "a smaller scale"
+        )
+    share = noise_share(generation.objective, factor, stream.theta_exact)
+    if not share <= _MOST_NOISE:
+        raise InvalidData(
+            f"model {config.model_id!r}: the noise in the objective moves theta by {share:.0e} "
+            "times its length, so that nothing of the data is left in it; lower sigma, or raise "
+            "the ridge"
         )
     if config.output_noise is None:
         return

@@ -26,9 +26,14 @@ from lethe.engine.fit.objective import Array, norm
 _LARGEST_MU = 1e3
 """There delta is 1 for every epsilon below 4e5."""
 
+_ROUNDING = 16.0 * 2.0**-52
+"""Of `delta_of`'s terms, relative, where their arguments are about 1; it grows with the square."""
+
 
 def delta_of(mu: float, epsilon: float) -> float:
     """Return the least delta for which means mu standard deviations apart are indistinguishable.
+
+    Rounded up: two terms that are nearly equal are subtracted where mu is small.
 
     Parameters
     ----------
@@ -37,8 +42,13 @@ def delta_of(mu: float, epsilon: float) -> float:
     epsilon
         At least 0.
     """
-    beyond = epsilon + float(log_ndtr(-mu / 2.0 - epsilon / mu))
-    return max(0.0, float(ndtr(mu / 2.0 - epsilon / mu)) - math.exp(beyond))
+    first = float(ndtr(mu / 2.0 - epsilon / mu))
+    if first == 0.0:
+        return 0.0
+    second = float(log_ndtr(-mu / 2.0 - epsilon / mu))
+    beyond = min(0.0, epsilon + second - _ROUNDING * (epsilon - second))
+    scale = 1.0 + mu + epsilon / mu
+    return min(1.0, first * (1.0 + _ROUNDING * scale * scale) - math.exp(beyond))
 
 
 @lru_cache(maxsize=64)

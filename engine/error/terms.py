@@ -19,6 +19,12 @@ from lethe.engine.fit.objective import Array, Objective
 MAX_VERSIONS = 1_000_000
 """More versions than any model publishes: the noise grows with the root of their number."""
 
+MIN_EPSILON = 1e-6
+"""Below it delta alone decides how much noise is needed."""
+
+MIN_DELTA = 1e-12
+"""Noise is drawn by 52 bits a number: chances much smaller than this are not drawn at all."""
+
 _MILLS = 1.5 * math.sqrt(2.0 * math.pi)
 _EXPONENT = 50.0  # of the theorem's condition: e^50 is past what it allows
 _TOO_LONG = 2.0**-50
@@ -143,7 +149,13 @@ def gradient_limit(terms: Terms, objective: Objective) -> float:
 
 
 def _check_epsilon_and_delta(epsilon: float, delta: float) -> None:
-    if not 0.0 < epsilon < math.inf:
-        raise InvalidData(f"certify: epsilon must be above 0 and finite, not {epsilon:g}")
-    if not 0.0 < delta < 0.5:
-        raise InvalidData(f"certify: delta must be above 0 and below 0.5, not {delta:g}")
+    if not MIN_EPSILON <= epsilon < math.inf:
+        raise InvalidData(
+            f"certify: epsilon must be at least {MIN_EPSILON:g} and finite, not {epsilon:g}; 1 is "
+            "usual"
+        )
+    if not MIN_DELTA <= delta < 0.5:
+        raise InvalidData(
+            f"certify: delta must be at least {MIN_DELTA:g} and below 0.5, not {delta:g}; 1e-4 is "
+            "usual"
+        )

@@ -25,6 +25,18 @@ _SHOWN = 60  # characters of a label in a message
 Labels = NDArray[Any]
 
 
+class UnknownLabel(InvalidData):
+    """A label that is none of a model's classes; ``row`` is the row that has it, from 0.
+
+    The label itself is not in the message: in the service, it is the detail of a receipt, which
+    everybody may read.
+    """
+
+    def __init__(self, row: int, what: str) -> None:
+        super().__init__(f"the label of row {row} {what}")
+        self.row, self.what = row, what
+
+
 def encoded(labels: ArrayLike) -> tuple[tuple[str, ...], Array]:
     """Return the class names and the targets, n x 1 (0 and 1) or n x C (one-hot).
 
@@ -57,29 +69,40 @@ def encoded_as(labels: ArrayLike, classes: Sequence[str]) -> Array:
 
     Raises
     ------
-    InvalidData
-        A label is none of the classes; the message says of which row, counted from 0.
+    UnknownLabel
+        The first label that is none of the classes.
     """
     array = np.asarray(labels).reshape(-1)
     if not classes:
-        try:
-            values = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidData("labels must be 0 or 1, as those that the model knows") from error
-        if not np.isin(values, (0.0, 1.0)).all():
-            raise InvalidData("labels must be 0 or 1, as those that the model knows")
-        return np.asarray(values[:, None])
+        return _zeros_and_ones(array)
     known = {name: index for index, name in enumerate(classes)}
     index = np.empty(len(array), dtype=np.intp)
     for i, label in enumerate(array):
         name = _name_of(label)
         if name not in known:
-            # Not the label itself: in the service, everybody may read this message in a receipt.
-            raise InvalidData(
-                f"the label of row {i} is none of the classes that the model was fitted on"
-            )
+            raise UnknownLabel(i, "is none of the classes that the model was fitted on")
         index[i] = known[name]
     return index[:, None].astype(np.float64) if len(classes) == 2 else np.eye(len(classes))[index]
+
+
+def _zeros_and_ones(labels: Labels) -> Array:
+    try:
+        values = labels.astype(np.float64)
+    except (TypeError, ValueError):
+        values = np.array([_number_of(label) for label in labels])
+    unknown = ~np.isin(values, (0.0, 1.0))
+    if unknown.any():
+        row = int(np.flatnonzero(unknown)[0])
+        raise UnknownLabel(row, "must be 0 or 1, as those that the model knows")
+    return np.asarray(values[:, None])
+
+
+def _number_of(label: Any) -> float:
+    """Return a label as a number; NaN if it is none."""
+    try:
+        return float(label)
+    except (TypeError, ValueError):
+        return np.nan
 
 
 def _name_of(label: Any) -> str:

@@ -50,8 +50,12 @@ def register(lethe: Lethe, rows: Path, *more: str, code: int = 0) -> str:
     [
         (("--certify", "1,1e-4,10"), "certified removal needs --method exact, not pru"),
         (("--certify", "1,1e-4", "--method", "exact"), "is not EPS,DELTA,SIGMA"),
-        (("--certify", "1,0.7,10", "--method", "exact"), "delta must be above 0 and below 0.5"),
+        (
+            ("--certify", "1,0.7,10", "--method", "exact"),
+            "delta must be at least 1e-12 and below 0.5",
+        ),
         (("--certify", "1,1e-4,1e-15", "--method", "exact"), "raise sigma"),
+        (("--certify", "1,1e-4,1e9", "--method", "exact"), "lower sigma, or raise the ridge"),
     ],
 )
 def test_what_cannot_be_certified_is_refused_in_one_line(

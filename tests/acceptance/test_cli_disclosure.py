@@ -112,8 +112,8 @@ def test_nothing_is_kept_of_a_person_who_was_erased(lethe: Lethe) -> None:
         (("plain", "--row", "u999"), "has no row 'u999'"),
         (("plain", "--epsilon", "1"), "--epsilon requires --delta"),
         (("plain", "--delta", "1e-5"), "the model has no noise of its own"),
-        (("plain", "--epsilon", "0", "--delta", "1e-5"), "--epsilon must be a finite number"),
-        (("plain", "--epsilon", "1", "--delta", "1"), "--delta must be between 0 and 1"),
+        (("plain", "--epsilon", "0", "--delta", "1e-5"), "--epsilon must be at least 1e-06"),
+        (("plain", "--epsilon", "1", "--delta", "1"), "--delta must be at least 1e-12 and below 1"),
     ],
 )
 def test_what_cannot_be_told_is_refused_in_one_line(

@@ -16,7 +16,7 @@ from lethe.consumers.registration.table.values import (
     numeric_type,
 )
 from lethe.engine.errors import InvalidData
-from lethe.engine.fit.classes import encoded, encoded_as
+from lethe.engine.fit.classes import UnknownLabel, encoded, encoded_as
 from lethe.engine.fit.objective import Array
 
 
@@ -36,6 +36,9 @@ def class_column(
     labels = _numbers_of(file, name) if _holds_numbers(file, name) else _names_of(file, name)
     try:
         return encoded(labels) if known is None else (known, encoded_as(labels, known))
+    except UnknownLabel as error:
+        place = file.place(error.row)
+        raise InvalidData(f"{file.path}, {place}, column {name!r}: {error.what}") from None
     except InvalidData as error:
         raise InvalidData(f"{file.path}, column {name!r}: {error}") from None
 

@@ -30,7 +30,7 @@ from lethe.consumers.server.outcomes import Sent
 from lethe.consumers.server.paths import PathId, segment
 from lethe.consumers.server.problems import Problem, responses, unknown_model
 from lethe.consumers.server.services import Services, ServicesOf, services_of
-from lethe.engine.errors import LetheError
+from lethe.engine.errors import LetheError, UnknownModel
 
 router = APIRouter(tags=["deletions"])
 requests = APIRouter(tags=["deletions"], route_class=DirectRoute)
@@ -161,9 +161,11 @@ async def _steps(
 
 def _outcome(services: Services, model_id: str, request_id: str, sent: Sent | None) -> Response:
     receipt = _receipt(services, model_id, request_id, sent)
-    if receipt is None and not services.outcomes.may_be_waiting(topics.DELETIONS, model_id, sent):
-        receipt = _receipt(services, model_id, request_id, sent)
-        if receipt is None:
+    if receipt is None or receipt.code == UnknownModel.code:
+        # That code answers one record alone: sent again, the request gets another receipt.
+        waiting = services.outcomes.may_be_waiting(topics.DELETIONS, model_id, sent)
+        receipt = None if waiting else _receipt(services, model_id, request_id, sent)
+        if receipt is None and not waiting:
             raise Problem(
                 404,
                 "UNKNOWN_REQUEST",

@@ -337,6 +337,13 @@ def test_refused_when_the_fit_alone_takes_the_room(memory: Platform) -> None:
     assert memory.versions() == []
 
 
+@pytest.mark.parametrize("kind", ["linear", "logistic"])
+def test_refused_when_the_noise_leaves_nothing_of_the_data(memory: Platform, kind: str) -> None:
+    with pytest.raises(InvalidData, match=r"moves theta by .* times its length"):
+        memory.register("m", rows_of(kind), method="exact", certify=ObjectiveNoise(1e-6, 1e-4, 1e9))
+    assert memory.versions() == []
+
+
 def test_a_model_without_a_certificate_does_not_know_the_word(memory: Platform) -> None:
     memory.register("m", rows_of("linear"), method="exact")
     memory.send_index("m", 1)

@@ -13,6 +13,7 @@ from lethe.consumers.contract.events import DELETION_REQUESTED
 from lethe.consumers.log.base import Producer
 from lethe.engine.errors import LogUnavailable
 from tests.support.platform import Platform, row_ids
+from tests.support.waiting import until
 
 ClientOf = Callable[[Platform], TestClient]
 
@@ -81,6 +82,26 @@ def test_while_the_log_is_down_nothing_is_accepted_and_the_same_request_sent_aga
         assert answer.json()["request_id"] == "r"
     assert [one.status_code for one in accepted] == [202, 202]
     assert memory.store.load_model("m").meta.rows_deleted == 1
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_request_that_came_before_its_model_waits_again_when_it_is_sent_again(
+    memory: Platform, client_of: ClientOf, restarted: bool
+) -> None:
+    client = client_of(memory)
+    memory.send("m", "row-0", request_id="r")
+    memory.drain()
+    where = "/v1/models/m/deletions/r"
+    until(lambda: client.get(where).status_code == 200, 60.0)
+    early = client.get(where)
+    memory.register("m")
+    sent = client.post("/v1/models/m/deletions", json={"request_id": "r", "row_ids": ["row-0"]})
+    waiting = (client_of(memory) if restarted else client).get(where)
+    memory.drain()
+
+    assert early.json()["code"] == "UNKNOWN_MODEL"
+    assert (sent.status_code, waiting.status_code) == (202, 202)
+    assert client.get(where).json()["status"] == "APPLIED"
 
 
 def test_a_body_names_no_model_but_that_of_the_path(memory: Platform, client_of: ClientOf) -> None:

@@ -265,6 +265,26 @@ class TestRefusals:
         assert expected in message
         assert "\n" not in message
 
+    @pytest.mark.parametrize(
+        ("values", "classes", "expected"),
+        [
+            ("abxc", ("a", "b", "c"), "is none of the classes that the model was fitted on"),
+            ("1121", ("0", "1", "3"), "is none of the classes that the model was fitted on"),
+            ("0021", (), "must be 0 or 1, as those that the model knows"),
+            ("aaxa", (), "must be 0 or 1, as those that the model knows"),
+        ],
+    )
+    def test_of_a_class_that_the_model_does_not_have(
+        self, csv: Callable[[str], Path], values: str, classes: tuple[str, ...], expected: str
+    ) -> None:
+        lines = "".join(f"{i},{i},{value}\n" for i, value in enumerate(values))
+        columns = Columns("id", ("y",), classes=classes)
+
+        message = refusal(csv(f"id,a,y\n\n{lines}"), columns, Kind.LOGISTIC)
+
+        first = "line 3" if values == "aaxa" else "line 5"
+        assert f"rows.csv, {first}, column 'y': {expected}" in message
+
     def test_of_classes_that_are_missing_in_a_parquet_file(
         self, parquet: Callable[[Mapping[str, Any]], Path]
     ) -> None:

@@ -17,6 +17,7 @@ from lethe.engine.error.certified import (
     begin_ledger,
     largest_eigenvalue,
     measure_polished,
+    noise_share,
     spent,
     with_fresh_noise,
 )
@@ -150,6 +151,8 @@ def test_accepted_terms_obey_the_exact_formula_of_the_gaussian_mechanism(
         (0.0, 1e-4, 1.0),
         (math.inf, 1e-4, 1.0),
         (math.nan, 1e-4, 1.0),
+        (1e-7, 1e-4, 1.0),
+        (1.0, 1e-13, 1.0),
         (1.0, 0.0, 1.0),
         (1.0, 0.5, 1.0),
         (1.0, math.nan, 1.0),
@@ -192,6 +195,14 @@ def test_the_fit_minimises_the_perturbed_objective(kind: str) -> None:
     assert objective.value(rows, theta) - plain.value(rows, theta) == pytest.approx(tilt)
     assert model.residual < 1e-10
     assert norm(fit(plain, rows).theta - theta) > 1e-3
+
+
+@pytest.mark.parametrize("sigma", [0.3, 30.0, 3e4])
+def test_of_a_linear_model_it_is_known_how_far_the_noise_moves_theta(sigma: float) -> None:
+    model = Certified(make("benign", "linear"), sigma)
+    plain = fit(replace(model.generation.objective, linear=None), model.rows).theta
+    share = noise_share(model.generation.objective, model.factor, model.made.theta)
+    assert share == pytest.approx(norm(model.made.theta - plain) / norm(plain), rel=1e-6)
 
 
 # -- the ledger ---------------------------------------------------------------------------------

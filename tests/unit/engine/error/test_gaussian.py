@@ -45,6 +45,29 @@ def test_the_calibration_is_exact_and_errs_on_the_safe_side(epsilon: float, delt
     assert delta_of(mu, epsilon_of(mu, delta)) <= delta
 
 
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-8, 1e-6, 1e-3, 1.0, 15.0])
+@pytest.mark.parametrize("delta", [1e-15, 1e-12, 1e-9, 1e-4, 0.3])
+def test_the_calibration_is_never_above_the_integral(epsilon: float, delta: float) -> None:
+    """Small terms cancel in the formula; the integrand in this form does not."""
+    mu = mu_of(epsilon, delta)
+    edge = mu / 2 - epsilon / mu
+    exact, _ = quad(
+        lambda x: norm.pdf(x) * -math.expm1(mu * (x - edge)),
+        edge - 24, edge, points=[edge - 12], epsabs=0.0, epsrel=1e-13, limit=2000,
+    )  # fmt: skip
+    assert exact <= delta * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("mu", [1e4, 1e8, 1e12, 1e100])
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 0.3])
+def test_means_that_are_far_apart_have_an_epsilon(mu: float, delta: float) -> None:
+    """There delta is Phi(mu / 2 - epsilon / mu); the second term changes epsilon by about 1."""
+    expected = mu * mu / 2 - mu * float(norm.ppf(delta))
+    found = epsilon_of(mu, delta)
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert found >= expected * (1 - 1e-15) - 2
+
+
 def test_it_needs_less_noise_than_the_classical_calibration() -> None:
     """sigma = alpha sqrt(2 ln(1.25 / delta)) / epsilon is for epsilon up to 1 (Dwork and Roth)."""
     classical = math.sqrt(2 * math.log(1.25e4))

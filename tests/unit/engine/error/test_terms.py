@@ -38,15 +38,18 @@ def test_what_is_drawn_again_is_charged_to_delta() -> None:
 @pytest.mark.parametrize(
     ("terms", "message"),
     [
-        ((0.0, 1e-4, 1e-8, 10), "epsilon must be above 0"),
-        ((math.inf, 1e-4, 1e-8, 10), "epsilon must be above 0 and finite"),
-        ((1.0, 0.0, 1e-8, 10), "delta must be above 0"),
-        ((1.0, 0.5, 1e-8, 10), "delta must be above 0 and below 0.5"),
+        ((0.0, 1e-4, 1e-8, 10), "epsilon must be at least 1e-06"),
+        ((1e-7, 1e-4, 1e-8, 10), "epsilon must be at least 1e-06 and finite, not 1e-07; 1 is"),
+        ((math.inf, 1e-4, 1e-8, 10), "epsilon must be at least 1e-06 and finite"),
+        ((math.nan, 1e-4, 1e-8, 10), "epsilon must be at least 1e-06 and finite"),
+        ((1.0, 0.0, 1e-8, 10), "delta must be at least 1e-12"),
+        ((1.0, 1e-13, 1e-8, 10), "delta must be at least 1e-12 and below 0.5, not 1e-13; 1e-4 is"),
+        ((1.0, 0.5, 1e-8, 10), "delta must be at least 1e-12 and below 0.5"),
         ((1.0, 1e-4, 0.0, 10), "alpha must be above 0"),
         ((1.0, 1e-4, math.nan, 10), "alpha must be above 0"),
         ((1.0, 1e-4, 1e-8, 0), "versions must be from 1"),
         ((1.0, 1e-4, 1e-8, MAX_VERSIONS + 1), "versions must be from 1"),
-        ((1.0, 1e-15, 1e-8, 1000), "choose a larger delta"),
+        ((1.0, 1e-12, 1e-8, 1000), "choose a larger delta"),
     ],
 )
 def test_terms_that_no_noise_can_keep_are_refused(
