@@ -1,4 +1,4 @@
-"""``lethe key``: keys that sign events and requests, secrets that seal commits, keys of the API."""
+"""``lethe key``: keys that sign events and requests, keys that seal commits, keys of the API."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def key() -> None:
 
     Set LETHE_SIGNING_KEY to the file for the workers and for `lethe register`; add the public key
     to the file that readers name in LETHE_TRUSTED_KEYS, one key per line. Set LETHE_SEAL_KEY_FILE
-    to a file of secrets that seal commits, the same for all workers and for `lethe register`.
+    to a file of seal keys, the same for deletion and erasure workers and for `lethe register`.
 
     A key of the HTTP API (`lethe serve --keys FILE`) says who calls, and for which models.
 
@@ -43,13 +43,13 @@ def key() -> None:
 
 @key.command(short_help="Create a key in a new file.")
 @click.argument("file", type=_FILE)
-@click.option("--seal", is_flag=True, help="Create a secret that seals commits, not a signing key.")
+@click.option("--seal", is_flag=True, help="Create a key that seals commits, not a signing key.")
 @global_options
 @click.pass_context
 def new(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
     """Create a private key in the new FILE, readable only by you; print its public key.
 
-    With --seal: create a secret that seals commits. A file that exists is left unchanged.
+    With --seal: create a key that seals commits. A file that exists is left unchanged.
     """
     if seal:
         _print_seals(ctx, file, new_seal_file(file))
@@ -57,16 +57,16 @@ def new(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
         _print(ctx, new_key_file(file))
 
 
-@key.command(short_help="Put a new secret first in a file.")
+@key.command(short_help="Put a new seal key first in a file.")
 @click.argument("file", type=_FILE)
-@click.option("--seal", is_flag=True, required=True, help="The secrets that seal commits.")
+@click.option("--seal", is_flag=True, required=True, help="The keys that seal commits.")
 @global_options
 @click.pass_context
 def rotate(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
-    """Put a new secret first in FILE: from now on it seals, and all of them open.
+    """Put a new seal key first in FILE: from now on it seals, and all of them open.
 
     Copy the file to every worker before restarting the first one with it: a worker without the new
-    secret halts the models whose commits are sealed with it. An old secret may be removed once its
+    key halts the models whose commits are sealed with it. An old key may be removed once its
     commits have expired and `lethe check` names no model that needs it.
     """
     del seal  # nothing else can be rotated: signing keys are trusted by name

@@ -282,7 +282,7 @@ def stored_seal_keys(store: ModelStore, *, make: bool) -> SealKeys | None:
     others = list(by_name.values())
     if any(len(secret) != SECRET_BYTES for secret in (first, *others)):
         raise CorruptState(
-            f"{keys.SEALS}: the secret that seals commits is damaged; restore it from a backup, or "
+            f"{keys.SEALS}: the key that seals commits is damaged; restore it from a backup, or "
             "name its file in LETHE_SEAL_KEY_FILE"
         )
     return SealKeys([first, *others])

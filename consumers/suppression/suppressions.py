@@ -82,7 +82,7 @@ class Suppressions:
         unknown = sorted(name for name in self._view.secrets() if name not in self._seals)
         if unknown:
             raise KeyUnknown(
-                f"subjects that were erased are marked under secret {unknown[0]}, which this "
+                f"subjects that were erased are marked under seal key {unknown[0]}, which this "
                 "process does not have, so that their rows could come back unnoticed; add it to "
                 "LETHE_SEAL_KEY_FILE, or see docs/erasures.md if it is lost"
             )

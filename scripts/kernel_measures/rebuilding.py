@@ -67,7 +67,7 @@ counted.
 _NOTE_OF_BOUND = """
 Dual rows are two products with L^-1 and are measured with four random directions; one product with
 A^-1 is faster, but what it rounds a deletion magnifies, and bounds were below the truth
-([error.md](../docs/error.md#what-had-been-wrong-and-how-it-was-found)). The last ratio is a
+([error.md](../docs/error.md#how-it-is-judged)). The last ratio is a
 precomputation over itself less that difference. Of a deletion, `its residual` is what it takes to
 know what rounding has added; of one row it is not computed apart.
 """
