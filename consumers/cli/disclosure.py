@@ -116,7 +116,7 @@ class _Shown:
         scale = report.model.meta.disclosure
         if row.unpriced:
             return
-        if epsilon is not None and delta is not None and scale is not None:
+        if epsilon is not None and delta is not None and scale is not None and scale.known:
             self.noise = noise_to_hide(row.distance, scale.freedom, epsilon, delta)
         if terms is not None:
             sigma, at = terms.sigma, terms.delta if delta is None else delta

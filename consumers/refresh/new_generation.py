@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lethe.consumers.refresh.result import Job, result_of, store_result
 from lethe.consumers.service.telemetry.steps import Step
+from lethe.consumers.versions.disclosures import measured_scale
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import sample_sentinels
 from lethe.engine.errors import IllConditioned, Unavailable
@@ -86,6 +87,11 @@ def stage_generation(
         status=status,
         resolved=resolved,
         ledger=sealed.staged.ledger,
+        disclosure=measured_scale(
+            state.meta.config, new.generation, new.stream, snapshot.rows, new.dual_rows
+        ),
+        disclosure_then=state.meta.disclosure,
+        caught_up=sealed.staged is not staged,
     )
     return store_result(job, result, thetas)
 

@@ -15,7 +15,7 @@ from lethe.consumers.refresh.transition import (
     stale_reason,
     unreachable,
 )
-from lethe.consumers.versions.disclosures import rows_erased, with_disclosures
+from lethe.consumers.versions.disclosures import rows_erased, with_disclosures, with_scale_measured
 from lethe.consumers.versions.transition import Origin, Transition
 from lethe.engine.deletion.stream import distance_to_exact
 from lethe.engine.error.budget import OverBudget
@@ -130,7 +130,13 @@ def _swap_generation(
     if persist is None:  # it has expired since it was read
         return _drop(state, result, origin, now, _EXPIRED)
     transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
-    transition = _disclosing(store, state, result, transition)
+    transition = with_scale_measured(
+        _disclosing(store, state, result, transition),
+        state,
+        result.disclosure_then,
+        result.disclosure,
+        same=caught_up.same and not result.caught_up,
+    )
     if _must_hold(state, result, transition):
         return _held(state, result, caught_up, origin, now)
     if store.row_keys is not None:

@@ -16,7 +16,7 @@ from lethe.consumers.contract.version_chain import GENESIS
 from lethe.consumers.registration.error_budget import check_error_budget
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.versions.certificates import check_first, first_ledger, noisy
-from lethe.consumers.versions.disclosures import first_scale
+from lethe.consumers.versions.disclosures import measured_scale
 from lethe.consumers.versions.transition import scalars_of
 from lethe.engine.deletion.stream import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
@@ -352,7 +352,7 @@ def stage(
         meta=with_meta(
             _meta(config, rows, fit.status, name, stream, fit.bound, now),
             ledger=fit.ledger,
-            disclosure=first_scale(config, rows, fit.dual_rows, stream.theta_exact),
+            disclosure=measured_scale(config, generation, stream, rows, fit.dual_rows),
         ),
         generation=generation,
         stream=stream,

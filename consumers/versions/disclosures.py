@@ -14,8 +14,16 @@ import numpy as np
 from lethe.consumers.commits.commit import Commit, RowDisclosed
 from lethe.consumers.contract.requests import is_of_erasure
 from lethe.consumers.versions.transition import Transition
-from lethe.engine.deletion.stream import Stream, current_dual_rows
-from lethe.engine.disclosure import Changes, Price, ResidualScale, begin_scale, disclose
+from lethe.engine.deletion.stream import Generation, Stream, current_dual_rows
+from lethe.engine.disclosure import (
+    NOT_KNOWN,
+    Changes,
+    Price,
+    ResidualScale,
+    begin_scale,
+    disclose,
+    dual_error_in,
+)
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.factor import Factor
@@ -49,16 +57,55 @@ def check_disclosure(config: ModelConfig) -> None:
         )
 
 
-def first_scale(config: ModelConfig, rows: Rows, dual: Array, theta: Array) -> ResidualScale | None:
-    """Return what distances are measured in after a fit; None if disclosures are not kept."""
-    return begin_scale(rows, dual, theta) if config.disclosure else None
+def measured_scale(
+    config: ModelConfig, generation: Generation, stream: Stream, rows: Rows, dual: Array
+) -> ResidualScale | None:
+    """Return what distances are measured in after a fit; None if disclosures are not kept.
+
+    Of the rows that it is a fit of, and their dual rows, which are those of the generation.
+    """
+    if not config.disclosure:
+        return None
+    return begin_scale(rows, dual, stream.theta_exact, generation.dual_error)
 
 
 def scale_without(
     state: ModelState, scale: ResidualScale, after: Stream, records: Mapping[str, bytes]
 ) -> ResidualScale:
     """Return the scale of a state once rows, whose records are given, are left out of it."""
-    return _priced(state, scale, after, list(records.values()), len(records))[1]
+    after_state = replace(state, stream=after)
+    return _priced(state, scale, after_state, list(records.values()), len(records))[1]
+
+
+def with_scale_measured(
+    transition: Transition,
+    before: ModelState,
+    then: ResidualScale | None,
+    measured: ResidualScale | None,
+    *,
+    same: bool,
+) -> Transition:
+    """Return a transition to a generation whose scale was ``measured`` when it was made.
+
+    Parameters
+    ----------
+    transition, before
+        What changes, and the state before.
+    then
+        The scale that the state had when the rows were read.
+    same
+        Whether the generation has had all changes of rows since then.
+    """
+    now = before.meta.disclosure
+    if now is None or then is None or measured is None:
+        return transition
+    if now.known and then.known:
+        scale = now.since(then, measured)
+    else:
+        scale = measured if same else NOT_KNOWN
+    commit, after = transition.commit, transition.after
+    meta = with_meta(commit.meta, disclosure=scale)
+    return replace(transition, commit=replace(commit, meta=meta), after=replace(after, meta=meta))
 
 
 def rows_erased(requests: Mapping[str, Sequence[str]]) -> list[str]:
@@ -99,14 +146,15 @@ def with_disclosures(
     prices: Mapping[str, Price] = {}
     written = {} if transition.written is None else transition.written.records
     known = records.keys() >= set(went) and written.keys() >= set(came)
-    if (went or came) and known and not commit.leaves_no_row:
+    if not known:
+        scale = NOT_KNOWN
+    elif (went or came) and not commit.leaves_no_row:
         lines = [*(records[row] for row in went), *(written[row] for row in came)]
         order = {row: n for n, row in enumerate(dict.fromkeys((*went, *came)))}
         groups: list[list[int]] = [[] for _ in order]
         for line, row in enumerate((*went, *came)):
             groups[order[row]].append(line)
-        after = transition.after.stream
-        found, scale = _priced(before, scale, after, lines, len(went), groups, factor)
+        found, scale = _priced(before, scale, transition.after, lines, len(went), groups, factor)
         prices = dict(zip(order, found, strict=False))
     meta = with_meta(commit.meta, disclosure=scale)
     disclosed = tuple(
@@ -133,29 +181,24 @@ def _disclosed(row: str, fate: RowFate, price: Price | None) -> RowDisclosed:
 def _priced(
     before: ModelState,
     scale: ResidualScale,
-    after: Stream,
+    after: ModelState,
     records: list[bytes],
     went: int,
     groups: Sequence[Sequence[int]] = (),
     factor: Factor | None = None,
 ) -> tuple[list[Price], ResidualScale]:
-    """Return the price of each group of records, the first ``went`` of which are gone afterwards.
-
-    Without prices, and with the scale as it is, if they cannot be computed: a new row whose
-    leverage is 1 up to rounding, or numbers that are not finite.
-    """
+    """Return the price of each group of records; the first ``went`` are gone afterwards."""
     what = f"model {before.model_id!r}, rows that change"
     read = read_rows(before.meta.config, None, records, what)
     W = read.W if factor is None else factor.solve(read.rows.X.T).T
-    dual = current_dual_rows(after, read.rows.X, W)
+    dual = current_dual_rows(after.stream, read.rows.X, W)
+    wrong, earlier, wrong_earlier = dual_error_in(after.generation, after.stream), None, 0.0
+    if went < len(records):
+        earlier = current_dual_rows(before.stream, read.rows.X, W)
+        wrong_earlier = dual_error_in(before.generation, before.stream)
     signs = np.repeat([-1.0, 1.0], [went, len(records) - went])
-    changes = Changes(read.rows, signs, groups, dual)
+    changes = Changes(read.rows, signs, groups, dual, earlier, wrong, wrong_earlier)
     penalty = before.generation.objective.penalty
-    old, new = before.stream.theta_exact, after.theta_exact
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):
-            prices, moved = disclose(scale, penalty, old, new, changes)
-    except np.linalg.LinAlgError:
-        return [], scale
-    finite = math.isfinite(moved.freedom + moved.squares + moved.left)
-    return (prices, moved) if finite else ([], scale)
+    old, new = before.stream.theta_exact, after.stream.theta_exact
+    with np.errstate(over="ignore", invalid="ignore"):
+        return disclose(scale, penalty, old, new, changes)

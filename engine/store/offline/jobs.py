@@ -17,6 +17,7 @@ from pydantic import Field
 
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.stream import Stream
+from lethe.engine.disclosure import ResidualScale
 from lethe.engine.error.certified import Ledger, Reference
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
@@ -77,6 +78,12 @@ class JobResult(Stored):
         Ledger of a certified model's new generation at the seal (compact and rebuild).
     reference
         What a certified model's polish measured.
+    disclosure, disclosure_then
+        What Cook's distance is measured in, of the rows of the new generation before it caught up,
+        and what the state had for it when they were read, if disclosures are kept (compact and
+        rebuild).
+    caught_up
+        Whether it has caught up with changes of rows before it was sealed (compact and rebuild).
     """
 
     job_id: str
@@ -105,6 +112,9 @@ class JobResult(Stored):
     resolved: Texts = ()
     ledger: Ledger | None = None
     reference: Reference | None = None
+    disclosure: ResidualScale | None = None
+    disclosure_then: ResidualScale | None = None
+    caught_up: bool = False
 
 
 def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:

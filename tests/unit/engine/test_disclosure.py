@@ -17,6 +17,7 @@ from lethe.engine.disclosure import (
     ResidualScale,
     begin_scale,
     disclose,
+    dual_error_in,
     epsilon_spent,
     noise_to_hide,
 )
@@ -46,7 +47,9 @@ class Live:
         self.rows = {
             i: (rows.take(slice(i, i + 1)), self.fit.dual_rows[[i]]) for i in range(len(rows))
         }
-        self.scale = begin_scale(rows, self.fit.dual_rows, self.stream.theta_exact)
+        self.scale = begin_scale(
+            rows, self.fit.dual_rows, self.stream.theta_exact, self.generation.dual_error
+        )
 
     def change(self, went: list[int], came: dict[int, Rows]) -> list[Price]:
         """Delete, insert and correct (a row in both); return the prices of ``went``, ``came``."""
@@ -69,14 +72,23 @@ class Live:
             lines.setdefault(row, []).append(line)
         every = [*old, *new]
         rows = stacked(every)
-        dual = current_dual_rows(self.stream, rows.X, np.vstack([w for _, w in every]))
+        base = np.vstack([w for _, w in every])
+        dual = current_dual_rows(self.stream, rows.X, base)
         signs = np.repeat([-1.0, 1.0], [len(went), len(came)])
         prices, self.scale = disclose(
             self.scale,
             self.penalty,
             before.theta_exact,
             self.stream.theta_exact,
-            Changes(rows, signs, list(lines.values()), dual),
+            Changes(
+                rows,
+                signs,
+                list(lines.values()),
+                dual,
+                current_dual_rows(before, rows.X, base) if came else None,
+                dual_error_in(self.generation, self.stream),
+                dual_error_in(self.generation, before),
+            ),
         )
         return prices
 
@@ -197,6 +209,7 @@ def test_without_a_residual_there_is_no_distance() -> None:
     live.scale = ResidualScale(float(D), 1e-3, 0.0)  # as many parameters as rows
     [price] = live.change([0], {})
     assert price.distance is None
+    assert price.length is not None
     assert price.length > 0
 
 
