@@ -1,1 +1,1 @@
-"""Logs: Kafka, Redis Streams and memory behind one small interface (`consumers.log.base`)."""
+"""Logs: Kafka and Redis Streams behind one small interface (`consumers.log.base`)."""

@@ -1,8 +1,8 @@
 """What every log offers: ordered partitions of records, a group consumer, a producer, a reader.
 
 The workers depend on this module only. `consumers.log.kafka` connects to Kafka, with either of two
-clients, `consumers.log.streams` to Redis Streams (single-node mode), and `consumers.log.memory` is
-for fast tests. All pass the same battery of tests (`tests/integration/log/test_battery.py`).
+clients, and `consumers.log.streams` to Redis Streams (single-node mode). Both, and the log in
+memory of fast tests, pass the same battery (`tests/integration/log/test_battery.py`).
 
 The workers rely on five rules:
 
@@ -354,7 +354,7 @@ class Reader(Protocol):
 class Log(Protocol):
     """A log: creates the parts above, each with its own connection. Implementations inherit."""
 
-    name: str  # "kafka", "streams" or "memory"
+    name: str  # "kafka" or "streams"
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
         """Create the missing topics; return the names of those created."""

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from harness.results import ROOT
+
+sys.path.insert(0, str(ROOT))  # the log in memory is the tests' own
+
 import lethe.consumers.registration.candidate
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.registration.register import Registrar, TrainingData
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.store import ModelStore
+from tests.support.memory_log import MemoryLog
 
 RIDGE = 1.0
 NO_BUDGET = 1e6

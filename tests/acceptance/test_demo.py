@@ -34,7 +34,6 @@ from lethe.consumers.demo.retraining import Retrained, retrain
 from lethe.consumers.demo.scenario import DemoModel, Request
 from lethe.consumers.demo.view import LiveView, View, budget_bar, version_line
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.registration.register import TrainingData
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import BrokenChain
@@ -43,6 +42,7 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.records import ErrorRecord
 from tests.support.command import PROGRAM
+from tests.support.memory_log import MemoryLog
 from tests.support.published import NAMES, parameters_message, publish, releases, version_message
 
 # One worker runs the file: its tests share servers, and some build on those before.

@@ -8,10 +8,10 @@ import pytest
 import redis
 
 from lethe.consumers.log.base import Log
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.workers import refresh_worker
 from tests.support.kafka_clients import kafka_log
+from tests.support.memory_log import MemoryLog
 from tests.support.names import use_prefix
 from tests.support.platform import Platform
 from tests.support.waiting import Clock

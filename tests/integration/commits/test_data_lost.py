@@ -13,11 +13,11 @@ import pytest
 from lethe.consumers.commits.recovery.replay import StoreTooOld
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
-from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.errors import CorruptState, ModelExists
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import commit_partition, shard_of
 from tests.support.invariants import check_theta, ledger_of
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, config_of, row_ids, training_data
 from tests.support.stores import backup, neighbour_of, restore, wipe
 from tests.support.tables import Table

@@ -16,7 +16,6 @@ import pytest
 
 from lethe.consumers.commits.recovery import partition_fold
 from lethe.consumers.contract import topics
-from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.refresh import new_generation
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.loop import TRANSIENT
@@ -28,6 +27,7 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import registered_models
 from lethe.engine.store.offline import staging
 from tests.support.invariants import check_model, ledger_of
+from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.platform import Platform, row_ids
 from tests.support.stores import Backup, backup, neighbour_of, restore, wipe
 from tests.support.waiting import CROWDED

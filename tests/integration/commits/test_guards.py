@@ -18,7 +18,6 @@ from lethe.consumers.commits.recovery.newest import LATE_SECONDS
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
-from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.service.telemetry.steps import Step, no_hook
 from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
@@ -30,6 +29,7 @@ from lethe.engine.store.layout.keys import PartitionKeys, commit_partition, wate
 from lethe.engine.store.layout.state import Head
 from lethe.engine.store.server.connection import connect, text
 from tests.support.invariants import check_model, live_rows
+from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.platform import SECRET, Platform, config_of, training_data
 from tests.support.servers import ValkeyProcess
 from tests.support.stores import backup, neighbour_of, restore

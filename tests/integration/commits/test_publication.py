@@ -13,7 +13,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError, TimeoutErr
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import HookCall, MemoryConsumer, MemoryLog
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers import deletion_worker
@@ -23,6 +22,7 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.store import ModelStore
 from tests.integration.conftest import KAFKA
 from tests.support.invariants import check_model, ledger_of
+from tests.support.memory_log import HookCall, MemoryConsumer, MemoryLog
 from tests.support.platform import Platform, store_at
 from tests.support.stores import neighbour_of
 

@@ -20,11 +20,11 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.keys import ModelKeys, commit_partition
 from tests.support.invariants import check_model
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 from tests.support.stores import backup, neighbour_of, restore
 

@@ -11,7 +11,6 @@ import pytest
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.workers import halts, refresh_worker
 from lethe.engine.refresh.kind import RefreshKind
@@ -20,6 +19,7 @@ from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.offline.jobs import begin_attempt
 from lethe.engine.store.store import ModelStore
 from tests.support.invariants import check_model
+from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.platform import Platform
 
 pytestmark = pytest.mark.redis

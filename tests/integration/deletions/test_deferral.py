@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from lethe.consumers.contract import topics
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.refresh import job as refresh_job
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.offline.staging import TIME_TO_LIVE
 from tests.support.families import Data, make
 from tests.support.invariants import check_model, live_mask, unfinished
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 
 

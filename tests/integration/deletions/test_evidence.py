@@ -11,7 +11,6 @@ import pytest
 from lethe.consumers.commits.receipt_index import leaves_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import commitment_of, salt_of
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import (
@@ -26,6 +25,7 @@ from lethe.engine.store.layout.keys import commit_partition
 from tests.integration.deletions.test_requests import append_to
 from tests.support.evidence import check_receipt_log, published_entries, stored_leaves
 from tests.support.invariants import check_model, check_versions
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
 

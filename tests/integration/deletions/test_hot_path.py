@@ -17,12 +17,12 @@ import redis
 from redis.connection import Connection
 
 from lethe.consumers.contract import topics
-from lethe.consumers.log.memory import HookCall, MemoryLog
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.sentinels import SENTINELS
 from lethe.engine.store.server.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
 from tests.support.families import Data
+from tests.support.memory_log import HookCall, MemoryLog
 from tests.support.platform import Platform, store_at
 
 BATCHES = 5

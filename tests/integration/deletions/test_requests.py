@@ -13,8 +13,8 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_REQUESTED
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import Headers, Record
-from lethe.consumers.log.memory import MemoryLog
 from tests.support.invariants import check_model, ledger_of
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 
 NOTHING: Headers = ()

@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 
 from lethe.consumers.contract import topics
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.store.layout.keys import ERASED_CURSORS, ERASURE_RECEIPTS
 from tests.support import erasures
 from tests.support.erasures import erase
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 
 

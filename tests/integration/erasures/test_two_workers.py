@@ -10,11 +10,11 @@ import pytest
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.log.base import Bounds, Message, Partition
-from lethe.consumers.log.memory import HookCall, MemoryLog, MemoryReader
 from lethe.consumers.suppression.suppressions import Suppression, Suppressions
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from tests.support import erasures
 from tests.support.erasures import erase, outcomes
+from tests.support.memory_log import HookCall, MemoryLog, MemoryReader
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
 

@@ -26,10 +26,10 @@ from lethe.consumers.log.base import (
     Record,
     TopicSpec,
 )
-from lethe.consumers.log.memory import MemoryConsumer, MemoryLog
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.engine.errors import InvalidData, LogReset, LogUnavailable
 from tests.support.kafka_clients import kafka_log
+from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.servers import ROOT
 
 KAFKA = pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.xdist_group("kafka")])

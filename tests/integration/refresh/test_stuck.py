@@ -16,7 +16,6 @@ from lethe.consumers.cli.status import _document
 from lethe.consumers.commits.publish import job_message
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryConsumer
 from lethe.consumers.refresh import job as refresh_job, result
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.loop import TRANSIENT
@@ -36,6 +35,7 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.offline.jobs import write_result
 from tests.support.invariants import check_model
+from tests.support.memory_log import MemoryConsumer
 from tests.support.platform import LogKind, Platform
 from tests.support.stores import neighbour_of
 from tests.support.waiting import CROWDED

@@ -11,12 +11,12 @@ from lethe.consumers.commits.frame import OpenPart
 from lethe.consumers.commits.recovery.counted import LogTip, OpenRecord, log_tip
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Partition
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.registration.log_loss import Recovery
 from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.layout.state import Head
 from tests.support.invariants import check_model, live_rows
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
 

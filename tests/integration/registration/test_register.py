@@ -13,7 +13,6 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import HookCall, MemoryLog
 from lethe.consumers.registration import candidate
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.telemetry.steps import Step
@@ -25,6 +24,7 @@ from lethe.engine.store.membership import every_model, registered_models
 from lethe.engine.store.offline import staging
 from tests.support.families import make
 from tests.support.invariants import check_model, check_theta, check_versions, ledger_of, live_mask
+from tests.support.memory_log import HookCall, MemoryLog
 from tests.support.platform import Platform, config_of, row_ids, store_at, training_data
 from tests.support.tables import Table
 

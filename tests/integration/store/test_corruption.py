@@ -14,7 +14,6 @@ import pytest
 import redis
 
 from lethe.consumers.commits.packed_receipt import Indexed, unpack
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.refresh.swap import swap
 from lethe.consumers.subscriber.published import published
 from lethe.consumers.versions.transition import Origin
@@ -30,6 +29,7 @@ from lethe.engine.store.offline.snapshot import load_factor, take_snapshot
 from lethe.engine.store.store import ModelStore
 from tests.proof.fuzz.hostile import TOKENS, spoil
 from tests.support.families import make
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 from tests.support.stores import neighbour_of
 

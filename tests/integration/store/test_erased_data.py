@@ -27,7 +27,6 @@ import pytest
 import redis
 
 from lethe.consumers.contract import topics
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import ModelKeys
@@ -38,6 +37,7 @@ from tests.integration.deletions.test_deferral import leveraged
 from tests.support.command import PROGRAM
 from tests.support.families import Data
 from tests.support.invariants import check_model, ledger_of
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, seal_file
 from tests.support.servers import KafkaProcess, ValkeyProcess
 from tests.support.stores import backup, restore

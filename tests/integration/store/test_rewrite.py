@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from lethe.consumers.cli.main import lethe
 from lethe.consumers.contract import topics
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.engine.store.server.connection import connect
 from lethe.engine.store.server.rewrite import rewrite_append_only_file
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 from tests.support.servers import ValkeyProcess
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.refresh import swap
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
@@ -30,6 +29,7 @@ from tests.integration.store.test_erased_data import (
     rows_in,
 )
 from tests.support.invariants import check_model, ledger_of
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, store_at
 from tests.support.servers import ValkeyProcess
 from tests.support.stores import backup, restore

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import redis
 
-from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.error.estimate import remainder_estimate
 from lethe.engine.error.sentinels import SENTINELS
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.snapshot import with_enough_sentinels
 from tests.support.families import Data
+from tests.support.memory_log import MemoryLog
 from tests.support.oracles import retrain
 from tests.support.platform import Platform, row_ids
 

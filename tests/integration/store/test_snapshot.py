@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.snapshot import load_factor, take_snapshot
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, row_ids
 
 

@@ -16,7 +16,6 @@ from lethe.consumers.contract.events import MODEL_VERSION
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys, new_key_file
 from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Log, Message
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.configuration.signing_keys import (
     OWN_KEY,
@@ -27,6 +26,7 @@ from lethe.consumers.service.configuration.signing_keys import (
 )
 from lethe.consumers.subscriber.history import history
 from lethe.engine.errors import BrokenChain, InvalidData
+from tests.support.memory_log import MemoryLog
 from tests.support.published import (
     Release,
     altered,

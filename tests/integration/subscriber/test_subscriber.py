@@ -21,7 +21,6 @@ import redis
 from lethe.consumers import ModelSubscriber
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.subscriber.model_version import ModelVersion
@@ -33,6 +32,7 @@ from lethe.engine.errors import (
     Unavailable,
     UnknownModel,
 )
+from tests.support.memory_log import MemoryLog
 from tests.support.published import (
     Release,
     altered,

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import booleans
 
 from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.server.app import create_app
 from lethe.consumers.server.opendsr.opened import opendsr_on
 from tests.support.http_server import services_of
+from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 
 MODEL = "m"

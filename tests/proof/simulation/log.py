@@ -7,7 +7,7 @@ from typing import Protocol
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Partition, Record, TopicSpec
-from lethe.consumers.log.memory import HookCall, MemoryConsumer, MemoryLog, MemoryReader
+from tests.support.memory_log import HookCall, MemoryConsumer, MemoryLog, MemoryReader
 
 
 class Watcher(Protocol):

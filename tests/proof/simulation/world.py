@@ -19,7 +19,6 @@ from lethe.consumers.commits.recovery import newest
 from lethe.consumers.contract import topics
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Message, Record
-from lethe.consumers.log.memory import MemoryConsumer
 from lethe.consumers.refresh.queue import RefreshLimit
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers import halts, lag
@@ -47,6 +46,7 @@ from tests.proof.simulation.suppressed import Suppressed
 from tests.proof.simulation.tally import BETWEEN, fault_at, kill_at, listen
 from tests.proof.simulation.truth import Truth
 from tests.proof.simulation.turns import Actor, Killed
+from tests.support.memory_log import MemoryConsumer
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _TURNS = (25, 90)

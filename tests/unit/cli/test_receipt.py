@@ -14,7 +14,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DeletionRequest, Source
 from lethe.consumers.contract.receipt import Receipt, ReceiptStatus
 from lethe.consumers.log.base import Message, Reader
-from lethe.consumers.log.memory import MemoryLog
+from tests.support.memory_log import MemoryLog
 
 REQUEST = DeletionRequest(request_id="r1", model_id="m", row_ids=("u1",))
 

@@ -13,10 +13,10 @@ from lethe.consumers.commits.recovery.changed_rows import check_values, read_cha
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryLog
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.config import ModelConfig
+from tests.support.memory_log import MemoryLog
 
 
 def test_values_are_read_again_only_where_they_are_the_same() -> None:

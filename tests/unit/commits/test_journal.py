@@ -22,11 +22,11 @@ from lethe.consumers.commits.record import encode
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Message
-from lethe.consumers.log.memory import MemoryFlush, MemoryLog
 from lethe.engine.errors import LogReset
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.layout.state import Head
 from tests.support.families import make
+from tests.support.memory_log import MemoryFlush, MemoryLog
 from tests.support.states import start
 from tests.support.stores import neighbour_of
 from tests.unit.deletions.test_decide import state_of

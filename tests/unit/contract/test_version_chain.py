@@ -16,9 +16,9 @@ import pytest
 from lethe.consumers.contract import topics, version_chain
 from lethe.consumers.contract.events import Parameters, Version
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.subscriber.history import HistoryReader, history
 from lethe.engine.errors import BrokenChain
+from tests.support.memory_log import MemoryLog
 from tests.support.published import Release, altered, publish, release, releases, version_message
 
 DOC = Path(__file__).parents[3] / "docs" / "chain.md"

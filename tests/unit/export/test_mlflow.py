@@ -25,12 +25,12 @@ from lethe.consumers.export.mlflow_registry import (
     load_mlflow,
     registered_name,
 )
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.engine.errors import BrokenChain, InvalidData, RegistryUnavailable
 from lethe.engine.store.layout.columns import FittedColumn
 from tests.support.extras import need
+from tests.support.memory_log import MemoryLog
 from tests.support.published import Release, publish_all, releases
 from tests.support.waiting import until
 

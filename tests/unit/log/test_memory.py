@@ -10,9 +10,9 @@ import pytest
 
 from lethe.consumers.log.base import Message, Partition, TopicSpec
 from lethe.consumers.log.membership import Membership
-from lethe.consumers.log.memory import HookCall, MemoryLog
 from lethe.engine.errors import LogUnavailable
 from lethe.engine.store.layout.keys import murmur2, partition_index
+from tests.support.memory_log import HookCall, MemoryLog
 
 
 def test_the_partitioner_is_kafkas() -> None:

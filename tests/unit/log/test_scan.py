@@ -11,9 +11,9 @@ from lethe.consumers.audit.reading import records_of_model
 from lethe.consumers.contract import topics
 from lethe.consumers.log import scan as scanning
 from lethe.consumers.log.base import Message, Partition, Record
-from lethe.consumers.log.memory import MemoryLog, MemoryReader
 from lethe.consumers.log.scan import extent_of, scan, scan_topic
 from lethe.engine.errors import LogUnavailable
+from tests.support.memory_log import MemoryLog, MemoryReader
 
 
 class Stalling(MemoryReader):

@@ -30,13 +30,13 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import Message
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.server.index import erasures, models, records, requests, schema
 from lethe.consumers.server.index.follower import Feed
 from lethe.consumers.server.index.requests import Filters
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.engine.store.layout.records import ErrorRecord
 from tests.support.long_index import fill
+from tests.support.memory_log import MemoryLog
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 ERROR = ErrorRecord(

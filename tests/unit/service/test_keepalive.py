@@ -8,9 +8,9 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import PartitionReset
-from lethe.consumers.log.memory import MemoryLog
 from lethe.consumers.service.keepalive import Keepalive
 from lethe.consumers.service.telemetry.health import Health
+from tests.support.memory_log import MemoryLog
 
 
 def test_what_the_consumer_finds_out_is_no_fault_of_what_is_read(
