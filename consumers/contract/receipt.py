@@ -48,14 +48,3 @@ class Receipt(SparseEvent):
     def final(self) -> bool:
         """Whether no further receipt follows."""
         return self.status != "DEFERRED"
-
-    def outcome(self) -> tuple[object, ...]:
-        """Return the outcome, without times and values that follow from the model."""
-        if self.status == "REJECTED":
-            return (self.code,)
-        if not self.final:
-            return (self.status,)
-        # Otherwise `version` is only the newest at that time.
-        version = self.version if self.status == "APPLIED" else None
-        changed = (self.rows_deleted, self.rows_inserted, self.rows_corrected)
-        return (self.status, self.code, changed, self.rows_unknown, version)

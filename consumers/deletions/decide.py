@@ -43,7 +43,6 @@ class Rejected:
 class Duplicate:
     """A request that already has a receipt, which is sent again, byte for byte."""
 
-    request_id: str
     receipt: Receipt
 
 
@@ -203,7 +202,7 @@ class Decider:
             receipt = unpack(stored, self.state.model_id, request_id).receipt
             same = body_of(stored) == item.body
             conflict = Conflicting(source, request_id, receipt.source, op_of(item))
-            self.decisions.append(Duplicate(request_id, receipt) if same else conflict)
+            self.decisions.append(Duplicate(receipt) if same else conflict)
             return True
         if request_id in self.bodies:
             first_body, first = self.bodies[request_id]

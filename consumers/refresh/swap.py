@@ -35,10 +35,9 @@ _EXPIRED = "its staged generation has expired"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A transition, whether it swaps the result in, and a message for the log."""
+    """A transition, and a message for the log."""
 
     transition: Transition
-    swapped: bool
     message: str
 
 
@@ -53,10 +52,10 @@ def swap(
     stored = read_result(store.client, state.keys, job_id)
     if stored is None:
         transition = dropped(state, job_id, origin, now=now)
-        return Outcome(transition, False, "no result of this refresh job is stored")
+        return Outcome(transition, "no result of this refresh job is stored")
     if isinstance(stored, str):
         transition = dropped(state, job_id, origin, now=now, order_again=False)
-        return Outcome(transition, False, f"the refresh failed: {stored}")
+        return Outcome(transition, f"the refresh failed: {stored}")
     result, arrays = stored
     stale = stale_reason(state, result)
     if stale is not None:
@@ -77,10 +76,10 @@ def _swap(
 ) -> Outcome:
     if _changes_nothing(state, result):
         transition = dropped(state, result.job_id, origin, now=now)
-        return Outcome(transition, False, f"nothing to refresh: {result.reason}")
+        return Outcome(transition, f"nothing to refresh: {result.reason}")
     if result.size in (RefreshKind.COMPLETE, RefreshKind.POLISH):
         transition = small_refresh(state, result, arrays, origin, now=now)
-        return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
+        return Outcome(transition, f"refreshed: {result.size}, {result.reason}")
     resolved = with_rows_resolved(store, state, result.resolved)
     state = replace(state, deferred={**state.deferred, **resolved})
     if result.staged_key is None:
@@ -105,7 +104,7 @@ def _swap_empty(
         return _drop(state, result, origin, now, "the model has rows left after all")
     transition = emptied(state, result, ledgered, origin, now=now)
     transition = _disclosing(store, state, result, transition)
-    return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
+    return Outcome(transition, f"refreshed: {result.size}, {result.reason}")
 
 
 def _swap_generation(
@@ -141,7 +140,7 @@ def _swap_generation(
         return _held(state, result, caught_up, origin, now)
     if store.row_keys is not None:
         store.row_keys.keep(where)
-    return Outcome(transition, True, f"refreshed: {result.size}, {result.reason}")
+    return Outcome(transition, f"refreshed: {result.size}, {result.reason}")
 
 
 def _disclosing(
@@ -200,7 +199,7 @@ def _held(
     if not caught_up.same:
         return _drop(state, result, origin, now, "later requests take it over the budget")
     message = "the rebuild is over the error budget: its requests are rejected"
-    return Outcome(unreachable(state, result, origin, now=now), False, message)
+    return Outcome(unreachable(state, result, origin, now=now), message)
 
 
 def _misfit_reason(result: JobResult, caught_up: CaughtUp, rows_left: int) -> str | None:
@@ -223,4 +222,4 @@ def _misfit_reason(result: JobResult, caught_up: CaughtUp, rows_left: int) -> st
 
 def _drop(state: ModelState, result: JobResult, origin: Origin, now: datetime, why: str) -> Outcome:
     transition = dropped(state, result.job_id, origin, now=now)
-    return Outcome(transition, False, f"refresh result dropped: {why}")
+    return Outcome(transition, f"refresh result dropped: {why}")

@@ -85,7 +85,6 @@ def audit(
     W: Array,
     *,
     tolerated: float = 0.0,
-    seed: int = 0,
 ) -> Drift:
     """Measure the claims of a generation on its live rows.
 
@@ -102,8 +101,6 @@ def audit(
     tolerated
         For a logistic model, how far theta_exact may be off beyond what it carries: part of its
         error is an estimate, which claims no more. A linear model's bound is applied as it is.
-    seed
-        Draws the probes.
 
     Notes
     -----
@@ -122,7 +119,7 @@ def audit(
             rows_of(rows, c, h),
             blocks.part(W, c, d),
             tolerated,
-            np.random.default_rng(seed),
+            np.random.default_rng(0),
         )
         for c in range(h)
     ]

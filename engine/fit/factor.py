@@ -50,11 +50,6 @@ class Factor:
     smallest: float
     largest: float
 
-    @property
-    def condition(self) -> float:
-        """Upper bound of the 2-norm condition number."""
-        return self.largest / self.smallest
-
     def block(self, c: int) -> Factor:
         """Return block c of a stacked factor: a view. Its bounds are those over all blocks."""
         d = self.L.shape[1]

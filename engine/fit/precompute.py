@@ -174,9 +174,3 @@ def check_inverse(smallest: float, off: float) -> None:
             f"the Hessian's smallest eigenvalue is {smallest:.1e}, and rounding hides up to "
             f"{off:.1e} of it; raise the ridge strength or rescale the features"
         )
-
-
-def leverages(X: Array, W: Array, curvature: Array) -> Array:
-    """Return the diagonal of the hat matrix, h_ii = x_i . w_i s_i, shape (n,). Cost O(n d)."""
-    diagonal: Array = np.einsum("ij,ij->i", X, W) * curvature
-    return diagonal

@@ -82,7 +82,6 @@ def prepare(
     y: Array,
     weight: Array,
     number: int,
-    start: Array | None = None,
     layout: Layout | None = None,
 ) -> Prepared:
     """Fit transformation and model to a table. Cost O(n d^2).
@@ -102,7 +101,7 @@ def prepare(
         penalise_intercept=not free,
     )
     objective = Objective(settings.kind, penalty)
-    precomputed = precompute_blocks(objective, rows, start)
+    precomputed = precompute_blocks(objective, rows)
     generation, stream = begin(number, objective, precomputed)
     stream, gradient = _gradient_of_fit(generation, stream, rows)
     sums = summed(base, generation, precomputed.factor, rows, entries, precomputed.dual_rows)

@@ -22,7 +22,7 @@ import numpy as np
 from lethe.engine.deletion.downdate import leave_out
 from lethe.engine.deletion.span import extend_basis, project
 from lethe.engine.fit.objective import Array
-from lethe.engine.fit.precompute import Precomputation, leverages, precompute
+from lethe.engine.fit.precompute import Precomputation, precompute
 from streams.data import Record, StreamData
 from streams.retraining import relative_error, retrain
 
@@ -94,7 +94,7 @@ def _cell(plan: Plan, d: int, decades: float, seed: int) -> tuple[float, float, 
     theta: Array = made.theta[:, 0]
     for _, moved in repeated(data, made, plan.k):
         theta = moved
-    h = leverages(data.X, made.dual_rows, np.ones(data.n))[data.order]
+    h = np.einsum("ij,ij->i", data.X, made.dual_rows)[data.order]
     size = np.linalg.svd(data.X, compute_uv=False) ** 2
     stable_rank = float(size.sum() / size[0])
     exponent = float(np.sum(h / (1 - h))) / stable_rank

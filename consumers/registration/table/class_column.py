@@ -52,7 +52,7 @@ def _holds_numbers(file: TableFile, name: str) -> bool:
         return bool(good.all())
     row = int(np.flatnonzero(~good)[0])
     if not pc.utf8_trim_whitespace(column)[row].as_py():
-        raise not_a_number(file, name, row, "missing")
+        raise not_a_number(file, name, row)
     raise InvalidData(
         f"{file.path}, {file.place(row)}, column {name!r}: holds text, other lines hold numbers; "
         "correct the line, or make all classes text"
@@ -76,9 +76,9 @@ def _names_of(file: TableFile, name: str) -> list[str]:
     names: list[str] = []
     column = file.table.column(name)
     if pa.types.is_null(column.type):
-        raise not_a_number(file, name, 0, "missing")
+        raise not_a_number(file, name, 0)
     for row, value in enumerate(names_in(file, name, "classes")):
         if value is None:
-            raise not_a_number(file, name, row, "missing")
+            raise not_a_number(file, name, row)
         names.append(value.strip())
     return names

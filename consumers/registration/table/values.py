@@ -158,11 +158,11 @@ def not_numbers(file: TableFile, name: str, bad: NDArray[np.bool_], why: str) ->
     )
 
 
-def not_a_number(file: TableFile, name: str, row: int, why: str) -> ColumnError:
-    """Return the error for one bad value."""
+def not_a_number(file: TableFile, name: str, row: int) -> ColumnError:
+    """Return the error for one value that is missing."""
     bad = np.zeros(row + 1, dtype=np.bool_)
     bad[row] = True
-    return not_numbers(file, name, bad, why)
+    return not_numbers(file, name, bad, "missing")
 
 
 def names_in(file: TableFile, name: str, what: str) -> list[str | None]:

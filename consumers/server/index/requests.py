@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.consumers.server.index.records import WAITING
-
 PAGE = 50
 """Requests of one page: about 30 KB of HTML."""
 
@@ -194,7 +192,3 @@ def waiting(connection: sqlite3.Connection, visible: Visible, status: str) -> Pa
         values,
     ).fetchall()
     return Page(rows, total, None, None)
-
-
-WAITS = (WAITING, "DEFERRED")
-"""The statuses that are not final."""

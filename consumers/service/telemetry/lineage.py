@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,12 +38,9 @@ _RUNS = uuid.UUID("9d8ff4b2-0f3c-5d0e-9a55-3a2b7c1c6e10")
 class RefreshLineage:
     """Sends START, and then COMPLETE, FAIL or ABORT, for each refresh job."""
 
-    def __init__(
-        self, client: Any = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self) -> None:
         set_producer("lethe")
-        self._client = client or OpenLineageClient()
-        self._now = now
+        self._client = OpenLineageClient()
         self._job_namespace = os.environ.get("OPENLINEAGE_NAMESPACE", NAMESPACE)
         self._log = logger("lineage")
 
@@ -77,7 +73,7 @@ class RefreshLineage:
             outputs[0].facets = _version(generation)
         rows = InputDataset(NAMESPACE, f"{job.model_id}.rows", facets=_version(job.generation))
         event = RunEvent(
-            eventTime=self._now().isoformat(),
+            eventTime=datetime.now(UTC).isoformat(),
             run=run,
             job=Job(self._job_namespace, f"refresh.{job.model_id}"),
             eventType=state,

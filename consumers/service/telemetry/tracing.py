@@ -73,9 +73,8 @@ class _Turn:
 class BatchTracing:
     """Makes the spans of one deletion worker, whose thread calls it."""
 
-    def __init__(self, tracer: Tracer, now: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._now = now
         self._turn = _Turn()
 
     def at_step(self, step: str) -> None:
@@ -85,7 +84,7 @@ class BatchTracing:
             self.finish()
         parts = self._turn.parts
         if part is not None and (not parts or parts[-1][0] != part):
-            parts.append((part, self._now()))
+            parts.append((part, time.time_ns()))
 
     def received(self, records: Sequence[Record]) -> None:
         """Note what this turn's poll returned."""
@@ -96,7 +95,7 @@ class BatchTracing:
         turn, self._turn = self._turn, _Turn()
         if not turn.records or not turn.parts:
             return
-        end = self._now()
+        end = time.time_ns()
         begin = turn.parts[0][1]
         contexts = [(record, context_of(record)) for record in turn.records]
         traced = [(record, context) for record, context in contexts if context.is_valid]

@@ -39,7 +39,6 @@ def test_the_eigenvalue_bounds_hold_for_every_family(name: str) -> None:
     singular = np.linalg.svd(augmented, compute_uv=False)  # no squaring: accurate at the small end
     assert factor.smallest <= float(singular[-1]) ** 2
     assert factor.largest >= float(singular[0]) ** 2 * (1 - 1e-14)
-    assert factor.condition >= float((singular[0] / singular[-1]) ** 2) * (1 - 1e-14)
 
 
 def test_it_solves_and_multiplies_as_scipy_does() -> None:
