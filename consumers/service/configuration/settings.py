@@ -172,19 +172,12 @@ class Settings(BaseSettings):
             raise ValueError(f"more than LETHE_BATCH_ROWS, {most}: no batch could have as many")
         return value
 
-    @field_validator(
-        *("redis_url", "row_keys_url", "redis_password_file", "redis_ca_file", "redis_cert_file"),
-        *("redis_key_file", "kafka_bootstrap_servers", "kafka_ca_file", "kafka_cert_file"),
-        *("kafka_key_file", "kafka_sasl_username", "kafka_sasl_password"),
-        *("kafka_sasl_password_file", "request_keys", "request_signing_key"),
-        *("seal_key_file", "signing_key", "trusted_keys", "server_keys", "server_cert_file"),
-        "opendsr",
-        "server_key_file",
-        mode="before",
-    )
+    @field_validator("*", mode="before")
     @classmethod
-    def _empty_is_absent(cls, value: Any) -> Any:
-        return None if value == "" else value
+    def _empty_is_absent(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take an empty value for none, of a setting that may have none."""
+        may_lack = cls.model_fields[info.field_name or ""].default is None
+        return None if may_lack and value == "" else value
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
