@@ -86,6 +86,13 @@ def by_shard(row_ids: Iterable[str]) -> dict[int, list[str]]:
     return shards
 
 
+class _Key(cached_property[str]):
+    """A key, by its name among those of its owner."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(lambda owner: owner._key(name))
+
+
 @dataclass(frozen=True)
 class PartitionKeys:
     """Keys of one commits partition: what its models share."""
@@ -100,25 +107,17 @@ class PartitionKeys:
     def _key(self, name: str) -> str:
         return f"{PREFIX}:{{{self.tag}}}:{name}"
 
-    @cached_property
-    def models(self) -> str:
-        """Set: ids of the models that were ever registered."""
-        return self._key("models")
+    models = _Key("models")
+    """Set: ids of the models that were ever registered."""
 
-    @cached_property
-    def cursors(self) -> str:
-        """Hash: how far the partition is applied and published (`engine.store.cursors`)."""
-        return self._key("cursors")
+    cursors = _Key("cursors")
+    """Hash: how far the partition is applied and published (`engine.store.cursors`)."""
 
-    @cached_property
-    def fold_lease(self) -> str:
-        """String: who folds much of the partition now. It expires."""
-        return self._key("fold-lease")
+    fold_lease = _Key("fold-lease")
+    """String: who folds much of the partition now. It expires."""
 
-    @cached_property
-    def erasures(self) -> str:
-        """Hash: when something was last erased, and when the files were last rewritten."""
-        return self._key("erasures")
+    erasures = _Key("erasures")
+    """Hash: when something was last erased, and when the files were last rewritten."""
 
 
 def every_partition() -> list[PartitionKeys]:
@@ -144,50 +143,32 @@ class ModelKeys:
     def _key(self, name: str) -> str:
         return self._prefix + name
 
-    @cached_property
-    def head(self) -> str:
-        """Hash: where the chain stands, config and meta (JSON), and the thetas (raw float64)."""
-        return self._key("head")
+    head = _Key("head")
+    """Hash: where the chain stands, config and meta (JSON), and the thetas (raw float64)."""
 
-    @cached_property
-    def offsets(self) -> str:
-        """Hash: ``<topic id>/<partition>`` to the next offset to process."""
-        return self._key("offsets")
+    offsets = _Key("offsets")
+    """Hash: ``<topic id>/<partition>`` to the next offset to process."""
 
-    @cached_property
-    def ledger(self) -> str:
-        """Hash: deleted row id to the version that deleted it; kept for ever."""
-        return self._key("ledger")
+    ledger = _Key("ledger")
+    """Hash: deleted row id to the version that deleted it; kept for ever."""
 
-    @cached_property
-    def deletions(self) -> str:
-        """List: row ids deleted since the live generation was made, in the order of commits."""
-        return self._key("deletions")
+    deletions = _Key("deletions")
+    """List: row ids deleted since the live generation was made, in the order of commits."""
 
-    @cached_property
-    def requests(self) -> str:
-        """Hash: request id to its packed receipt (`consumers.commits.packed_receipt`)."""
-        return self._key("requests")
+    requests = _Key("requests")
+    """Hash: request id to its packed receipt (`consumers.commits.packed_receipt`)."""
 
-    @cached_property
-    def deferred(self) -> str:
-        """Hash: request id to the rows that wait for a rebuild."""
-        return self._key("deferred")
+    deferred = _Key("deferred")
+    """Hash: request id to the rows that wait for a rebuild."""
 
-    @cached_property
-    def retired(self) -> str:
-        """Set: row ids that a --replace left out; a later file may have them again."""
-        return self._key("retired")
+    retired = _Key("retired")
+    """Set: row ids that a --replace left out; a later file may have them again."""
 
-    @cached_property
-    def tombstones(self) -> str:
-        """Sorted set: rows to be deleted that were not there, by when they are forgotten."""
-        return self._key("tombstones")
+    tombstones = _Key("tombstones")
+    """Sorted set: rows to be deleted that were not there, by when they are forgotten."""
 
-    @cached_property
-    def stagings(self) -> str:
-        """Hash: names of what registrations staged to the numbers of their commits."""
-        return self._key("stagings")
+    stagings = _Key("stagings")
+    """Hash: names of what registrations staged to the numbers of their commits."""
 
     @cached_property
     def pace(self) -> str:
@@ -220,35 +201,23 @@ class GenerationKeys:
     def _key(self, part: str) -> str:
         return self.model._key(f"gen:{self.name}:{part}")
 
-    @cached_property
-    def fixed(self) -> str:
-        """Hash: theta_b, penalty, info (JSON)."""
-        return self._key("fixed")
+    fixed = _Key("fixed")
+    """Hash: theta_b, penalty, info (JSON)."""
 
-    @cached_property
-    def factor(self) -> str:
-        """String: L, d x d float64, row major."""
-        return self._key("factor")
+    factor = _Key("factor")
+    """String: L, d x d float64, row major."""
 
-    @cached_property
-    def V(self) -> str:
-        """List: the rows of V, a sign byte and d float64 each."""
-        return self._key("V")
+    V = _Key("V")
+    """List: the rows of V, a sign byte and d float64 each."""
 
-    @cached_property
-    def Q(self) -> str:
-        """List: the rows of Q."""
-        return self._key("Q")
+    Q = _Key("Q")
+    """List: the rows of Q."""
 
-    @cached_property
-    def changed(self) -> str:
-        """List: row ids inserted or corrected since it became live, in the order of commits."""
-        return self._key("changed")
+    changed = _Key("changed")
+    """List: row ids inserted or corrected since it became live, in the order of commits."""
 
-    @cached_property
-    def sums(self) -> str:
-        """Hash: sums over the live rows, of a model with preprocessing."""
-        return self._key("sums")
+    sums = _Key("sums")
+    """Hash: sums over the live rows, of a model with preprocessing."""
 
     def rows(self, shard: int) -> str:
         """Return the key of one shard of row records (hash)."""
@@ -282,20 +251,17 @@ class DatasetKeys:
     model: ModelKeys
     name: str
 
-    @cached_property
-    def ids(self) -> str:
-        """List: row ids in the order of the file."""
-        return self.model._key(f"data:{self.name}:ids")
+    def _key(self, part: str) -> str:
+        return self.model._key(f"data:{self.name}:{part}")
 
-    @cached_property
-    def subjects(self) -> str:
-        """Hash: subject id to a JSON list of row ids."""
-        return self.model._key(f"data:{self.name}:subjects")
+    ids = _Key("ids")
+    """List: row ids in the order of the file."""
 
-    @cached_property
-    def disclosed(self) -> str:
-        """Hash: row id to what versions have disclosed of it (`engine.store.layout.disclosed`)."""
-        return self.model._key(f"data:{self.name}:disclosed")
+    subjects = _Key("subjects")
+    """Hash: subject id to a JSON list of row ids."""
+
+    disclosed = _Key("disclosed")
+    """Hash: row id to what versions have disclosed of it (`engine.store.layout.disclosed`)."""
 
     def everything(self) -> list[str]:
         """Return all keys."""
