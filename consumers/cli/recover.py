@@ -6,8 +6,8 @@ import click
 
 from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import prepare
-from lethe.consumers.registration.log_loss import Plan
-from lethe.consumers.registration.writer import recovery
+from lethe.consumers.registration.log_loss import Plan, Recovery
+from lethe.consumers.registration.writer import committing
 from lethe.consumers.service.connect import open_runtime
 
 
@@ -32,7 +32,7 @@ def recover(ctx: click.Context, /, *, model: str, yes: bool) -> int:
     with (
         open_runtime(settings) as runtime,
         out.progress() as report,
-        recovery(runtime, runtime.store(), report) as recovering,
+        committing(Recovery, runtime, runtime.store(), report) as recovering,
     ):
         plan = recovering.plan(model)
         for line in _lines(plan):

@@ -21,13 +21,13 @@ from lethe.consumers.cli.terminal.output import (
 )
 from lethe.consumers.contract.events import Id
 from lethe.consumers.registration.error_budget import fit_warnings
-from lethe.consumers.registration.register import Registered, TrainingData, exists
+from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, TableRead
-from lethe.consumers.registration.writer import registrar
+from lethe.consumers.registration.writer import committing
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
-from lethe.consumers.versions.certificates import certificate_of, check_terms
+from lethe.consumers.versions.certificates import certificate_of
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import ObjectiveNoise, OutputNoise, Terms
 from lethe.engine.errors import InvalidData
@@ -220,10 +220,11 @@ def register(ctx: click.Context, /, **options: Any) -> None:
         if not options["replace"] and options["model"] in runtime.models():
             raise exists(options["model"])
         accept_forgotten = options["accept_forgotten"]
-        with registrar(runtime, runtime.store(), report, lost_keys=accept_forgotten) as registering:
+        with committing(
+            Registrar, runtime, runtime.store(), report, lost_keys=accept_forgotten
+        ) as registering:
             read = read_rows(options["data"], columns, kind, preprocess, report, out)
             config = _config(options, kind, limits, read.data)
-            check_terms(config)
             done = registering.register(
                 config,
                 read.data,

@@ -6,7 +6,8 @@ import click
 
 from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import counted, prepare
-from lethe.consumers.registration.writer import registrar
+from lethe.consumers.registration.register import Registrar
+from lethe.consumers.registration.writer import committing
 from lethe.consumers.service.connect import open_runtime
 from lethe.engine.store.lookup import read_summary
 
@@ -42,7 +43,10 @@ def unregister(ctx: click.Context, /, *, model: str, yes: bool) -> int:
                 out.document({"model_id": model, "commit": None})
                 out.line("nothing was changed")
                 return 1
-        with out.progress() as report, registrar(runtime, store, report) as registering:
+        with (
+            out.progress() as report,
+            committing(Registrar, runtime, store, report) as registering,
+        ):
             head = registering.unregister(model)
     out.document({"model_id": model, "commit": head.commit, "rows": rows, "rejected": waiting})
     out.line(f"unregistered {model}: {counted(rows, 'row')} deleted; its history stays")

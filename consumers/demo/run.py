@@ -15,7 +15,7 @@ from lethe.consumers.demo.observer import Observer, Outcome
 from lethe.consumers.demo.scenario import DemoModel, Request, models, waves
 from lethe.consumers.demo.view import View
 from lethe.consumers.registration.register import Registrar
-from lethe.consumers.registration.writer import registrar
+from lethe.consumers.registration.writer import committing
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.telemetry.progress import no_progress
@@ -49,7 +49,7 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
     with ExitStack() as stack:
         runtime = stack.enter_context(open_runtime(settings))
         store = runtime.store()
-        registering = stack.enter_context(registrar(runtime, store, no_progress))
+        registering = stack.enter_context(committing(Registrar, runtime, store, no_progress))
         requests = [request for wave in script for request in wave]
         observer = Observer(runtime.log, demo_models, requests, view)
         stack.enter_context(closing(observer))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
-from lethe.consumers.registration.log_loss import Recovery
-from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.connect import Runtime
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.store.store import ModelStore
@@ -16,10 +14,15 @@ Committing = TypeVar("Committing")
 
 
 @contextmanager
-def registrar(
-    runtime: Runtime, store: ModelStore, progress: Progress, *, lost_keys: bool = False
-) -> Iterator[Registrar]:
-    """Yield a registrar on the servers of a runtime; missing topics are created.
+def committing(
+    make: Callable[..., Committing],
+    runtime: Runtime,
+    store: ModelStore,
+    progress: Progress,
+    *,
+    lost_keys: bool = False,
+) -> Iterator[Committing]:
+    """Yield what ``make`` (`Registrar`, `Recovery`) returns; missing topics are created.
 
     ``lost_keys``: commits that the keys here cannot open are given up.
 
@@ -28,32 +31,9 @@ def registrar(
     KeyUnknown
         The keys here cannot open the newest commits of the models.
     """
-    with _committing(Registrar, runtime, store, progress, lost_keys=lost_keys) as opened:
-        yield opened
-
-
-@contextmanager
-def recovery(runtime: Runtime, store: ModelStore, progress: Progress) -> Iterator[Recovery]:
-    """Yield a `Recovery`, as `registrar` does."""
-    with _committing(Recovery, runtime, store, progress) as opened:
-        yield opened
-
-
-@contextmanager
-def _committing(
-    make: Callable[..., Committing],
-    runtime: Runtime,
-    store: ModelStore,
-    progress: Progress,
-    *,
-    lost_keys: bool = False,
-) -> Iterator[Committing]:
     runtime.ensure_topics()
     seals = runtime.seals(store, lost=lost_keys)
-    with ExitStack() as stack:
-        producer, reader = runtime.log.producer(), runtime.log.reader()
-        stack.callback(producer.close)
-        stack.callback(reader.close)
+    with closing(runtime.log.producer()) as producer, closing(runtime.log.reader()) as reader:
         yield make(
             store,
             producer,
