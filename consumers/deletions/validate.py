@@ -70,14 +70,9 @@ Validated = Valid | Refused | Refreshed
 
 def validate(record: Record) -> Validated:
     """Validate one record of ``lethe.deletions`` or ``lethe.row-changes``. Pure."""
-    if record.value is not None and len(record.value) > MAX_REQUEST_BYTES:
-        return _unreadable(record, f"{len(record.value)} bytes; a request has at most 1 MiB")
-    try:
-        incoming = cloudevents.parse(record)
-    except (ValueError, RecursionError) as error:
-        return _unreadable(record, f"the value is not JSON: {error}")
-    if not isinstance(incoming.data, dict):
-        return _unreadable(record, "the value is not a JSON object")
+    incoming = parsed(record)
+    if isinstance(incoming, Refused):
+        return incoming
     changes = record.partition.topic == topics.ROW_CHANGES
     if incoming.type == REFRESH_COMPLETED and not changes:
         return _refresh(record, incoming.data)
@@ -149,10 +144,23 @@ def _refresh(record: Record, data: dict[str, Any]) -> Validated:
     try:
         return Refreshed(record, RefreshCompleted.model_validate(data))
     except ValidationError as error:
-        return _unreadable(record, first_error(error))
+        return unreadable(record, first_error(error))
 
 
-def _unreadable(record: Record, detail: str) -> Refused:
+def parsed(record: Record) -> cloudevents.Incoming | Refused:
+    """Return the event in a record, whose data are a JSON object."""
+    if record.value is not None and len(record.value) > MAX_REQUEST_BYTES:
+        return unreadable(record, f"{len(record.value)} bytes; a request has at most 1 MiB")
+    try:
+        incoming = cloudevents.parse(record)
+    except (ValueError, RecursionError) as error:
+        return unreadable(record, f"the value is not JSON: {error}")
+    if not isinstance(incoming.data, dict):
+        return unreadable(record, "the value is not a JSON object")
+    return incoming
+
+
+def unreadable(record: Record, detail: str) -> Refused:
     """Refuse a record whose content cannot be read.
 
     Its key may name a model, but is not trusted: each new key would leave a record in the store.

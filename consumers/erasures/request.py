@@ -7,21 +7,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lethe.consumers.contract import cloudevents
 from lethe.consumers.contract.erasure_events import (
     SUBJECT_ERASURE_REQUESTED,
     SubjectErasureRequested,
 )
-from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Source
+from lethe.consumers.contract.events import Source
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.deletions.decide import source_of
-from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.deletions.validate import Refused, parsed, unreadable
 from lethe.consumers.log.base import Record
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.errors import Unauthenticated
 from lethe.engine.store.layout.reading import first_error
-
-_DETAIL_LIMIT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +70,17 @@ def validate_erasure(record: Record, keys: RequestKeys | None) -> ErasureRequest
 
 
 def _validate(record: Record) -> ErasureRequest | Refused:
-    if record.value is not None and len(record.value) > MAX_REQUEST_BYTES:
-        return _refused(record, f"{len(record.value)} bytes; a request has at most 1 MiB")
-    try:
-        incoming = cloudevents.parse(record)
-    except (ValueError, RecursionError) as error:
-        return _refused(record, f"the value is not JSON: {error}")
-    if not isinstance(incoming.data, dict):
-        return _refused(record, "the value is not a JSON object")
+    incoming = parsed(record)
+    if isinstance(incoming, Refused):
+        return incoming
     if incoming.type not in (None, SUBJECT_ERASURE_REQUESTED):
-        return _refused(record, f"ce_type {incoming.type[:128]!r} is not known here")
+        return unreadable(record, f"ce_type {incoming.type[:128]!r} is not known here")
     data: dict[str, Any] = dict(incoming.data)
     data.setdefault("erasure_id", incoming.id)
     try:
         event = SubjectErasureRequested.model_validate(data)
     except ValidationError as error:
-        return _refused(record, first_error(error))
+        return unreadable(record, first_error(error))
     return ErasureRequest(record, event)
 
 
@@ -105,7 +97,3 @@ def _authenticate(item: ErasureRequest, keys: RequestKeys) -> None:
         raise Unauthenticated(
             f"key {key_id} is for some models only, and an erasure is of all of them"
         )
-
-
-def _refused(record: Record, detail: str) -> Refused:
-    return Refused(record, "INVALID_REQUEST", detail[:_DETAIL_LIMIT])

@@ -32,6 +32,8 @@ memory of the server."""
 ACKNOWLEDGE_SECONDS = 15.0
 """How long a caller waits for the log before it is told to send again."""
 
+TAKEN = "a request with this id and another content was sent before; choose another id"
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -178,11 +180,8 @@ class Appender:
         for one in batch:
             (refused if one.identity and taken[one.identity] else fresh).append(one)
         if refused:
-            _call(refused, RequestConflict(_TAKEN))
+            _call(refused, RequestConflict(TAKEN))
         return fresh
-
-
-_TAKEN = "a request with this id and another content was sent before; choose another id"
 
 
 def _call(batch: Sequence[_Waiting], outcome: Sequence[Appended] | LetheError) -> None:

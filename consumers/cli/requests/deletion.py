@@ -27,7 +27,6 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, DeletionRequest, rfc3339
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import deletion_message, request_value
-from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
@@ -52,7 +51,8 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
                 _check_rows(runtime, request, options)
             partition = receipts_partition(reader, request.model_id, topics.DELETIONS)
             begin = reader.bounds(partition).end
-            _send(runtime, request, signer)
+            with closing(runtime.log.producer()) as producer:
+                producer.publish([deletion_message(request, signer)])
             if options["wait"] is None:
                 if request.model_id not in models:
                     click.echo(
@@ -144,11 +144,6 @@ def _check_rows(runtime: Runtime, request: DeletionRequest, options: dict[str, A
     if strict:
         raise InvalidRequest(f"{message}; nothing was sent (--strict)")
     click.echo(f"lethe: warning: {message}; the request is sent anyway", err=True)
-
-
-def _send(runtime: Runtime, request: DeletionRequest, signer: Signer | None) -> None:
-    with closing(runtime.log.producer()) as producer:
-        producer.publish([deletion_message(request, signer)])
 
 
 # -- the receipt --------------------------------------------------------------------------------

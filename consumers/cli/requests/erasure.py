@@ -23,10 +23,9 @@ from lethe.consumers.contract.erasure_events import (
 )
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
 from lethe.consumers.contract.requests import erasure_message
-from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.consumers.service.configuration.signing_keys import request_signer
-from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.connect import open_runtime
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.store.layout.reading import first_error
 
@@ -43,7 +42,8 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
             check_topics(reader, topics.ERASURES, topics.ERASURE_RECEIPTS)
             [partition, *_] = reader.partitions(topics.ERASURE_RECEIPTS)
             begin = reader.bounds(partition).end
-            _send(runtime, request, signer)
+            with closing(runtime.log.producer()) as producer:
+                producer.publish([erasure_message(request, signer)])
             if options["wait"] is None:
                 out.document({"erasure_id": request.erasure_id})
                 out.line(f"{_what(lift=request.lift)} {request.erasure_id} sent")
@@ -68,11 +68,6 @@ def _request(options: dict[str, Any]) -> SubjectErasureRequested:
     if len(request.value()) > MAX_REQUEST_BYTES:
         raise InvalidRequest("the erasure has more than 1 MiB: shorten its reason")
     return request
-
-
-def _send(runtime: Runtime, request: SubjectErasureRequested, signer: Signer | None) -> None:
-    with closing(runtime.log.producer()) as producer:
-        producer.publish([erasure_message(request, signer)])
 
 
 # -- the receipt --------------------------------------------------------------------------------

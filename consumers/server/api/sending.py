@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lethe.consumers.log.base import Message
-from lethe.consumers.server.appender import Identity, RequestConflict
+from lethe.consumers.server.appender import TAKEN, Identity, RequestConflict
 from lethe.consumers.server.outcomes import Sent
 from lethe.consumers.server.problems import Problem
 from lethe.consumers.server.services import Services
@@ -12,12 +12,10 @@ from lethe.engine.errors import LetheError
 RETRY_SECONDS = "1"
 """``Retry-After`` of a request on its way, or of a log that did not answer: both take that long."""
 
-_CONFLICT = "a request with this id and another content was sent before; choose another id"
-
 
 def id_is_taken(request_id: str) -> Problem:
     """Return the answer to a request whose id is known with another content."""
-    return Problem(409, RequestConflict.code, _CONFLICT, request_id=request_id)
+    return Problem(409, RequestConflict.code, TAKEN, request_id=request_id)
 
 
 async def send(services: Services, message: Message, identity: Identity) -> None:
@@ -36,9 +34,9 @@ async def send(services: Services, message: Message, identity: Identity) -> None
     services.recent.add(model_id, request_id, Sent(identity.body))
     try:
         place = await services.appender.append(message, identity if model_id else None)
-    except RequestConflict as error:
+    except RequestConflict:
         services.recent.forget(model_id, request_id)
-        raise Problem(409, error.code, str(error), request_id=request_id) from None
+        raise id_is_taken(request_id) from None
     except LetheError as error:
         headers = {"Retry-After": RETRY_SECONDS}
         raise Problem(503, error.code, str(error), headers, request_id=request_id) from None
