@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, DeletionRequest
+from lethe.consumers.contract.requests import in_parts
 
 _ENVELOPE_BYTES = 4096  # of a request, besides the ids of its rows
 
@@ -22,24 +23,19 @@ def deletions_of(model_id: str, rows: Sequence[str]) -> Iterator[DeletionRequest
     The id of a request follows from its rows. Sent again, it has no effect, and neither has a
     request for some of them.
     """
-    part: list[str] = []
-    size = _ENVELOPE_BYTES
-    for row in rows:
-        length = len(json.dumps(row, ensure_ascii=False).encode()) + 1
-        if part and (len(part) == MAX_ROWS or size + length > MAX_REQUEST_BYTES):
-            yield _request(model_id, part)
-            part, size = [], _ENVELOPE_BYTES
-        part.append(row)
-        size += length
-    if part:
+    for part in in_parts(rows, _bytes_of, MAX_ROWS, MAX_REQUEST_BYTES - _ENVELOPE_BYTES):
         yield _request(model_id, part)
 
 
-def _request(model_id: str, rows: Sequence[str]) -> DeletionRequest:
+def _bytes_of(row: str) -> int:
+    return len(json.dumps(row, ensure_ascii=False).encode()) + 1
+
+
+def _request(model_id: str, rows: tuple[str, ...]) -> DeletionRequest:
     content = json.dumps(["reconcile", model_id, *rows]).encode()
     return DeletionRequest(
         request_id=hashlib.sha256(content).hexdigest()[:32],
         model_id=model_id,
-        row_ids=tuple(rows),
+        row_ids=rows,
         reason="lethe reconcile",
     )

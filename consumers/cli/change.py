@@ -24,7 +24,7 @@ from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, ChangedRow, RowsChanged
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.contract.requests import change_message
+from lethe.consumers.contract.requests import change_message, in_parts
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.registration.table.file import check_readable
@@ -38,6 +38,7 @@ from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.lookup import read_summary
 
 _PAUSE_SECONDS = 1.0
+_ROWS_BYTES = MAX_REQUEST_BYTES - 1024  # of the rows in a request
 _SHARE = 4  # of the rows that a generation takes: one request leaves room for others
 _TEMPORARY = ("GENERATION_FULL", "AWAITING_REBUILD", "DATA_LOST")
 """Codes of rejections that a refresh clears: with --wait, the rows are sent again afterwards."""
@@ -165,27 +166,28 @@ def _digest(path: Path) -> bytes:
 
 def _parts(data: GivenRows, config: ModelConfig, op: Op) -> Iterator[_Part]:
     """Split rows into requests that the log takes, and that one generation takes several of."""
-    owner = {row: subject for subject, rows in data.subjects.items() for row in rows}
     most = config.limits.limits().hard_rows(config.d) // _SHARE
     most = max(1, min(MAX_ROWS, most if op == "insert" else most // 2))
-    rows: list[ChangedRow] = []
-    size, number = 0, 0
+    parts = in_parts(_rows(data, config), _bytes_of, most, _ROWS_BYTES)
+    return (_Part(number, rows) for number, rows in enumerate(parts))
+
+
+def _rows(data: GivenRows, config: ModelConfig) -> Iterator[ChangedRow]:
+    owner = {row: subject for subject, rows in data.subjects.items() for row in rows}
     for i, row_id in enumerate(data.ids):
-        row = ChangedRow(
+        yield ChangedRow(
             id=row_id,
             values=data.values[i],
             target=_target(data.y[i], config),
             subject=owner.get(row_id),
         )
-        length = len(row.model_dump_json(exclude_none=True)) + 1
-        if rows and (len(rows) == most or size + length > MAX_REQUEST_BYTES - 1024):
-            yield _Part(number, tuple(rows))
-            rows, size, number = [], 0, number + 1
-        if length > MAX_REQUEST_BYTES - 1024:
-            raise InvalidRequest(f"row {row_id!r} has {length} bytes, more than a request takes")
-        rows.append(row)
-        size += length
-    yield _Part(number, tuple(rows))
+
+
+def _bytes_of(row: ChangedRow) -> int:
+    length = len(row.model_dump_json(exclude_none=True)) + 1
+    if length > _ROWS_BYTES:
+        raise InvalidRequest(f"row {row.id!r} has {length} bytes, more than a request takes")
+    return length
 
 
 def _target(y: Array, config: ModelConfig) -> str | tuple[float, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.erasure_events import (
@@ -18,6 +20,8 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Message
+
+Item = TypeVar("Item")
 
 _ERASURE_REQUEST = re.compile("erasure-[0-9a-f]{48}")
 
@@ -35,6 +39,33 @@ def is_of_erasure(request_id: str) -> bool:
 def request_value(request: DeletionRequest | RowsChanged) -> bytes:
     """Return the JSON value of a request, without the members that it does not give."""
     return request.model_dump_json(exclude_none=True).encode()
+
+
+def in_parts(
+    items: Iterable[Item], size_of: Callable[[Item], int], most: int, most_bytes: int
+) -> Iterator[tuple[Item, ...]]:
+    """Split what one request cannot hold, in order; an item that is too long is a part of its own.
+
+    Parameters
+    ----------
+    items
+        What requests are to hold.
+    size_of
+        Returns how many bytes an item takes.
+    most, most_bytes
+        How many items a request holds, and how many bytes of them.
+    """
+    part: list[Item] = []
+    size = 0
+    for item in items:
+        length = size_of(item)
+        if part and (len(part) == most or size + length > most_bytes):
+            yield tuple(part)
+            part, size = [], 0
+        part.append(item)
+        size += length
+    if part:
+        yield tuple(part)
 
 
 def deletion_message(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lethe.consumers.contract.events import MAX_ROWS, DeletionRequest
-from lethe.consumers.contract.requests import erasure_request_id
+from lethe.consumers.contract.requests import erasure_request_id, in_parts
 from lethe.consumers.deletions.validate import content_digest
 from lethe.consumers.erasures.models import Registered
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
@@ -41,7 +41,12 @@ def requests_to(
     """
     if len(row_ids) <= MAX_ROWS:
         return [_asked(model, erasure_id, subject_id=subject_id)]
-    return [_asked(model, erasure_id, row_ids=part) for part in _parts(row_ids)]
+    parts = in_parts(row_ids, _most_bytes, MAX_ROWS, PART_BYTES)
+    return [_asked(model, erasure_id, row_ids=part) for part in parts]
+
+
+def _most_bytes(row_id: str) -> int:
+    return 6 * len(row_id) + 3  # a character takes at most six bytes as JSON
 
 
 def request_id_of(erasure_id: str, model: Registered, row_ids: Sequence[str] | None = None) -> str:
@@ -72,17 +77,3 @@ def _asked(
         namespace=model.namespace or DEFAULT_NAMESPACE,
     )
     return Asked(model, request, content_digest(request))
-
-
-def _parts(row_ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    part: list[str] = []
-    size = 0
-    for row in row_ids:
-        most = 6 * len(row) + 3  # a character takes at most six bytes as JSON
-        if part and (len(part) == MAX_ROWS or size + most > PART_BYTES):
-            yield tuple(part)
-            part, size = [], 0
-        part.append(row)
-        size += most
-    if part:
-        yield tuple(part)

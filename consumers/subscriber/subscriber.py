@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 import redis
@@ -124,12 +123,7 @@ class ModelSubscriber:
         """Return the subscriber, which is connected already."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the subscriber."""
         self.close()
 
@@ -254,12 +248,7 @@ class _Follower:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def catch_up(self) -> Version | None:
