@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 
-from lethe.consumers.commits.publish import PARAMETERS_LIMIT
 from lethe.consumers.contract.commitment import new_secret
 from lethe.consumers.contract.version_chain import GENESIS
 from lethe.consumers.registration.error_budget import check_error_budget
+from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.versions.certificates import check_first, first_ledger, noisy
 from lethe.consumers.versions.disclosures import measured_scale
@@ -31,104 +29,17 @@ from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.store.generation import Sampled
-from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys
 from lethe.engine.store.layout.meta import Meta, with_meta
 from lethe.engine.store.layout.preprocessing import (
-    columns_of,
     layout_of,
-    recorded,
     settings_of,
 )
 from lethe.engine.store.layout.records import ErrorRecord, Status
 from lethe.engine.store.layout.state import STAGED, Head, ModelState
 from lethe.engine.store.offline import staging
 from lethe.engine.store.store import ModelStore
-
-_NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
-"""Bytes of column names, as JSON: an event may leave out theta but not the names; all the rest of
-it takes less than 16 KiB."""
-
-_COLUMN_BYTES, _NUMBER_BYTES = 300, 34
-"""Of a fitted column, and of each of its categories, beyond what its configuration takes."""
-
-_SHOWN = 8  # column names that a message lists
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingData:
-    """Training rows, as read from a file.
-
-    Attributes
-    ----------
-    ids
-        Row ids, distinct, 1 to 128 characters.
-    X, y
-        n x p features without intercept, n x m targets; float64.
-    feature_names, target_names
-        Names of the columns.
-    subjects
-        Subject id to row ids; empty without a subject column.
-    class_names
-        Names of a logistic model's classes, unless these are 0 and 1
-        (`engine.fit.classes.encoded`).
-    preprocess, table
-        Of a model with preprocessing, its columns, and the rows as they were given; X then has no
-        columns.
-    frozen_transformer
-        SHA-256 of the transformer that made the features, if one did.
-    """
-
-    ids: tuple[str, ...]
-    X: Array
-    y: Array
-    feature_names: tuple[str, ...]
-    target_names: tuple[str, ...]
-    subjects: Mapping[str, Sequence[str]]
-    class_names: tuple[str, ...] = ()
-    preprocess: tuple[ColumnRecord, ...] = ()
-    table: Table | None = None
-    frozen_transformer: str | None = None
-
-    def without(self, row_ids: frozenset[str]) -> TrainingData:
-        """Return the rows but for these, which were deleted: they never come back.
-
-        Raises
-        ------
-        InvalidData
-            None would be left.
-        """
-        if not row_ids:
-            return self
-        keep = np.array([row not in row_ids for row in self.ids], dtype=np.bool_)
-        if not keep.any():
-            raise InvalidData(
-                "every row of the file was deleted from this model before, or belongs to a subject "
-                "that was erased; there is nothing to fit"
-            )
-        ids = tuple(row for row in self.ids if row not in row_ids)
-        left = replace(self, ids=ids, X=self.X[keep], y=self.y[keep])
-        if self.table is None:
-            return left
-        # A category that only those rows have is not named any more.
-        columns, table = recorded(columns_of(self.preprocess), self.table.take(keep))
-        names = layout_of(columns).names
-        return replace(left, feature_names=names, preprocess=columns, table=table)
-
-    def without_subjects(self, erased: Collection[str]) -> TrainingData:
-        """Return the rows but for those of erased subjects, who are not named any more.
-
-        Raises
-        ------
-        InvalidData
-            None would be left.
-        """
-        if not erased:
-            return self
-        rows = frozenset(row for subject in erased for row in self.subjects.get(subject, ()))
-        others = {name: rows for name, rows in self.subjects.items() if name not in erased}
-        return replace(self.without(rows), subjects=others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,91 +51,6 @@ class Candidate:
     dataset: DatasetKeys
     data: TrainingData
     new: frozenset[str]
-
-
-MOST_COEFFICIENTS = 180_000
-"""Coefficients of one theta: a commit has up to four thetas, and must fit into 8 MiB."""
-
-
-def check_size(config: ModelConfig) -> None:
-    """Refuse a model whose thetas do not fit into a commit.
-
-    Raises
-    ------
-    InvalidData
-        It has too many coefficients.
-    """
-    if config.d * config.m > MOST_COEFFICIENTS:
-        raise InvalidData(
-            f"model {config.model_id!r}: {config.d} coefficients of {config.m} outputs are "
-            f"{config.d * config.m:,} numbers, and a commit has room for {MOST_COEFFICIENTS:,}; "
-            "take fewer features, or register it as several models"
-        )
-
-
-def check_names(config: ModelConfig) -> None:
-    """Refuse names that do not fit into a parameters event: the commit could never be published.
-
-    Raises
-    ------
-    InvalidData
-        Together they are too long.
-    """
-    features, targets = config.feature_names, (*config.target_names, *config.class_names)
-    size = len(json.dumps([features, targets], ensure_ascii=False).encode())
-    size += sum(
-        len(column.model_dump_json()) + _COLUMN_BYTES + _NUMBER_BYTES * len(column.categories)
-        for column in config.preprocess
-    )
-    if size > _NAMES_LIMIT:
-        raise InvalidData(
-            f"model {config.model_id!r}: the names of its {len(features)} features and "
-            f"{len(targets)} targets and classes take {size:,} bytes, and an event has room for "
-            f"{_NAMES_LIMIT:,}; give the columns shorter names"
-        )
-
-
-def check_same_shape(before: ModelConfig, after: ModelConfig) -> None:
-    """Refuse changes that subscribers may not expect: another kind of model, or other columns.
-
-    Raises
-    ------
-    InvalidData
-        It names what would change.
-    """
-    changes = []
-    if before.kind is not after.kind:
-        changes.append(f"kind ({before.kind} to {after.kind})")
-    for what, old, new in (
-        ("targets", before.target_names, after.target_names),
-        ("classes", before.class_names, after.class_names),
-        ("features", before.feature_names, after.feature_names),
-        ("columns", _columns(before), _columns(after)),
-    ):
-        if old != new:
-            changes.append(f"{what} ({_change(old, new)})")
-    if changes:
-        raise InvalidData(
-            f"model {after.model_id!r}: this would change its {' and its '.join(changes)}, which "
-            "programs that read it may not expect; name the columns as before (--target, "
-            "--features), or pass --allow-change"
-        )
-
-
-def _columns(config: ModelConfig) -> tuple[str, ...]:
-    """Return the columns of a model with preprocessing, with what is done to each."""
-    return tuple(f"{column.name} ({column.step})" for column in config.preprocess)
-
-
-def _change(old: Sequence[str], new: Sequence[str]) -> str:
-    """Return what was removed and added, a few names of each; if nothing was, the order changed."""
-    removed, added = [n for n in old if n not in new], [n for n in new if n not in old]
-    parts = []
-    for preposition, names in (("without", removed), ("with", added)):
-        if names:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            parts.append(f"{preposition} {', '.join(map(repr, names[:_SHOWN]))}{more}")
-    return "; ".join(parts) or "in another order"
 
 
 @dataclass(frozen=True, slots=True)

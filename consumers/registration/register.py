@@ -21,17 +21,12 @@ from lethe.consumers.commits.recovery.unapplied import with_logged_meta, with_un
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
-from lethe.consumers.registration.candidate import (
-    Candidate,
-    TrainingData,
-    check_names,
-    check_same_shape,
-    check_size,
-    stage,
-)
+from lethe.consumers.registration.candidate import Candidate, stage
+from lethe.consumers.registration.checks import check_names, check_same_shape, check_size
 from lethe.consumers.registration.committer import Committer
 from lethe.consumers.registration.predecessor import forgotten, tip_of, with_former_rows
 from lethe.consumers.registration.successor import succeed
+from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.registration.transition import registration, unregistration
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook

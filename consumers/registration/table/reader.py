@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from lethe.consumers.contract.events import RowValue
-from lethe.consumers.registration.candidate import TrainingData
 from lethe.consumers.registration.table.class_column import class_column
 from lethe.consumers.registration.table.file import TableFile, column_names, open_file
 from lethe.consumers.registration.table.frozen import FrozenFile
@@ -28,6 +27,7 @@ from lethe.consumers.registration.table.values import (
     numbers,
     what_it_holds,
 )
+from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind

@@ -13,7 +13,7 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
-from lethe.consumers.registration import candidate
+from lethe.consumers.registration import candidate, checks
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.errors import InvalidData, LogUnavailable, ModelExists
@@ -385,7 +385,7 @@ def test_names_that_no_event_can_carry_are_refused_before_anything_is_stored(
     plain, rows = config_of(data, "m", "pru", 10.0, LimitsRecord()), training_data(data)
     p = len(plain.feature_names)
     overhead = len(json.dumps([[""] * p, plain.target_names]))
-    longest = (candidate._NAMES_LIMIT - overhead) // p
+    longest = (checks._NAMES_LIMIT - overhead) // p
 
     def named(length: int) -> ModelConfig:
         names = tuple(f"{i:04d}".ljust(length, "x") for i in range(p))

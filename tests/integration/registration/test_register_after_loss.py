@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.contract import topics
-from lethe.consumers.registration.candidate import TrainingData
+from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.errors import CorruptState, FormatTooOld, ModelExists
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import FORMAT, ModelKeys

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lethe.consumers.registration.candidate import TrainingData, _precompute
+from lethe.consumers.registration.candidate import _precompute
 from lethe.consumers.registration.error_budget import check_error_budget
+from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.config import ModelConfig

@@ -1,0 +1,103 @@
+"""What registration refuses before it fits: models too large, names too long, another shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from lethe.consumers.commits.publish import PARAMETERS_LIMIT
+from lethe.engine.errors import InvalidData
+from lethe.engine.store.layout.config import ModelConfig
+
+MOST_COEFFICIENTS = 180_000
+"""Coefficients of one theta: a commit has up to four thetas, and must fit into 8 MiB."""
+
+_NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
+"""Bytes of column names, as JSON: an event may leave out theta but not the names; all the rest of
+it takes less than 16 KiB."""
+
+_COLUMN_BYTES, _NUMBER_BYTES = 300, 34
+"""Of a fitted column, and of each of its categories, beyond what its configuration takes."""
+
+_SHOWN = 8  # column names that a message lists
+
+
+def check_size(config: ModelConfig) -> None:
+    """Refuse a model whose thetas do not fit into a commit.
+
+    Raises
+    ------
+    InvalidData
+        It has too many coefficients.
+    """
+    if config.d * config.m > MOST_COEFFICIENTS:
+        raise InvalidData(
+            f"model {config.model_id!r}: {config.d} coefficients of {config.m} outputs are "
+            f"{config.d * config.m:,} numbers, and a commit has room for {MOST_COEFFICIENTS:,}; "
+            "take fewer features, or register it as several models"
+        )
+
+
+def check_names(config: ModelConfig) -> None:
+    """Refuse names that do not fit into a parameters event: the commit could never be published.
+
+    Raises
+    ------
+    InvalidData
+        Together they are too long.
+    """
+    features, targets = config.feature_names, (*config.target_names, *config.class_names)
+    size = len(json.dumps([features, targets], ensure_ascii=False).encode())
+    size += sum(
+        len(column.model_dump_json()) + _COLUMN_BYTES + _NUMBER_BYTES * len(column.categories)
+        for column in config.preprocess
+    )
+    if size > _NAMES_LIMIT:
+        raise InvalidData(
+            f"model {config.model_id!r}: the names of its {len(features)} features and "
+            f"{len(targets)} targets and classes take {size:,} bytes, and an event has room for "
+            f"{_NAMES_LIMIT:,}; give the columns shorter names"
+        )
+
+
+def check_same_shape(before: ModelConfig, after: ModelConfig) -> None:
+    """Refuse changes that subscribers may not expect: another kind of model, or other columns.
+
+    Raises
+    ------
+    InvalidData
+        It names what would change.
+    """
+    changes = []
+    if before.kind is not after.kind:
+        changes.append(f"kind ({before.kind} to {after.kind})")
+    for what, old, new in (
+        ("targets", before.target_names, after.target_names),
+        ("classes", before.class_names, after.class_names),
+        ("features", before.feature_names, after.feature_names),
+        ("columns", _columns(before), _columns(after)),
+    ):
+        if old != new:
+            changes.append(f"{what} ({_change(old, new)})")
+    if changes:
+        raise InvalidData(
+            f"model {after.model_id!r}: this would change its {' and its '.join(changes)}, which "
+            "programs that read it may not expect; name the columns as before (--target, "
+            "--features), or pass --allow-change"
+        )
+
+
+def _columns(config: ModelConfig) -> tuple[str, ...]:
+    """Return the columns of a model with preprocessing, with what is done to each."""
+    return tuple(f"{column.name} ({column.step})" for column in config.preprocess)
+
+
+def _change(old: Sequence[str], new: Sequence[str]) -> str:
+    """Return what was removed and added, a few names of each; if nothing was, the order changed."""
+    removed, added = [n for n in old if n not in new], [n for n in new if n not in old]
+    parts = []
+    for preposition, names in (("without", removed), ("with", added)):
+        if names:
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            parts.append(f"{preposition} {', '.join(map(repr, names[:_SHOWN]))}{more}")
+    return "; ".join(parts) or "in another order"
