@@ -13,7 +13,15 @@ import pytest
 from scipy.sparse import csr_array
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.input.columns import Columns, Date, Numeric, OneHot, passthrough
+from lethe.engine.preprocess.input.columns import (
+    Columns,
+    Date,
+    Numeric,
+    OneHot,
+    Ordinal,
+    TargetEncode,
+    passthrough,
+)
 from lethe.engine.preprocess.input.table import Vocabulary, read_columns, read_table
 from lethe.engine.preprocess.input.values import (
     read_categories,
@@ -21,6 +29,7 @@ from lethe.engine.preprocess.input.values import (
     read_numbers,
     sorted_categories,
 )
+from lethe.engine.preprocess.transformation.layout import MAX_ENTRIES, lay_out
 
 pd: Any = import_module("pandas")  # has no types
 
@@ -204,3 +213,17 @@ def test_a_data_frame_of_pandas_is_read_whatever_its_types() -> None:
         read.numbers, [[1.0, 1.0, 1.0], [np.nan, np.nan, 0.0], [3.0, 3.0, 1.0]]
     )
     assert read.vocabularies == (Vocabulary(("u", None, "v")), Vocabulary(("p", "q", None)))
+
+
+def test_more_entries_than_a_model_keeps_sums_of_are_refused() -> None:
+    """By the number of categories of all columns together, before matrices of them are made."""
+    columns: Columns = {"a": TargetEncode(), "b": Ordinal()}
+    half = MAX_ENTRIES // 2
+    for more, refused in ((0, False), (1, True)):
+        names = [f"c{i}" for i in range(half + more)]
+        table = read_table(columns, {"a": names, "b": [*names[:half], *names[:more]]})
+        if refused:
+            with pytest.raises(InvalidData, match=f"have {MAX_ENTRIES + 1} categories"):
+                lay_out(columns, table)
+        else:
+            assert lay_out(columns, table).entries == MAX_ENTRIES

@@ -89,6 +89,35 @@ def test_damaged_values_are_corrupt() -> None:
             given_table(records, wrong, "rows")
 
 
+@pytest.mark.parametrize(
+    ("kind", "at", "value"),
+    [
+        (Kind.LINEAR, 0, 0.0),  # rows
+        (Kind.LINEAR, 1, -1.0),  # square_size
+        (Kind.LINEAR, 7, -1.0),  # the first count
+        (Kind.LOGISTIC, 6, 0.0),  # balanced
+    ],
+)
+def test_sums_that_no_rows_have_are_corrupt(kind: Kind, at: int, value: float) -> None:
+    records, _, first = made(kind)
+    layout, d = layout_of(records), first.generation.objective.d
+    stored = {name.encode(): data for name, data in packed_sums(first.answer.sums).items()}
+    numbers = np.frombuffer(stored[b"all"], dtype="<f8").copy()
+    numbers[at] = value
+    with pytest.raises(CorruptState, match="its sums: are those of no rows"):
+        unpack_sums(stored | {b"all": numbers.tobytes()}, layout, d, 1, "m", kind=kind)
+
+
+def test_a_base_transformation_that_divides_by_nothing_is_corrupt() -> None:
+    records, _, first = made()
+    layout = layout_of(records)
+    numbers = np.frombuffer(pack_base(first.base), dtype="<f8").copy()
+    for scale in (0.0, -1.0):
+        numbers[layout.features] = scale
+        with pytest.raises(CorruptState, match="divides by 0"):
+            unpack_base(numbers.tobytes(), layout, "m")
+
+
 def test_categories_that_json_cannot_carry_are_refused() -> None:
     for value in (0.5, 2**60):
         table = read_table({"a": OneHot()}, {"a": [value, value, 1]})
