@@ -11,6 +11,7 @@ from lethe.engine.deletion.generation import rounding
 from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, current_dual_rows, delete, distance_to_exact
+from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Rows
 from lethe.engine.refresh.blockwise import compacted_dual_rows, downdated_factors
 from lethe.engine.refresh.refreshes import compact
@@ -96,6 +97,36 @@ def test_a_row_that_is_inserted_and_deleted_leaves_only_rounding(family: str, ki
     assert distance(stream.theta_exact, before.theta_exact.astype(np.longdouble)) <= allowed
     assert stream.V.signs is not None
     assert list(stream.V.signs) == [-1.0] * 9 + [1.0] * 9
+
+
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e6, 1e8])
+@pytest.mark.parametrize("k", [1, 3, 20])
+def test_a_row_far_out_costs_no_digits_when_it_comes(size: float, k: int) -> None:
+    """q is as nothing beside e there: as a difference of two terms it lost the square of ``size``.
+
+    At 1e6 the answer was off by 2.6e-5, and its bound was 1e9 times what it is now.
+    """
+    bench = Bench("benign", "linear")
+    new = bench.data.deleted[:k]
+    bench.all.X[new[0], :-1] *= size
+    stream = bench.insert(bench.started.stream, new)
+    live = np.concatenate([bench.first, new])
+    theta = retrain_wide(
+        "linear", bench.all.X[live], bench.all.y[live], bench.all.weight[live], bench.data.penalty
+    )
+    off, length = distance(stream.theta_exact, theta), float(np.linalg.norm(stream.theta_exact))
+    assert off <= rounding(bench.started.generation, stream)
+    assert off <= 1e-14 * length
+    assert rounding(bench.started.generation, stream) <= 1e-14 * size**2 * length
+
+
+def test_a_row_that_takes_the_answer_out_of_float64_is_refused() -> None:
+    bench = Bench("benign", "linear")
+    new = bench.data.deleted[:1]
+    bench.all.y[new] = 1e308
+    bench.all.weight[new] = 10.0  # its error overflows, its leverage does not
+    with np.errstate(all="ignore"), pytest.raises(IllConditioned, match="not a finite number"):
+        bench.insert(bench.started.stream, new)
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])

@@ -76,6 +76,19 @@ def test_a_limit_of_passes_stops_it_with_an_honest_certificate() -> None:
         assert left is None or distance(done.theta, truth) <= left
 
 
+@pytest.mark.parametrize("name", ["benign", "badly_scaled", "high_leverage"])
+def test_a_linear_model_is_refined_until_that_mends_nothing(name: str) -> None:
+    """Rounding decides where: the best point counts, and no pass is taken after the next."""
+    state = started(name, "linear")
+    stream = state.delete_in([5], "exact")
+    done = _polished(state, stream, 5, target=0.0)
+    assert done.passes < PASS_LIMIT
+    assert done.certificate.bound is not None
+    assert distance(done.theta, state.retrained(5)) <= done.certificate.bound
+    for limit in range(1, done.passes + 1):
+        assert done.certificate.left <= _polished(state, stream, 5, 0.0, limit).certificate.left
+
+
 def test_at_the_optimum_one_pass_is_enough() -> None:
     state = started("benign", "logistic")
     done = _polished(state, state.stream, 0, target=1e-8)
