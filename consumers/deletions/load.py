@@ -129,17 +129,13 @@ class BatchLoader:
                 out.stale.add(one.group.model_id)
             elif lookup.shredded:
                 out.failed[one.group.model_id] = no_key(one.group.model_id, lookup.shredded)
-        for one in batches:
+        for one in _current(batches, out):  # of others, what the state names may be gone
             self._load_factor(one, out)
             self._load_erased(one, out)
         for one in loaded:
             if self._follower.followed(one.group.model_id) is not one.followed:
                 out.stale.add(one.group.model_id)  # folded meanwhile, for another model
-        return [
-            one
-            for one in loaded
-            if one.group.model_id not in out.stale and one.group.model_id not in out.failed
-        ]
+        return _current(loaded, out)
 
     def _load_erased(self, batch: Loaded, out: Round) -> None:
         """Load which subjects of new rows are on the suppression list, as the log has it now.
@@ -173,9 +169,20 @@ class BatchLoader:
         try:
             batch.factor = load_factor(self._store, state)
         except CorruptState as error:
-            out.failed.setdefault(state.model_id, error)
+            if self._moved_on(state):
+                out.stale.add(state.model_id)
+            else:
+                out.failed.setdefault(state.model_id, error)
             return
         self._states.put_factor(state, batch.factor)
+
+    def _moved_on(self, state: ModelState) -> bool:
+        """Return whether the store has another state now: what this one names may be gone."""
+        try:
+            [lookup] = self._store.look_up([LookupRequest(state, (), ())])
+        except CorruptState:
+            return False
+        return not lookup.is_of(state)
 
     def _look_up(self, requests: Sequence[LookupRequest], out: Round) -> list[Lookup | None]:
         """Look everything up in one round trip; None for a model whose stored data is damaged."""
@@ -279,6 +286,12 @@ class BatchLoader:
             if index and (rows > row_limit or size > BATCH_BYTES):
                 return items[:index]
         return items
+
+
+def _current(loaded: Sequence[Loaded], out: Round) -> list[Loaded]:
+    """Return those of which the model is neither stale nor halted."""
+    known = out.stale | out.failed.keys()
+    return [one for one in loaded if one.group.model_id not in known]
 
 
 def _leading_items(items: Sequence[Validated]) -> list[Valid | Refused] | Refreshed:

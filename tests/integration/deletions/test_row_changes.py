@@ -13,6 +13,7 @@ import pytest
 from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.commits.recovery.changed_rows import read_changes
 from lethe.consumers.contract import topics
+from lethe.consumers.deletions import load
 from lethe.consumers.log.base import Message, Reader
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.refresh.new_generation import CATCH_UP_LIMIT
@@ -20,11 +21,12 @@ from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.error.estimate import published_error
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.fit.classes import class_counts
+from lethe.engine.fit.factor import Factor
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.offline.snapshot import take_snapshot
+from lethe.engine.store.offline.snapshot import load_factor, take_snapshot
 from lethe.engine.store.server.connection import text
 from tests.support.families import Data, make
 from tests.support.invariants import ledger_of
@@ -618,3 +620,27 @@ def test_a_request_from_before_the_model_is_not_the_models(memory: Platform) -> 
     memory.drain()
     assert memory.final(early).code == "UNKNOWN_MODEL"
     assert memory.final(early).op == "insert"
+
+
+@pytest.mark.parametrize("when", ["before the turn", "during the turn"])
+def test_a_model_that_was_replaced_a_moment_ago_is_changed_and_does_not_halt(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The worker has the state from before, and the factor that it names is gone."""
+    memory.register("m")
+    memory.send_index("m", 0)
+    memory.drain()
+
+    def replace_then_load(*arguments: Any) -> Factor:
+        monkeypatch.undo()
+        memory.register("m", replace_model=True)
+        return load_factor(*arguments)
+
+    if when == "before the turn":
+        memory.register("m", replace_model=True)
+    else:
+        monkeypatch.setattr(load, "load_factor", replace_then_load)
+    request = memory.send_change("m", "insert", Table(memory).row("new-1"))
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    assert memory.load().meta.reference_epoch == 1
