@@ -23,6 +23,7 @@ from lethe.engine.store.generation import (
     THETAS,
     packed_correction,
     read_published,
+    scalars_in,
     theta_of,
 )
 from lethe.engine.store.layout import codec
@@ -253,14 +254,7 @@ def after_requests(
         meta=meta,
         stream=stream._replace(
             **thetas,
-            residual=meta.residual,
-            carried=meta.carried,
-            completions=meta.completions,
-            v_seconds=meta.v_seconds,
-            least_pivot=meta.least_pivot,
-            v_trace=meta.v_trace,
-            added=meta.added,
-            dual_error=meta.dual_error,
+            **scalars_in(meta),
         ),
         sentinels=before.sentinels.without(erased),
         offsets={**before.offsets, **commit.offsets},

@@ -213,7 +213,7 @@ def _meta(
         rows_deleted=0,
         deletions_logged=0,
         class_counts=class_counts(rows.y) if config.kind is Kind.LOGISTIC else None,
-        **scalars_of(stream),  # type: ignore[arg-type]  # int and float fields alike
+        **scalars_of(stream),
         error=ErrorRecord(
             value=0.0,
             kind="exact",

@@ -29,7 +29,7 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.merkle import leaf_hash
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.apply import RowsWritten
-from lethe.engine.store.generation import PARAMETERS, empty_generation, thetas_of
+from lethe.engine.store.generation import PARAMETERS, empty_generation, scalars_in, thetas_of
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.fitted_columns import empty_columns, fitted_columns
@@ -162,20 +162,9 @@ def _preprocess(config: ModelConfig) -> Literal["live", "frozen"] | None:
 # -- transitions ----------------------------------------------------------------------------------
 
 
-def scalars_of(stream: Stream) -> dict[str, float | int]:
+def scalars_of(stream: Stream) -> dict[str, Any]:
     """Return the scalars of a stream, as meta keeps them."""
-    return {
-        "K": len(stream.V),
-        "r": len(stream.Q),
-        "v_trace": stream.v_trace,
-        "residual": stream.residual,
-        "carried": stream.carried,
-        "completions": stream.completions,
-        "v_seconds": stream.v_seconds,
-        "least_pivot": stream.least_pivot,
-        "added": stream.added,
-        "dual_error": stream.dual_error,
-    }
+    return {"K": len(stream.V), "r": len(stream.Q), **scalars_in(stream)}
 
 
 def without_rows(state: ModelState) -> ModelState:

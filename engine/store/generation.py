@@ -174,11 +174,22 @@ def read_factor(client: redis.Redis, where: GenerationKeys, generation: Generati
 THETAS = ("theta_exact", "theta_r", "anchor", "published")
 """The vectors of a stream: fields of the head and of a staged generation."""
 
+SCALARS = (
+    "v_trace", "residual", "carried", "completions", "v_seconds", "least_pivot", "added",
+    "dual_error",
+)  # fmt: skip
+"""The numbers of a stream: members of meta and of the result of a job."""
+
 GRADIENT = "gradient"
-"""A fifth one, of a model with preprocessing (`engine.deletion.generation.Stream.gradient`)."""
+"""A fifth vector, of a model with preprocessing (`engine.deletion.generation.Stream.gradient`)."""
 
 PARAMETERS = "parameters"
 """Beside them in the head: what such a model publishes, in the units of its last step."""
+
+
+def scalars_in(source: Meta | Stream) -> dict[str, Any]:
+    """Return the scalars of a stream, from itself or from meta, which keeps them."""
+    return {name: getattr(source, name) for name in SCALARS}
 
 
 def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list[bytes]) -> Stream:
@@ -203,15 +214,8 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         published=theta("published"),
         V=stored_correction(V, config.blocks * config.d, f"{what}, V"),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, f"{what}, Q")),
-        v_trace=meta.v_trace,
-        residual=meta.residual,
-        carried=meta.carried,
-        completions=meta.completions,
-        v_seconds=meta.v_seconds,
-        least_pivot=meta.least_pivot,
-        added=meta.added,
-        dual_error=meta.dual_error,
         gradient=gradient,
+        **scalars_in(meta),
     )
 
 

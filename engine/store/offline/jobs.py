@@ -24,9 +24,11 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.generation import (
     GRADIENT,
+    SCALARS,
     THETAS,
     read_fixed,
     read_pipeline,
+    scalars_in,
     stored_correction,
 )
 from lethe.engine.store.layout import codec
@@ -39,12 +41,6 @@ from lethe.engine.store.server.connection import Fields, reachable, text
 from lethe.engine.store.store import ModelStore
 
 _REFUSALS = 64
-_SCALARS = frozenset(
-    (
-        "v_trace", "residual", "carried", "completions", "v_seconds", "least_pivot", "added",
-        "dual_error",
-    )
-)  # fmt: skip
 
 
 class JobResult(Stored):
@@ -119,16 +115,7 @@ class JobResult(Stored):
 
 def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:
     """Return a stream's scalars and thetas, as a job result keeps them."""
-    scalars = {
-        "v_trace": stream.v_trace,
-        "residual": stream.residual,
-        "carried": stream.carried,
-        "completions": float(stream.completions),
-        "v_seconds": stream.v_seconds,
-        "least_pivot": stream.least_pivot,
-        "added": stream.added,
-        "dual_error": stream.dual_error,
-    }
+    scalars = {name: float(value) for name, value in scalars_in(stream).items()}
     thetas = {name: getattr(stream, name) for name in THETAS}
     return scalars, thetas if stream.gradient is None else thetas | {GRADIENT: stream.gradient}
 
@@ -235,8 +222,7 @@ def read_staged(
     """Return a staged generation, or None when it has expired."""
     config = meta.config
     what = f"model {config.model_id!r}, job {result.job_id}"
-    scalars = result.stream
-    if not scalars.keys() >= _SCALARS:
+    if not result.stream.keys() >= set(SCALARS):
         raise CorruptState(f"{what}: its result has no stream; run `lethe check`")
     stored = read_arrays(store.client, where)
     if stored is None:
@@ -245,19 +231,13 @@ def read_staged(
     generation, sampled = read_fixed(stored.fixed, staged)
     shape = (config.d, config.m)
     names = (*THETAS, GRADIENT) if config.preprocess else THETAS
-    thetas = {name: codec.unpack(arrays.get(name.encode()), shape, what) for name in names}
+    fields: dict[str, Any] = {name: result.stream[name] for name in SCALARS}
+    fields["completions"] = int(fields["completions"])
+    fields |= {name: codec.unpack(arrays.get(name.encode()), shape, what) for name in names}
     stream = Stream(
-        **thetas,
+        **fields,
         V=stored_correction(stored.V, config.blocks * config.d, what),
         Q=GrowingRows.of(codec.unpack_matrix(stored.Q, config.d, what)),
-        v_trace=scalars["v_trace"],
-        residual=scalars["residual"],
-        carried=scalars["carried"],
-        completions=int(scalars["completions"]),
-        v_seconds=scalars["v_seconds"],
-        least_pivot=scalars["least_pivot"],
-        added=scalars["added"],
-        dual_error=scalars["dual_error"],
     )
     sentinels = store.sentinels(where, meta, sampled)
     pipeline = read_pipeline(stored.fixed, stored.sums, staged, generation, stream)
