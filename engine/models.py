@@ -29,7 +29,50 @@ if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
 
-class LinearModel(DiagnosableModel):
+class ConvertibleModel(DiagnosableModel):
+    """A model that estimators of scikit-learn become."""
+
+    @classmethod
+    def from_sklearn(
+        cls,
+        estimator: Any,
+        X: TableLike,
+        y: ArrayLike,
+        ids: Sequence[str] | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Return the model of a fitted estimator of scikit-learn, refitted on its training rows.
+
+        Parameters
+        ----------
+        estimator
+            Of a `LinearModel`, a fitted ``Ridge``, or ``RidgeClassifier``: that is a ridge
+            regression of -1 and 1, with a column a class if there are more than two, and so are the
+            model's targets. Of a `LogisticModel`, a fitted ``LogisticRegression`` of two classes
+            with an l2 penalty; ridge is 1 / C. With more classes, one in a ``OneVsRestClassifier``.
+            Or a ``Pipeline`` that ends in one of these, whose transformers `engine.preprocess`
+            knows: they become part of the model.
+        X, y, sample_weight
+            What it was fitted on.
+        ids
+            One distinct id a row; by default "0", "1", ...
+
+        Returns
+        -------
+        model
+            Its `converted_from_` says how far the estimator was from its own optimum.
+
+        Raises
+        ------
+        InvalidData
+            The estimator minimises another objective or is not fitted, or the data are not its.
+        """
+        from lethe.engine.conversion import from_sklearn  # noqa: PLC0415 (imports scikit-learn)
+
+        return from_sklearn(cls, estimator, X, y, ids, sample_weight)
+
+
+class LinearModel(ConvertibleModel):
     """Ridge regression that can forget.
 
     Equivalent to ``sklearn.linear_model.Ridge(alpha=ridge, fit_intercept=...)`` refitted on the
@@ -92,43 +135,6 @@ class LinearModel(DiagnosableModel):
         """Published intercept: a float, or (m,) for several targets; 0.0 without one."""
         return self.intercept
 
-    @classmethod
-    def from_sklearn(
-        cls,
-        estimator: Any,
-        X: TableLike,
-        y: ArrayLike,
-        ids: Sequence[str] | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Return the model of a fitted Ridge or RidgeClassifier, refitted on its training rows.
-
-        Parameters
-        ----------
-        estimator
-            A fitted ``Ridge``, or ``RidgeClassifier``: that is a ridge regression of -1 and 1, with
-            a column a class if there are more than two, and so are the model's targets. Or a
-            ``Pipeline`` that ends in one, whose transformers `engine.preprocess` knows: they become
-            part of the model.
-        X, y, sample_weight
-            What it was fitted on.
-        ids
-            One distinct id a row; by default "0", "1", ...
-
-        Returns
-        -------
-        model
-            Its `converted_from_` says how far the estimator was from its own optimum.
-
-        Raises
-        ------
-        InvalidData
-            The estimator minimises another objective or is not fitted, or the data are not its.
-        """
-        from lethe.engine.conversion import from_sklearn  # noqa: PLC0415 (imports scikit-learn)
-
-        return from_sklearn(cls, estimator, X, y, ids, sample_weight)
-
     def to_sklearn(self) -> Ridge | Pipeline:
         """Return a plain fitted ``Ridge`` that predicts the same; with preprocessing, a Pipeline.
 
@@ -140,7 +146,7 @@ class LinearModel(DiagnosableModel):
         return ridge_of(self)
 
 
-class LogisticModel(ClassifyingModel, DiagnosableModel):
+class LogisticModel(ClassifyingModel, ConvertibleModel):
     """Ridge-regularised logistic regression that can forget.
 
     Equivalent to ``sklearn.linear_model.LogisticRegression(C=1/ridge)`` refitted on the remaining
@@ -156,41 +162,6 @@ class LogisticModel(ClassifyingModel, DiagnosableModel):
         if margin.shape[1] == 1:
             return np.hstack([probabilities(-margin), probabilities(margin)])
         return probabilities(margin)
-
-    @classmethod
-    def from_sklearn(
-        cls,
-        estimator: Any,
-        X: TableLike,
-        y: ArrayLike,
-        ids: Sequence[str] | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Return the model of a fitted LogisticRegression, refitted on its training rows.
-
-        Parameters
-        ----------
-        estimator
-            A fitted ``LogisticRegression`` of two classes with an l2 penalty; ridge is 1 / C. With
-            more classes, one in a ``OneVsRestClassifier``. Or a ``Pipeline``, as of `LinearModel`.
-        X, y, sample_weight
-            What it was fitted on.
-        ids
-            One distinct id a row; by default "0", "1", ...
-
-        Returns
-        -------
-        model
-            Its `converted_from_` says how far the estimator was from its own optimum.
-
-        Raises
-        ------
-        InvalidData
-            The estimator minimises another objective or is not fitted, or the data are not its.
-        """
-        from lethe.engine.conversion import from_sklearn  # noqa: PLC0415 (imports scikit-learn)
-
-        return from_sklearn(cls, estimator, X, y, ids, sample_weight)
 
     def to_sklearn(self) -> LogisticRegression | OneVsRestClassifier | Pipeline:
         """Return a plain fitted ``LogisticRegression`` that predicts the same.

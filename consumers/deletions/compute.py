@@ -77,7 +77,7 @@ def compute(
         return unchanged
     try:
         return _extend(state, unchanged, accepted, lookup, factor)
-    except _GuardRefusal:
+    except GuardRefusal:
         return _one_by_one(state, unchanged, accepted, lookup, factor)
 
 
@@ -95,21 +95,20 @@ def _one_by_one(
             continue
         try:
             batch = _extend(state, batch, [request], lookup, factor) if request.rows else batch
-        except _GuardRefusal as refusal:
-            deferrals[request.request_id] = Deferred(request, refusal.code, refusal.detail)
+        except GuardRefusal as refusal:
+            deferrals[request.request_id] = Deferred(request, refusal.code, str(refusal))
     decisions = tuple(
         deferrals.get(d.request_id, d) if isinstance(d, Accepted) else d for d in batch.decisions
     )
     return replace(batch, decisions=decisions)
 
 
-class _GuardRefusal(Exception):
-    """A guard refuses an update; a rebuild can leave the rows out."""
+class GuardRefusal(Exception):
+    """A guard refuses a step. Of a deletion: a rebuild can leave the rows out."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
         self.code = code
-        self.detail = detail
 
 
 def _extend(
@@ -128,10 +127,10 @@ def _extend(
         return StepResult(batch.decisions, deleted, zero, *_no_rows(state), counts, empty=True)
     if versions_spent(state):
         detail = f"the terms allow {state.meta.noised} versions, and as many are published"
-        raise _GuardRefusal("VERSIONS_SPENT", detail)
+        raise GuardRefusal("VERSIONS_SPENT", detail)
     limit = config.limits.limits().hard_rows(config.d)
     detail = f"more than {limit} rows would be deleted since the last rebuild"
-    full = _GuardRefusal("GENERATION_FULL", detail)
+    full = GuardRefusal("GENERATION_FULL", detail)
     if not lookup.unread.isdisjoint(ids):
         raise full
     what = f"model {config.model_id!r}, rows to delete"
@@ -153,7 +152,7 @@ def _extend(
             )
             pipeline.error(state.generation, stream)  # it can be stated
     except IllConditioned as error:
-        raise _GuardRefusal(error.code, str(error)) from error
+        raise GuardRefusal(error.code, str(error)) from error
     ledger = _ledger_after(state, batch, stream, rows)
     if config.over_budget is OverBudget.HOLD:
         _check_budget(replace(state, pipeline=pipeline), stream, deleted)
@@ -179,7 +178,7 @@ def _check_budget(state: ModelState, after: Stream, deleted: Sequence[str]) -> N
         error = published_error(state.generation, complete(after), sentinels, remain)
     if error.over(state.meta.config.error_budget):
         detail = "the next version would be over the error budget"
-        raise _GuardRefusal("OVER_BUDGET", detail)
+        raise GuardRefusal("OVER_BUDGET", detail)
 
 
 def _ledger_after(state: ModelState, batch: StepResult, after: Stream, rows: Rows) -> Ledger | None:
@@ -189,7 +188,7 @@ def _ledger_after(state: ModelState, batch: StepResult, after: Stream, rows: Row
     ledger = after_deletion(batch.ledger, state.generation, batch.stream, after, rows)
     if not fits(state.meta.config, ledger, state.generation, after):
         detail = "the noise would not hide what the step leaves: the certificate's budget is spent"
-        raise _GuardRefusal("CERTIFICATE_SPENT", detail)
+        raise GuardRefusal("CERTIFICATE_SPENT", detail)
     return ledger
 
 
@@ -208,10 +207,10 @@ def _class_counts(state: ModelState, batch: StepResult, rows: Rows) -> tuple[int
     if min(counts) > 0 or state.generation.objective.penalty.min() > 0:
         return counts
     if len(counts) == 2:
-        raise _GuardRefusal(
+        raise GuardRefusal(
             "ONE_CLASS_LEFT", "only one class would be left: the intercept needs a ridge"
         )
     name = state.meta.config.class_names[counts.index(0)]
-    raise _GuardRefusal(
+    raise GuardRefusal(
         "CLASS_EMPTIED", f"no row of class {name!r} would be left: the intercepts need a ridge"
     )

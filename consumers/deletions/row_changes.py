@@ -26,6 +26,7 @@ from lethe.consumers.commits.recovery.changed_rows import (
 )
 from lethe.consumers.contract.commitment import rows_commitment, tombstone_of
 from lethe.consumers.contract.events import RowsChanged, Source
+from lethe.consumers.deletions.compute import GuardRefusal
 from lethe.consumers.deletions.decide import Decider, Decision, Rejected, source_of
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.refresh.lost_rows import DATA_LOST
@@ -247,7 +248,7 @@ def compute_changes(
         raise AssertionError(f"model {state.model_id!r}: its factor was not loaded")
     try:
         return _stepped(state, nothing, accepted, lookup, factor)
-    except _Refusal:
+    except GuardRefusal:
         return _largest_prefix(state, nothing, accepted, lookup, factor)
 
 
@@ -266,7 +267,7 @@ def _largest_prefix(
         try:
             step = _stepped(state, nothing, [*taken, change], lookup, factor)
             taken.append(change)
-        except _Refusal as refusal:
+        except GuardRefusal as refusal:
             refused[change.request_id] = Rejected(
                 change.source,
                 change.request_id,
@@ -283,14 +284,6 @@ def _largest_prefix(
     return replace(step, decisions=decisions)
 
 
-class _Refusal(Exception):
-    """A guard refuses a step."""
-
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.code = code
-
-
 def _stepped(
     state: ModelState,
     nothing: ChangeStep,
@@ -302,7 +295,7 @@ def _stepped(
     limit = config.limits.limits().hard_rows(config.d)
     rows = sum(len(change.kept.row_ids) * (1 if change.kept.inserts else 2) for change in accepted)
     if len(state.stream.V) + rows > limit:
-        raise _Refusal(
+        raise GuardRefusal(
             "GENERATION_FULL",
             f"more than {limit} rows would be changed since the last rebuild; send it again "
             "afterwards, in parts",
@@ -321,11 +314,11 @@ def _stepped(
             pipeline.error(state.generation, stream)  # it can be stated
     except StatisticsMoved as error:
         detail = f"{error}; change fewer rows at once, or register the new table with --replace"
-        raise _Refusal(error.code, detail) from error
+        raise GuardRefusal(error.code, detail) from error
     except IllConditioned as error:
-        raise _Refusal(error.code, str(error)) from error
+        raise GuardRefusal(error.code, str(error)) from error
     if not (np.isfinite(stream.theta_exact).all() and np.isfinite(stream.published).all()):
-        raise _Refusal(IllConditioned.code, "the step is not a finite number")
+        raise GuardRefusal(IllConditioned.code, "the step is not a finite number")
     if config.over_budget is OverBudget.HOLD:
         _check_budget(replace(state, pipeline=pipeline), stream, changed)
     return replace(nothing, stream=stream, changed=changed, pipeline=pipeline, class_counts=counts)
@@ -344,7 +337,7 @@ def _class_counts(
     if min(counts) > 0 or state.generation.objective.penalty.min() > 0:
         return counts
     detail = "a class would be left without a row: the intercept would need a ridge"
-    raise _Refusal("ONE_CLASS_LEFT" if len(counts) == 2 else "CLASS_EMPTIED", detail)
+    raise GuardRefusal("ONE_CLASS_LEFT" if len(counts) == 2 else "CLASS_EMPTIED", detail)
 
 
 def _check_budget(state: ModelState, after: Stream, changed: ChangedRows) -> None:
@@ -356,4 +349,4 @@ def _check_budget(state: ModelState, after: Stream, changed: ChangedRows) -> Non
         sentinels = changed_sentinels(state, changed)
         error = published_error(state.generation, complete(after), sentinels, live)
     if error.over(state.meta.config.error_budget):
-        raise _Refusal("OVER_BUDGET", "the next version would be over the error budget")
+        raise GuardRefusal("OVER_BUDGET", "the next version would be over the error budget")

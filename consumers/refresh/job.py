@@ -26,8 +26,7 @@ from lethe.engine.error.terms import gradient_limit
 from lethe.engine.errors import CorruptState, IllConditioned, LetheError
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
-from lethe.engine.preprocess.answer import Prepared, prepare
-from lethe.engine.preprocess.input.table import Table
+from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.policy import Choice
@@ -223,8 +222,16 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         result = result_of(job, state, choice, status="EMPTY", resolved=resolved)
         return store_result(job, result)
     job.progress("refitting and refactoring", 0, 0)
+    config = state.meta.config
     if remaining.table is not None:
-        made = _refitted(state, remaining, remaining.table)
+        made = prepare(
+            settings_of(config),
+            remaining.table,
+            remaining.rows.y,
+            remaining.rows.weight,
+            state.generation.number + 1,
+            layout=layout_of(config.preprocess),
+        )
         return stage_generation(
             job,
             replace(remaining, rows=made.rows),
@@ -238,34 +245,15 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
                 made.base,
                 remaining.table.vocabularies,
                 made.answer,
-                intercept=state.meta.config.fit_intercept,
+                intercept=config.fit_intercept,
             ),
         )
     generation, status = _penalised_if_needed(state, remaining.rows)
-    generation = renoised(state.meta.config, generation)
+    generation = renoised(config, generation)
     rebuilt = rebuild(generation, remaining.rows, state.stream.theta_exact)
-    ledger = first_ledger(state.meta.config, generation.objective, remaining.rows, rebuilt)
+    ledger = first_ledger(config, generation.objective, remaining.rows, rebuilt)
     return stage_generation(
         job, remaining, rebuilt, choice, status=status, resolved=resolved, ledger=ledger
-    )
-
-
-def _refitted(state: ModelState, remaining: Snapshot, table: Table) -> Prepared:
-    """Refit preprocessing and model to rows as they were given.
-
-    Raises
-    ------
-    IllConditioned
-        As of `prepare`.
-    """
-    config, rows = state.meta.config, remaining.rows
-    return prepare(
-        settings_of(config),
-        table,
-        rows.y,
-        rows.weight,
-        state.generation.number + 1,
-        layout=layout_of(config.preprocess),
     )
 
 
