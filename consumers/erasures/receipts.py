@@ -24,8 +24,6 @@ from lethe.engine.store.layout.reading import integer
 from lethe.engine.store.log_view import Added, LogView
 from lethe.engine.store.store import ModelStore
 
-_READ_SECONDS = 5.0
-
 
 @dataclass(frozen=True, slots=True)
 class Published:
@@ -66,13 +64,8 @@ class PublishedReceipts:
 
     def read(self, published: Published) -> SubjectErasureCompleted | None:
         """Return a published receipt; None if the topic no longer keeps it."""
-        partition = self._topic.partition()
-        if published.offset < self._reader.bounds(partition).begin:
-            return None
-        records, _ = self._reader.read(partition, published.offset, _READ_SECONDS, 1)
-        if not records or records[0].offset != published.offset:
-            return None
-        return SubjectErasureCompleted.read(records[0].value or b"")
+        record = self._reader.record_at(self._topic.partition(), published.offset)
+        return None if record is None else SubjectErasureCompleted.read(record.value or b"")
 
 
 def receipt_message(receipt: SubjectErasureCompleted, request: ErasureRequest) -> Message:

@@ -28,6 +28,9 @@ from lethe.engine.store.layout.keys import partition_index
 
 Headers = tuple[tuple[str, bytes], ...]
 
+RECORD_SECONDS = 5.0
+"""How long `Reader.record_at` waits for a record that the log has."""
+
 PACKED_BATCH = "lethe-packed-batch"
 """Header of the one record that stands for a batch which a client did not decompress."""
 
@@ -303,7 +306,7 @@ class Producer(Protocol):
 class Reader(Protocol):
     """Reads partitions without a group: for subscribers, receipts and tails.
 
-    Implementations inherit from it and define all but `partition_for`.
+    Implementations inherit from it and define all but `partition_for` and `record_at`.
     """
 
     place: str  # what error messages call the log
@@ -345,6 +348,14 @@ class Reader(Protocol):
         markers). Waits up to ``timeout`` seconds if there is nothing yet.
         """
         ...
+
+    def record_at(self, partition: Partition, offset: int) -> Record | None:
+        """Return the record at an offset; None if the log does not have it, or not any more."""
+        bounds = self.bounds(partition)
+        if not bounds.begin <= offset < bounds.end:
+            return None
+        records, _ = self.read(partition, offset, RECORD_SECONDS, 1)
+        return records[0] if records and records[0].offset == offset else None
 
     def close(self) -> None:
         """Release the connection."""

@@ -33,8 +33,6 @@ RECENT = 50_000
 """Requests that the server remembers to have sent, about 15 MB: it can then tell one that is on its
 way from one that it has never seen, and see at once that an id comes with another content."""
 
-_READ_SECONDS = 5.0
-
 
 def content_of(event: SubjectErasureRequested) -> bytes:
     """Return the digest of what an erasure asks for: by it a repeat is told from a conflict."""
@@ -147,13 +145,10 @@ class Outcomes:
         """Return the erasure at a place of the log; None if the log no longer has it."""
         with self._reading:
             for partition in self._reader.partitions(topics.ERASURES):
-                bounds = self._reader.bounds(partition)
-                if partition.index == source.partition and (
-                    bounds.begin <= source.offset < bounds.end
-                ):
-                    records, _ = self._reader.read(partition, source.offset, _READ_SECONDS, 1)
-                    first = validate_erasure(records[0], None) if records else None
-                    if isinstance(first, ErasureRequest) and first.record.offset == source.offset:
+                if partition.index == source.partition:
+                    record = self._reader.record_at(partition, source.offset)
+                    first = None if record is None else validate_erasure(record, None)
+                    if isinstance(first, ErasureRequest):
                         return first.event
         return None
 

@@ -271,15 +271,10 @@ def _as_sent(console: Console, model_id: str, request_id: str) -> Message | None
     with closing(console.services.log.reader()) as reader:
         for sent in reversed(history.sent):
             for partition in reader.partitions(sent["topic"]):
-                bounds = reader.bounds(partition) if partition.index == sent["partition"] else None
-                if bounds is None or not bounds.begin <= sent["position"] < bounds.end:
-                    continue
-                records, _ = reader.read(partition, sent["position"], 1.0, 1)
-                for record in records:
-                    if record.offset == sent["position"]:
-                        return Message(
-                            sent["topic"], record.key or b"", record.value, record.headers
-                        )
+                here = partition.index == sent["partition"]
+                record = reader.record_at(partition, sent["position"]) if here else None
+                if record is not None:
+                    return Message(sent["topic"], record.key or b"", record.value, record.headers)
     return None
 
 

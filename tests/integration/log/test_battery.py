@@ -737,6 +737,8 @@ def test_a_compacted_topic_keeps_the_newest_value_of_each_key(bench: Bench) -> N
     bench.publish(topic, b"last", key=b"churn")
     records, _ = reader.read(partition, 302, 0.1, 1)  # 302 is a hole now
     assert [(r.offset, r.value) for r in records] == [(303, b"z")]
+    assert reader.record_at(partition, 302) is None
+    assert reader.record_at(partition, 303) == records[0]
     reader.close()
 
 
@@ -751,6 +753,10 @@ def test_trimming_moves_the_beginning(bench: Bench) -> None:
     assert reader.bounds(partition) == Bounds(4, 10)
     bench.log.trim(partition, 2)  # never moves back
     assert reader.bounds(partition) == Bounds(4, 10)
+    there = [
+        record and record.value for record in (reader.record_at(partition, i) for i in range(11))
+    ]
+    assert there == [None] * 4 + list(numbers(6, 4)) + [None]
     with pytest.raises(PartitionReset, match=r"position 0 .* holds 4 to 10"):
         until(lambda: len(member.records) > 0, member)
     with pytest.raises(PartitionReset):
