@@ -338,9 +338,7 @@ class Registrar:
         opened = self._committer.open(keys.model_id)
         self._at_step(Step.REGISTER_FINISH)
         self._committer.publish([*sealed, *opened])
-        staging.sweep_registrations(
-            store.client, keys, store.row_keys, seconds=staging.TIME_TO_LIVE
-        )
+        staging.sweep_registrations(store.client, keys, store.row_keys)
         return store.load_model(keys.model_id)
 
     def _discard(self, candidate: Candidate) -> None:

@@ -157,12 +157,8 @@ class Housekeeper:
     def _sweep_registrations(self) -> None:
         """Remove what registrations staged and can never become live; it would not expire."""
         for model in every_model(self._store.client):
-            swept = sweep_registrations(
-                self._store.client,
-                ModelKeys(model),
-                self._store.row_keys,
-                seconds=TIME_TO_LIVE,
-            )
+            keys = ModelKeys(model)
+            swept = sweep_registrations(self._store.client, keys, self._store.row_keys)
             if swept:
                 self._logger.info(
                     "staged rows of abandoned registrations were removed",

@@ -229,7 +229,7 @@ def sweep_registrations(
     keys: ModelKeys,
     row_keys: RowKeys | None = None,
     *,
-    seconds: int,
+    seconds: int = TIME_TO_LIVE,
 ) -> int:
     """Remove staged registrations that can never become live; return how many there were.
 

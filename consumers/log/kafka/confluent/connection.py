@@ -54,7 +54,7 @@ class Connection:
     protocol.
     """
 
-    def __init__(self, server: Server, *, reached: bool) -> None:
+    def __init__(self, server: Server, *, reached: bool = True) -> None:
         self.server = server
         self.reached = reached
         self.last: str | None = None

@@ -61,13 +61,13 @@ class ConfluentProducer(KafkaProducer):
     def __init__(self, cluster: ConfluentCluster) -> None:
         super().__init__(cluster.server)
         self._cluster = cluster
-        self._connection = Connection(self._server, reached=True)
+        self._connection = Connection(self._server)
         self._requested_at = 0.0
         self._descriptions: Mapping[str, Future[Any]] = {}
 
     def _open(self) -> Client:
         if self._client is None:
-            self._connection = Connection(self._server, reached=True)
+            self._connection = Connection(self._server)
             more = {
                 "retry.backoff.ms": 50,
                 "batch.size": BATCH_BYTES,

@@ -110,7 +110,7 @@ class ConfluentConsumer(KafkaConsumer):
         self._behind: set[Partition] = set()  # sought, but the client was not ready
         self._paused: set[Partition] = set()  # sought, but the worker had no room
         self._fetched: deque[Message] = deque()
-        self._connection = Connection(self._server, reached=True)
+        self._connection = Connection(self._server)
         more = {
             "group.protocol": "classic",
             "partition.assignment.strategy": "cooperative-sticky",
@@ -297,7 +297,7 @@ class ConfluentReader(KafkaReader):
     def __init__(self, cluster: ConfluentCluster) -> None:
         super().__init__(cluster.server)
         self._cluster = cluster
-        self._connection = Connection(self._server, reached=True)
+        self._connection = Connection(self._server)
         self._client: Client | None = None
         self._fetched: deque[Message] = deque()
         self._checked = 0.0
@@ -311,7 +311,7 @@ class ConfluentReader(KafkaReader):
 
     def _start(self, partition: Partition, offset: int) -> None:
         if self._client is None:
-            self._connection = Connection(self._server, reached=True)
+            self._connection = Connection(self._server)
             more = {
                 "group.id": self._server.client_id,  # required, although it joins no group
                 "enable.partition.eof": True,
