@@ -41,9 +41,6 @@ from lethe.engine.fit.objective import Array, Rows, lengths, norm
 PRICED_WITHIN = 1e-3
 """The largest relative error that rounding may leave in a step, or in what it is measured in."""
 
-_LEAST_PIVOT = 1e-6
-"""Of 1 - leverage before a change, for (S + G_b)^-1 to be of use."""
-
 _TOGETHER = 4 * BLOCK
 """The most lines whose (S + G_b)^-1 is computed: 8 MB, 0.1 s."""
 
@@ -213,9 +210,9 @@ def disclose(
     if changes.dual_before is not None:
         there = _Lines(signs, X, y[:, 0], (X @ before - y)[:, 0], changes.dual_before * root)
         moved = _with_lines(moved, penalty, there.only(came), 1.0, changes.dual_error_before)
-        lines = _from_before(lines, there)
+        lines = _from_before(lines, there, changes.dual_error_before)
         if lines.inner is not None:
-            wrong = changes.dual_error_before
+            wrong = changes.dual_error_before if math.isfinite(wrong) else math.inf
             theta = before[:, 0] - there.dual.T @ (signs * lines.error)
     moved = _with_lines(moved, penalty, lines.only(~came), -1.0, changes.dual_error)
     old, new = float(penalty @ before[:, 0] ** 2), float(penalty @ theta**2)
@@ -229,13 +226,15 @@ def disclose(
     return [_price(list(own), lines, (scale, moved), wrong) for own in changes.lines], moved
 
 
-def _from_before(lines: _Lines, there: _Lines) -> _Lines:
+def _from_before(lines: _Lines, there: _Lines, dual_error: float) -> _Lines:
     """Return lines as they follow from those in the version before, if less is lost so."""
     signs, X = lines.signs, lines.X
     came = signs > 0
     least = 1.0 - np.einsum("ij,ij->i", X[came], lines.dual[came]).max()
-    least_there = 1.0 - np.einsum("ij,ij->i", X[~came], there.dual[~came]).max(initial=0.0)
-    if not (least_there > max(least, _LEAST_PIVOT) and len(X) <= _TOGETHER):
+    old = there.dual[~came]
+    least_there = 1.0 - np.einsum("ij,ij->i", X[~came], old).max(initial=0.0)
+    wrong = dual_error * float(np.sum(old * old)) if len(old) else 0.0
+    if not (wrong <= PRICED_WITHIN * least_there and least_there > least and len(X) <= _TOGETHER):
         return lines
     try:
         T = signs[:, None] * np.linalg.inv(np.diag(signs) + X @ there.dual.T)

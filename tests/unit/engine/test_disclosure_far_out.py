@@ -176,6 +176,17 @@ def test_over_hostile_streams_what_is_told_is_right(seed: int) -> None:
             check(price, expected(live, before, row))
 
 
+@pytest.mark.parametrize("ridge", [1e-9, 0.1])
+def test_where_the_bound_leaves_no_digit_nothing_is_told(ridge: float) -> None:
+    """Four rows, one at 1e6: the answer was off by 29 %, and so were lengths that were told."""
+    for seed in range(8):
+        live, fresh = Live(rows_of(4, seed), ridge), rows_of(1, 100 + seed)
+        fresh.X[0, :-1] *= 1e6
+        before = dict(live.rows)
+        [price] = live.change([], {1000: fresh})
+        check(price, expected(live, before, 1000))
+
+
 def test_ordinary_streams_are_priced_throughout() -> None:
     for seed in range(6):
         draw = np.random.default_rng(seed)
