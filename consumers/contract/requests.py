@@ -23,12 +23,15 @@ from lethe.consumers.log.base import Message
 
 Item = TypeVar("Item")
 
-_ERASURE_REQUEST = re.compile("erasure-[0-9a-f]{48}")
+ERASURE = "erasure-"
+"""How the ids of requests begin that erasures become."""
+
+_ERASURE_REQUEST = re.compile(ERASURE + "[0-9a-f]{48}")
 
 
 def erasure_request_id(digest: str) -> str:
     """Return the id of a request that an erasure becomes, from a digest in hexadecimal."""
-    return f"erasure-{digest[:48]}"
+    return f"{ERASURE}{digest[:48]}"
 
 
 def is_of_erasure(request_id: str) -> bool:

@@ -8,9 +8,11 @@ from datetime import datetime
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.transition import log_time
+from lethe.consumers.erasures.fan_in import read_receipts
 from lethe.consumers.erasures.fan_out import Asked, requests_to
 from lethe.consumers.erasures.models import Models, rows_of_subjects
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
+from lethe.consumers.erasures.sent_before import SentBefore
 from lethe.consumers.log.base import Message, Producer
 from lethe.engine.store.store import ModelStore
 
@@ -21,25 +23,27 @@ _MESSAGES = 500
 class RequestSender:
     """Sends erasures' requests to models; one thread uses it.
 
-    ``signer`` returns what requests are signed with where deletion workers demand signatures, or
-    None. ``keepalive`` is called between two flushes, so that the log does not take the worker for
-    dead.
+    ``sent_before`` knows which of them an earlier worker has sent. ``signer`` returns what requests
+    are signed with where deletion workers demand signatures, or None. ``keepalive`` is called
+    between two flushes, so that the log does not take the worker for dead.
     """
 
     def __init__(
         self,
         store: ModelStore,
         producer: Producer,
+        sent_before: SentBefore,
         signer: Callable[[], Signer | None],
         keepalive: Callable[[], None],
     ) -> None:
         self._store = store
         self._producer = producer
+        self._sent_before = sent_before
         self._signer = signer
         self._keepalive = keepalive
 
-    def ask(self, erasures: Sequence[PendingErasure], models: Models) -> int:
-        """Ask the models that know a subject, unless they were asked before; return how many were.
+    def ask(self, erasures: Sequence[PendingErasure], models: Models) -> None:
+        """Ask the models that know a subject, unless they were asked before.
 
         Notes which models are not covered.
         """
@@ -48,16 +52,30 @@ class RequestSender:
             if asked.request_id not in erasure.awaited:
                 fresh.append((erasure, asked))
         note_not_covered(erasures, models)
-        self.send(fresh)
-        return len(fresh)
+        self.send(self._unsent(fresh))
+
+    def _unsent(
+        self, requests: Sequence[tuple[PendingErasure, Asked]]
+    ) -> list[tuple[PendingErasure, Asked]]:
+        """Return the requests that nobody has sent; those that are answered or sent are awaited."""
+        awaited = [Awaited(asked, "", None) for _, asked in requests]
+        read_receipts(self._store, awaited)
+        unsent = []
+        for (erasure, asked), one in zip(requests, awaited, strict=True):
+            if one.receipt is None:
+                place = self._sent_before.take(self._message(erasure, asked))
+                if place is None:
+                    unsent.append((erasure, asked))
+                    continue
+                one.partition, one.offset = str(place.partition), place.offset
+            erasure.awaited[asked.request_id] = one
+        return unsent
 
     def send(self, requests: Sequence[tuple[PendingErasure, Asked]]) -> None:
         """Send requests, and note where they are in the log."""
         for start in range(0, len(requests), _MESSAGES):
             part = requests[start : start + _MESSAGES]
-            messages = self._messages(
-                (asked, log_time(erasure.request.record)) for erasure, asked in part
-            )
+            messages = [self._message(erasure, asked) for erasure, asked in part]
             for (erasure, asked), place in zip(part, self._producer.append(messages), strict=True):
                 erasure.awaited[asked.request_id] = Awaited(
                     asked, str(place.partition), place.offset
@@ -68,11 +86,12 @@ class RequestSender:
         """Send requests whose answers no erasure waits for."""
         for start in range(0, len(requests), _MESSAGES):
             part = requests[start : start + _MESSAGES]
-            self._producer.publish(self._messages((asked, time) for asked in part))
+            signer = self._signer()
+            self._producer.publish([deletion_message(one.request, signer, time) for one in part])
 
-    def _messages(self, requests: Iterable[tuple[Asked, datetime]]) -> list[Message]:
-        signer = self._signer()
-        return [deletion_message(asked.request, signer, time) for asked, time in requests]
+    def _message(self, erasure: PendingErasure, asked: Asked) -> Message:
+        time = log_time(erasure.request.record)
+        return deletion_message(asked.request, self._signer(), time)
 
     def _wanted(
         self, erasures: Sequence[PendingErasure], models: Models

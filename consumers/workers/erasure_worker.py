@@ -7,7 +7,8 @@ A turn, with the names of `consumers.service.telemetry.steps`:
 model has answered, publish the combined receipt  6. move the watermark
 
 What is on its way is in memory only. A worker that dies anywhere leaves it to the next, which reads
-the same erasures again and sends the same requests, byte for byte: models answer them once.
+the same erasures again and sends the same requests, byte for byte, unless they are on their way or
+answered: models answer them once.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from lethe.consumers.erasures.models import Models, lack_rows, read_models
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.sender import RequestSender, note_not_covered
+from lethe.consumers.erasures.sent_before import SentBefore
 from lethe.consumers.erasures.sweep import Sweep, unchecked
 from lethe.consumers.log.base import Log, Partition, Position, Record
 from lethe.consumers.service.keepalive import Keepalive
@@ -111,7 +113,10 @@ class ErasureWorker:
             logger=self._logger,
         )
         self._keepalive = Keepalive(self._consumer, self._health)
-        self._sender = RequestSender(store, self._producer, signer, self._keepalive)
+        self._sent_before = SentBefore(store, self._reader, self._keepalive)
+        self._sender = RequestSender(
+            store, self._producer, self._sent_before, signer, self._keepalive
+        )
         self._sweep = Sweep(store, self._suppressions)
         self._pending: dict[str, PendingErasure] = {}
         self._positions: dict[Partition, Position] = {}
@@ -195,6 +200,8 @@ class ErasureWorker:
             offset = start_offset(partition, watermark, self._consumer.bounds(partition))
             self._positions[partition] = Position(offset)
             self._consumer.seek(partition, offset)
+        if fresh:
+            self._sent_before.forget()
         self._rewind = False
 
     def _poll(self, timeout: float | None) -> Sequence[Record]:
