@@ -17,6 +17,7 @@ From the log to the store and to readers (steps 7 to 9):
 - `shred`: dropping the keys of erased rows, where row records are encrypted
 - `publish`: the messages that others read, made from commits alone
 - `publisher`: sending them, and noting that one poll later
+- `newest`: sending the newest parameters again where older ones may have landed last
 - `packed_receipt`: a receipt as the store keeps it
 - `receipt_index`: the receipts that the store keeps of a model
 - `state_cache`: states of models in memory

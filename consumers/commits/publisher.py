@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.consumers.commits.commit import Sealed
-from lethe.consumers.commits.recovery.newest import NewestParameters
+from lethe.consumers.commits.newest import NewestParameters
 from lethe.consumers.log.base import Flush, Message, Producer
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.errors import LogUnavailable

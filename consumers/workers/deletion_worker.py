@@ -27,11 +27,11 @@ from functools import partial
 from lethe.consumers.commits.apply import change_of
 from lethe.consumers.commits.commit import Sealed
 from lethe.consumers.commits.journal import CommitTooLarge, Journal
+from lethe.consumers.commits.newest import NewestParameters
 from lethe.consumers.commits.publish import messages_of, receipt_message, without_replaced
 from lethe.consumers.commits.publisher import Publisher
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.commits.recovery.follower import Follower
-from lethe.consumers.commits.recovery.newest import NewestParameters
 from lethe.consumers.commits.shred import shred
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics

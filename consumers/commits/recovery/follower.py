@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from lethe.consumers.commits.journal import Followed, Journal
+from lethe.consumers.commits.newest import NewestParameters
 from lethe.consumers.commits.recovery.fold import Fold
-from lethe.consumers.commits.recovery.newest import NewestParameters
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Consumer, Reader

@@ -12,9 +12,9 @@ import pytest
 
 from lethe.consumers.commits.frame import OpenPart, decode_frame
 from lethe.consumers.commits.journal import Journal, Tail, Verdict, check_tail, judge
+from lethe.consumers.commits.newest import LATE_SECONDS
 from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.fold import Fold
-from lethe.consumers.commits.recovery.newest import LATE_SECONDS
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record

@@ -60,7 +60,7 @@ _JOURNAL = "consumers/commits/journal.py"
 _FOLDER = "consumers/commits/recovery/fold.py"
 _PARTITION_FOLD = "consumers/commits/recovery/partition_fold.py"
 _FOLLOWER = "consumers/commits/recovery/follower.py"
-_NEWEST = "consumers/commits/recovery/newest.py"
+_NEWEST = "consumers/commits/newest.py"
 _PUBLISHER = "consumers/commits/publisher.py"
 _ERASURE_WORKER = "consumers/workers/erasure_worker.py"
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from lethe.consumers.commits import journal
-from lethe.consumers.commits.recovery import newest
+from lethe.consumers.commits import journal, newest
 from lethe.consumers.contract import topics
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Message, Record
