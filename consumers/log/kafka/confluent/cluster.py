@@ -107,7 +107,7 @@ class ConfluentCluster(Connection):
             if partition not in self.described(described):
                 raise PartitionReset(partition, position, None)
             assert ends is not None  # noqa: S101 (mypy: it raises on a timeout)
-            return Bounds(*ends)
+            return Bounds(*map(_known, ends))
 
         return self._until_led(ask)
 
@@ -129,7 +129,9 @@ class ConfluentCluster(Connection):
             for partition in requested:
                 if partition not in present:
                     raise PartitionReset(partition, 0, None)
-            ends = {(p.topic, p.partition): self._answer(f).offset for p, f in answers.items()}
+            ends = {
+                (p.topic, p.partition): _known(self._answer(f).offset) for p, f in answers.items()
+            }
             return {partition: ends[partition.topic, partition.index] for partition in requested}
 
         return self._until_led(ask)
@@ -275,3 +277,17 @@ def _uuid(topic_id: Any) -> str:
     low = topic_id.get_least_significant_bits() & (1 << 64) - 1
     digits = f"{high:016x}{low:016x}"
     return "-".join(digits[a:b] for a, b in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
+
+
+def _known(offset: int) -> int:
+    """Return an offset as librdkafka gave it.
+
+    Raises
+    ------
+    KafkaException
+        It is none: librdkafka answers -1001 without an error while a broker restarts.
+    """
+    if offset < 0:
+        none = KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, f"an offset of {offset} was answered")
+        raise KafkaException(none)
+    return offset
