@@ -93,13 +93,13 @@ class Committer:
         return [sealed]
 
     def publish(self, sealed: Sequence[Sealed]) -> None:
-        """Publish what was committed; the published cursor moves past these commits only.
+        """Publish what was committed for a model; the published cursor moves past it, no further.
 
         If others have committed since, compaction may keep the parameters that were sent here,
         though there are newer: then the newest are sent again.
         """
         self._producer.publish(messages_of([each.commit for each in sealed]))
-        overtaken = set[str]()
+        overtaken = False
         for each in sealed:
             partition = ModelKeys(each.commit.model_id).partition
             low, end = each.place.previous_end, each.place.offset + 1
@@ -107,11 +107,11 @@ class Committer:
                 before = self._store.cursors.move_published(partition, low, end)
             except StoreUnavailable:  # once more, for only the answer says who was overtaken
                 before = self._store.cursors.move_published(partition, low, end)
-            if before.published > end or self._others_committed(each.commit.model_id):
-                overtaken.add(each.commit.model_id)
-        for model_id in overtaken:
-            self.fold(model_id)
-            self._producer.publish(newest_parameters(self._store, [model_id]))
+            overtaken |= before.published > end
+        for model_id in {each.commit.model_id for each in sealed}:
+            if overtaken or self._others_committed(model_id):
+                self.fold(model_id)
+                self._producer.publish(newest_parameters(self._store, [model_id]))
 
     def _others_committed(self, model_id: str) -> bool:
         """Return whether the model's partition goes on beyond what is known of it here."""

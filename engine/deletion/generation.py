@@ -233,5 +233,9 @@ def distance_to_exact(stream: Stream) -> float:
     """Return |published - theta_exact|, rounded up: the part of the error that is known."""
     if stream.published is stream.theta_exact:
         return 0.0
-    apart = stream.published - stream.theta_exact
-    return norm(apart) * (1.0 + EPS * (2 + apart.size))
+    return length_above(stream.published - stream.theta_exact)
+
+
+def length_above(difference: Array) -> float:
+    """Return a length that is not below that of the difference before it was rounded."""
+    return norm(difference) * (1.0 + EPS * (2 + difference.size))

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from lethe.engine.deletion.generation import Generation, Stream
+from lethe.engine.deletion.generation import Generation, Stream, length_above
 from lethe.engine.error.estimate import ErrorKind, PublishedError, relative_to
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import UNSTATED, IllConditioned
@@ -97,7 +97,7 @@ def _distance_known(
     theta = stream.theta_exact
     known = units.rounding(theta)
     if stream.published is not theta:
-        known += norm(units.parameters(stream.published - theta))
+        known += length_above(units.parameters(stream.published - theta))
         known += units.rounding(stream.published)
     published = units.parameters(stream.published)
     return known, relative_to(published, units.parameters(generation.theta_b))
