@@ -269,14 +269,14 @@ class PartitionFold:
 
     def _apply_part(self, part: Sequence[Sealed]) -> None:
         """Apply commits whose rows, for each model, lie in a single generation."""
-        row_records = self._row_records(part)
+        row_records, given = self._row_records(part), self._replay.read_changes(part)
         changes: list[tuple[Sealed, Change]] = []
         for sealed in part:
             if sealed.commit.model_id in self._halted:
                 continue
             try:
                 before = self._replay.state(sealed.commit.model_id)
-                change = self._replay.change(sealed, row_records)
+                change = self._replay.change(sealed, row_records, given)
             except Unavailable:
                 raise
             except LetheError as error:
@@ -335,7 +335,8 @@ class PartitionFold:
         model = sealed.commit.model_id
         self._replay.forget(model)
         try:
-            change = self._replay.change(sealed, self._row_records([sealed]))
+            given = self._replay.read_changes([sealed])
+            change = self._replay.change(sealed, self._row_records([sealed]), given)
             [answer], _ = self._store.apply([self._noting_halted(change)])
         except Unavailable:
             raise

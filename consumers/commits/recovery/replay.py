@@ -14,7 +14,7 @@ from lethe.consumers.commits.apply import (
     checkpoint_change,
     staged_keys,
 )
-from lethe.consumers.commits.commit import CommitKind, Sealed
+from lethe.consumers.commits.commit import CommitKind, RowChange, Sealed
 from lethe.consumers.commits.recovery.catch_up import (
     Recomputed,
     changed_again,
@@ -33,11 +33,15 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Partition, Reader
 from lethe.engine.errors import CorruptState, IllConditioned, LogReset
+from lethe.engine.fit.factor import Factor
 from lethe.engine.store.apply import Change
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
 from lethe.engine.store.offline.snapshot import load_factor
 from lethe.engine.store.store import ModelStore
+
+GivenChanges = Mapping[RowChange, RowsChanged | None]
+"""The requests whose rows commits insert or correct; None where the log no longer has one."""
 
 
 class StoreTooOld(CorruptState):
@@ -104,10 +108,18 @@ class Replay:
             return {}
         return self._store.records_if_there(state.generation_keys, row_ids)
 
-    def change(self, sealed: Sealed, records: Mapping[str, dict[str, bytes]]) -> Change:
+    def read_changes(self, part: Sequence[Sealed]) -> GivenChanges:
+        """Return the requests whose rows commits insert or correct, as the log has them."""
+        changes = [change for sealed in part for change in sealed.commit.changes]
+        return dict(zip(changes, read_changes(self._reader, changes), strict=True))
+
+    def change(
+        self, sealed: Sealed, records: Mapping[str, dict[str, bytes]], given: GivenChanges
+    ) -> Change:
         """Return what a commit changes in the store, from what is stored now.
 
         ``records`` are the row records that it may need, by model; they become those after it.
+        ``given`` are the requests whose rows it may insert or correct.
 
         Raises
         ------
@@ -128,7 +140,7 @@ class Replay:
             case CommitKind.REQUESTS if state is not None and not commit.empties:
                 own = records.get(commit.model_id, {})
                 if commit.changes:
-                    return self._row_changes(sealed, state, own)
+                    return self._row_changes(sealed, state, own, given)
                 return self._requests(sealed, state, own)
             case CommitKind.REFRESH if commit.staged is None and not commit.empties:
                 self._states.drop(commit.model_id)
@@ -166,14 +178,20 @@ class Replay:
         self._states.put(replace(after, arrays_id=arrays_id))
         return change
 
-    def _row_changes(self, sealed: Sealed, state: ModelState, records: dict[str, bytes]) -> Change:
+    def _row_changes(
+        self,
+        sealed: Sealed,
+        state: ModelState,
+        records: dict[str, bytes],
+        given: GivenChanges,
+    ) -> Change:
         """Insert and correct rows, with the values that the log has; without these they are lost.
 
         A lost row stays a member without a record (DATA_LOST).
         """
         commit = sealed.commit
-        factor = None if state.awaiting_rebuild else load_factor(self._store, state)
-        found = read_changes(self._reader, commit.changes)
+        factor = None if state.awaiting_rebuild else self._factor(state)
+        found = [given[change] for change in commit.changes]
         known = [
             request for request in found if request is not None and _has_weights(request, records)
         ]
@@ -200,6 +218,13 @@ class Replay:
         sentinels = changed_sentinels(state, changed)
         self._states.put(replace(after, arrays_id=arrays_id, sentinels=sentinels))
         return change
+
+    def _factor(self, state: ModelState) -> Factor:
+        factor = self._states.factor(state)
+        if factor is None:
+            factor = load_factor(self._store, state)
+            self._states.put_factor(state, factor)
+        return factor
 
     def _swap(self, sealed: Sealed, state: ModelState | None) -> Change:
         commit = sealed.commit

@@ -110,8 +110,8 @@ class Producers:
         self.garbage: dict[bytes, bool] = {}
         self.sent = 0
         self.unsure = 0
-        self.answered: set[tuple[str, str]] = set()  # filled by the watcher of receipts
-        self.acknowledged: set[tuple[str, str]] = set()
+        self.answered: set[tuple[str, str]] = set()
+        self._waiting: set[tuple[str, str]] = set()
         self.stop = threading.Event()
 
     @staticmethod
@@ -123,7 +123,13 @@ class Producers:
     def waiting(self) -> set[tuple[str, str]]:
         """Return the acknowledged requests that have no final receipt yet."""
         with self._lock:
-            return self.acknowledged - self.answered
+            return set(self._waiting)
+
+    def answer(self, model: str, request_id: str) -> None:
+        """Take note of a final receipt; the watcher of receipts calls this."""
+        with self._lock:
+            self.answered.add((model, request_id))
+            self._waiting.discard((model, request_id))
 
     def asked(self) -> list[Asked]:
         """Return every content that was sent, and whether it was acknowledged."""
@@ -148,7 +154,7 @@ class Producers:
             else:
                 due += count / (self._rate * share)  # what an outage held up is made good
                 self.stop.wait(max(0.0, due - time.monotonic()))
-                while len(self.waiting()) > _BACKLOG and not self.stop.wait(0.2):
+                while len(self._waiting) > _BACKLOG and not self.stop.wait(0.2):
                     due = time.monotonic()
                 batch = [self._draw(rng) for _ in range(count)]
             try:
@@ -172,7 +178,8 @@ class Producers:
                 else:
                     name = (asked.model, asked.request_id)
                     self.contents[name][asked] = True
-                    self.acknowledged.add(name)
+                    if name not in self.answered:
+                        self._waiting.add(name)
                     if len(self._kept) < _KEPT:
                         self._kept.append((asked, message.value or b""))
 

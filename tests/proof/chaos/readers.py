@@ -156,7 +156,7 @@ def mismatch_of(snapshot: Snapshot) -> float:
     return worst
 
 
-def receipts_to(answered: set[tuple[str, str]], sight: Sight) -> Callable[[str, bytes], None]:
+def receipts_to(answer: Callable[[str, str], None], sight: Sight) -> Callable[[str, bytes], None]:
     """Return what a watcher of receipts and versions does with each record."""
 
     def on_record(topic: str, value: bytes) -> None:
@@ -164,6 +164,6 @@ def receipts_to(answered: set[tuple[str, str]], sight: Sight) -> Callable[[str, 
         if topic == topics.VERSIONS:
             sight.live.append(Live("watcher", said["model_id"], said["version"], said["digest"]))
         elif said["status"] != "DEFERRED" and said["code"] != "REQUEST_ID_CONFLICT":
-            answered.add((said["model_id"], said["request_id"]))
+            answer(said["model_id"], said["request_id"])
 
     return on_record

@@ -227,7 +227,7 @@ class Run:
         watcher = Watcher(
             self.log,
             [topics.RECEIPTS, topics.VERSIONS],
-            receipts_to(self.producers.answered, self.sight),
+            receipts_to(self.producers.answer, self.sight),
         )
         self._thread(self._watch, watcher.run, self._stop_watch)
         for name in names[:1] + names[2:3]:

@@ -156,8 +156,13 @@ class StorePair:
     def generations(self) -> dict[str, str]:
         """Return the name of every model's live generation."""
         with self.busy, self._client(self.primary) as client:
-            names = [text(n) for p in every_partition() for n in client.smembers(p.models)]
-            return {name: text(client.hget(ModelKeys(name).head, "rows") or b"") for name in names}
+            pipe = client.pipeline(transaction=False)
+            for partition in every_partition():
+                pipe.smembers(partition.models)
+            names = [text(name) for members in pipe.execute() for name in members]
+            for name in names:
+                pipe.hget(ModelKeys(name).head, "rows")
+            return dict(zip(names, (text(rows or b"") for rows in pipe.execute()), strict=True))
 
     @staticmethod
     def _saved(client: redis.Redis) -> bool:

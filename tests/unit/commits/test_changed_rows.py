@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,11 +13,11 @@ from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.commits.recovery.changed_rows import check_values, read_changes
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
-from lethe.consumers.log.base import Message
+from lethe.consumers.log.base import Message, Partition, PartitionReset, Record
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.config import ModelConfig
-from tests.support.memory_log import MemoryLog
+from tests.support.memory_log import MemoryLog, MemoryReader
 
 
 def test_values_are_read_again_only_where_they_are_the_same() -> None:
@@ -39,6 +40,47 @@ def test_values_are_read_again_only_where_they_are_the_same() -> None:
         replace(change, partition="another-topic-of-this-name/0"),
     ]
     assert read_changes(reader, lost) == [None, None, None]
+
+
+class Counting(MemoryReader):
+    """A reader that counts its reads, and whose next one finds that records have expired."""
+
+    reads = 0
+    expires = False
+
+    def read(
+        self, partition: Partition, offset: int, timeout: float, limit: int
+    ) -> tuple[Sequence[Record], int]:
+        self.reads += 1
+        if self.expires:
+            self.expires = False
+            raise PartitionReset(partition, offset, None)
+        return super().read(partition, offset, timeout, limit)
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_values_that_lie_close_together_are_read_together(*, expires: bool) -> None:
+    log = MemoryLog()
+    log.ensure_topics(topics.specs(1))
+    values = [_inserting(i) for i in range(1000)]
+    log.producer().publish([Message(topics.ROW_CHANGES, b"m", value) for value in values])
+    reader = Counting(log)
+    reader.expires = expires
+    [partition] = reader.partitions(topics.ROW_CHANGES)
+    offsets = [7, 3, *range(10, 40, 3), 999, 500]
+    changes = [
+        RowChange(True, (f"row-{i}",), str(partition), i, hashlib.sha256(values[i]).hexdigest())
+        for i in offsets
+    ]
+    found = read_changes(reader, changes)
+    assert [one.row_ids for one in found if one is not None] == [(f"row-{i}",) for i in offsets]
+    assert reader.reads == (3 if not expires else 3 + 12)
+
+
+def _inserting(i: int) -> bytes:
+    row = {"id": f"row-{i}", "values": [1.0], "target": 3.0}
+    body = {"request_id": f"r{i}", "model_id": "m", "op": "insert", "rows": [row]}
+    return json.dumps(body).encode()
 
 
 def test_a_class_that_the_model_does_not_have_is_refused_without_its_name() -> None:
