@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 from tests.proof.chaos.agreement import agrees_with_its_commits
 from tests.proof.chaos.bound import theta_within_its_bound
 from tests.proof.chaos.checker import judge
@@ -40,11 +41,20 @@ def main() -> int:
         default="mixed",
         help="what the store syncs: always, every second, nothing; a third of the run each (mixed)",
     )
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        default=COMMIT_PARTITIONS,
+        help=f"of each topic of requests; fewer than {COMMIT_PARTITIONS}: every worker follows all "
+        f"commits ({COMMIT_PARTITIONS})",
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs and data of a good run, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 31) if given.seed is None else given.seed
-    settings = Settings(given.seconds, seed, given.pause, given.rate, given.durability)
+    settings = Settings(
+        given.seconds, seed, given.pause, given.rate, given.durability, given.partitions
+    )
     directory = Path(tempfile.mkdtemp(prefix="lethe-chaos-"))
     begin = time.monotonic()
 

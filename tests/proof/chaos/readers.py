@@ -25,7 +25,7 @@ from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.history import Live, Read
 
 _PAUSE = 0.5
-_IDLE = 0.3  # a look at the ends of all partitions costs the broker a dozen requests
+_IDLE = 0.3
 _LOOK_SECONDS = 1.5
 
 
@@ -72,9 +72,9 @@ class Watcher:
         for name in self._names:
             if name not in self._partitions:
                 self._partitions[name] = reader.partitions(name)
-            for partition in self._partitions[name]:
+            for partition, end in reader.ends(self._partitions[name]).items():
                 at = self._next.get(partition, 0)
-                if reader.bounds(partition).end <= at:
+                if end <= at:
                     continue
                 records, onward = reader.read(partition, at, 1.0, 1000)
                 self._next[partition] = onward

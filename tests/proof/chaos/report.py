@@ -65,6 +65,7 @@ def figures(
         "seed": settings.seed,
         "pause": settings.pause,
         "rate": settings.rate,
+        "partitions": settings.partitions,
         "seconds_of_faults": settings.seconds,
         "seconds": round(seconds, 1),
         "cores": len(os.sched_getaffinity(0))

@@ -19,6 +19,7 @@ from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.kafka_client import kafka_log
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 from lethe.engine.store.server.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.agreement import read_rows
@@ -42,7 +43,6 @@ _WORKERS = 3
 _REFRESHERS = 2
 _ERASERS = 2
 _ERASURE_SHARE = 0.004  # of the rate of requests: each takes three rows of every model
-_PARTITIONS = 4
 _SNAPSHOT_SECONDS = 20.0  # of a server without a file
 
 
@@ -62,6 +62,9 @@ class Settings:
         Requests a second, while the workers keep up.
     durability
         What the store promises: one of `DURABILITIES`, or ``mixed`` for a third of the run each.
+    partitions
+        Of each topic of requests. With as many as of commits (the default), one
+        worker alone writes a model's commits; with fewer, every worker follows all of them.
     """
 
     seconds: float
@@ -69,6 +72,7 @@ class Settings:
     pause: float = 2.0
     rate: float = 100.0
     durability: Durability | Literal["mixed"] = "mixed"
+    partitions: int = COMMIT_PARTITIONS
 
     @property
     def phases(self) -> tuple[Durability, ...]:
@@ -172,7 +176,7 @@ class Run:
         self.proxies.tell("open", "kafka", target=target)
         # LETHE_KAFKA_CLIENT says which client, here and in the workers.
         self.log = kafka_log(load_settings({}), "chaos", bootstrap=f"127.0.0.1:{advertised}")
-        self.log.ensure_topics(topics.specs(_PARTITIONS))
+        self.log.ensure_topics(topics.specs(self.settings.partitions))
         self._plans = plans(self._rng, self.settings.rows)
         self.history.data = {plan.name: plan.data for plan in self._plans}
         with self.store.undisturbed():
