@@ -14,13 +14,13 @@ from datetime import datetime
 import numpy as np
 
 from lethe.consumers.commits.commit import RowChange
+from lethe.consumers.commits.recovery.change_requests import digest_of
 from lethe.consumers.commits.recovery.changed_rows import (
     ChangedRows,
     changed_rows,
     changed_sentinels,
     changed_stream,
     check_values,
-    digest_of,
     old_weights,
     rows_before,
 )

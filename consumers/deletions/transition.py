@@ -11,7 +11,7 @@ import numpy as np
 
 from lethe.consumers.commits.apply import NOTHING, Arrays, Live, changed_sums
 from lethe.consumers.commits.commit import Commit, CommitKind, Tombstones
-from lethe.consumers.commits.recovery.changed_rows import digest_of
+from lethe.consumers.commits.recovery.change_requests import digest_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, SourceRange

@@ -8,6 +8,7 @@
 - `opener`: opens them
 - `replay`: what each changes in the store
 - `catch_up`: V and Q, recomputed from the store's own rows
-- `changed_rows`: rows that requests insert or correct, whose values the log has
+- `change_requests`: requests that insert or correct rows, read again from the log
+- `changed_rows`: the rows of such requests: from values to records and to a step
 - `unapplied`: what the log has of one model beyond the store, for its replacement
 """

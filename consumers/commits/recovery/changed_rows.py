@@ -1,23 +1,18 @@
 """Rows that requests insert or correct: from the values of a request to records and to a step.
 
-The worker takes the values from the request that it has just read. A fold reads them again, from
-where the commit says that they lie (`read_changes`): no commit holds them.
+The worker takes the values from the request that it has just read; a fold reads them again
+(`consumers.commits.recovery.change_requests`).
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lethe.consumers.commits.commit import RowChange
-from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import RowsChanged, RowValue
-from lethe.consumers.log.base import Partition, PartitionReset, Reader, Record
-from lethe.consumers.log.scan import scan
 from lethe.engine.changes import new_rows
 from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
@@ -41,8 +36,6 @@ from lethe.engine.store.layout.preprocessing import (
 )
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import StoredRows, read_rows
-
-_PASSED_OVER = 100  # records between two that are wanted
 
 _KIND_OF: Mapping[Step, str] = {
     "numeric": "a number",
@@ -75,64 +68,6 @@ class ChangedRows:
     corrected: tuple[str, ...]
     written: RowsWritten
     transformed: TransformedRows | None = None
-
-
-def read_changes(reader: Reader, changes: Sequence[RowChange]) -> list[RowsChanged | None]:
-    """Return the requests of commits, read again; None for one that the log no longer has.
-
-    A record of other bytes, in a topic that was made again, is none of them either. What lies close
-    together is read together: a read of its own costs a round trip, and what the server sends ahead
-    is thrown away.
-    """
-    offsets: dict[str, set[int]] = {}
-    for change in changes:
-        offsets.setdefault(change.partition, set()).add(change.offset)
-    found: dict[tuple[str, int], Record] = {}
-    for partition in reader.partitions(topics.ROW_CHANGES) if offsets else ():
-        for run in _close_together(sorted(offsets.get(str(partition), ()))):
-            for record in _records_at(reader, partition, run):
-                found[str(partition), record.offset] = record
-    records = [found.get((change.partition, change.offset)) for change in changes]
-    return [
-        None if record is None else _request_in(record, change)
-        for record, change in zip(records, changes, strict=True)
-    ]
-
-
-def _close_together(offsets: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield ascending offsets in runs; from one run to the next it is cheaper to seek."""
-    begin = 0
-    for i in range(1, len(offsets) + 1):
-        if i == len(offsets) or offsets[i] - offsets[i - 1] > _PASSED_OVER:
-            yield offsets[begin:i]
-            begin = i
-
-
-def _records_at(reader: Reader, partition: Partition, offsets: Sequence[int]) -> list[Record]:
-    """Return the records at ascending offsets that a partition still has."""
-    try:
-        bounds = reader.bounds(partition)
-        there = [offset for offset in offsets if bounds.begin <= offset < bounds.end]
-        if not there:
-            return []
-        wanted, passed = set(there), scan(reader, partition, there[0], there[-1] + 1)
-        return [record for record in passed if record.offset in wanted]
-    except PartitionReset:  # some expired meanwhile; with others it may have been made again
-        if len(offsets) == 1:
-            return []
-        return [record for one in offsets for record in _records_at(reader, partition, [one])]
-
-
-def digest_of(record: Record) -> str:
-    """Return what a commit keeps of a request's values: the SHA-256 of the record's value."""
-    return hashlib.sha256(record.value or b"").hexdigest()
-
-
-def _request_in(record: Record, change: RowChange) -> RowsChanged | None:
-    if digest_of(record) != change.digest:
-        return None
-    incoming = cloudevents.parse(record)
-    return RowsChanged.model_validate({"request_id": incoming.id, **incoming.data})
 
 
 def check_values(

@@ -14,7 +14,7 @@ from lethe.consumers.commits.apply import (
     checkpoint_change,
     staged_keys,
 )
-from lethe.consumers.commits.commit import CommitKind, RowChange, Sealed
+from lethe.consumers.commits.commit import CommitKind, Sealed
 from lethe.consumers.commits.recovery.catch_up import (
     Recomputed,
     changed_again,
@@ -23,11 +23,8 @@ from lethe.consumers.commits.recovery.catch_up import (
     swapped,
     unchanged,
 )
-from lethe.consumers.commits.recovery.changed_rows import (
-    changed_rows,
-    changed_sentinels,
-    read_changes,
-)
+from lethe.consumers.commits.recovery.change_requests import GivenChanges, read_changes
+from lethe.consumers.commits.recovery.changed_rows import changed_rows, changed_sentinels
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
@@ -39,9 +36,6 @@ from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
 from lethe.engine.store.offline.snapshot import load_factor
 from lethe.engine.store.store import ModelStore
-
-GivenChanges = Mapping[RowChange, RowsChanged | None]
-"""The requests whose rows commits insert or correct; None where the log no longer has one."""
 
 
 class StoreTooOld(CorruptState):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.commits.commit import RowChange
-from lethe.consumers.commits.recovery.changed_rows import read_changes
+from lethe.consumers.commits.recovery.change_requests import read_changes
 from lethe.consumers.contract import topics
 from lethe.consumers.deletions import load
 from lethe.consumers.log.base import Message, Reader

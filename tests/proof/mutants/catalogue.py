@@ -548,12 +548,23 @@ MUTANTS = (
         "the digest of values that are read again",
         (
             Edit(
-                "consumers/commits/recovery/changed_rows.py",
+                "consumers/commits/recovery/change_requests.py",
                 "if digest_of(record) != change.digest:",
                 "if False:",
             ),
         ),
         f"{_CHANGED_ROWS}::test_values_are_read_again_only_where_they_are_the_same",
+    ),
+    Mutant(
+        "one expired value loses no other",
+        (
+            Edit(
+                "consumers/commits/recovery/change_requests.py",
+                "if len(offsets) == 1:",
+                "if True:",
+            ),
+        ),
+        f"{_CHANGED_ROWS}::test_values_that_lie_close_together_are_read_together",
     ),
     Mutant(
         "rows that the same fold has written",

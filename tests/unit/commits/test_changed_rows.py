@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from lethe.consumers.commits.commit import RowChange
-from lethe.consumers.commits.recovery.changed_rows import check_values, read_changes
+from lethe.consumers.commits.recovery.change_requests import read_changes
+from lethe.consumers.commits.recovery.changed_rows import check_values
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Message, Partition, PartitionReset, Record
