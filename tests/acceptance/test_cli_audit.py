@@ -96,7 +96,7 @@ def test_every_forgery_is_refused(made: Made, nowhere: Within, tmp_path: Path) -
     refused += sum(tried(made, nowhere, path, forgery, *trust) for forgery in SIGNED)
     refused += sum(tried(made, nowhere, path, forgery, *seen) for forgery in SEEN)
 
-    assert refused == 84  # of 84; docs/guarantees.md has the figure
+    assert refused == 84  # of 84; docs/console.md has the figure
 
 
 def test_every_damaged_file_is_refused_in_one_line(
