@@ -1,7 +1,7 @@
 """Dropping the keys of erased row records, where these are encrypted (LETHE_ROW_KEYS_URL).
 
 The keys are in another server, out of reach of the store's scripts: those of deleted rows are
-dropped when the commit is applied, before it is published, and once more by every fold that reads
+dropped once the commit is applied (it may be published before), and again by every fold that reads
 it, because whoever applied it may have died before. A deleted row never comes back, so dropping its
 key again does no harm. The other keys of a generation that ends, by a refresh, ``--replace`` or
 unregistration, are not dropped: they expire (`RowKeys.retire_generation`).
