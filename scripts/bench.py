@@ -1,4 +1,4 @@
-"""Measure steps, end-to-end time, evidence, retraining, rebuilds, throughput, and the floor.
+"""Measure steps, end-to-end time, evidence, retraining, rebuilds, throughput, floor, and options.
 
 Results are printed as tables, with a verdict for each goal, and written to results/bench.json and
 results/bench.md. Progress goes to stderr. ``--quick`` measures the same things small, in under a
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import against_floor, arithmetic, costs, pipelines, preprocessing
+from benchmarks import against_floor, arithmetic, costs, disclosure, pipelines, preprocessing
 from harness.study import Study
 
 STUDY = Study(
@@ -28,6 +28,7 @@ STUDY = Study(
         against_floor.SECTION,
         costs.SECTION,
         preprocessing.SECTION,
+        disclosure.SECTION,
     ),
 )
 

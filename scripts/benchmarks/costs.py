@@ -13,16 +13,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.sides import Asked, Process, delete_topics, topic_prefix, worker_side
-from benchmarks.synthetic import LocalWorker, model_id, register_model, request, request_id
+from benchmarks.synthetic import local_worker, model_id, register_model, request, request_id
 from benchmarks.worker import Job
 from harness.records import Record, Setting, at_most, compared
 from harness.study import Section, Setup
-from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
-from lethe.engine.store.server.connection import NoBarrier, connect
-from lethe.engine.store.store import ModelStore
 
 _POLL = 256
 _SPARE_ROWS = 20
@@ -109,14 +105,9 @@ def _memory(plan: Plan, seed: int, directory: Path) -> Iterator[Record]:
     All name one row, which the first of them deletes: the others are ALREADY_APPLIED, and leave
     nothing but their receipts in the index. The log is in this process's memory.
     """
-    configure_logging("WARNING", "json")
-    directory.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        client = connect(stack.enter_context(EmbeddedValkey(directory)).url)
-        stack.callback(client.close)
+    with local_worker(directory) as local:
+        client = local.store.client
         client.config_set("appendonly", "no")  # its buffers would count
-        local = LocalWorker(ModelStore(client, NoBarrier()))
-        stack.callback(local.worker.close)
         register_model(local.registrar, model_id(0), Kind.LINEAR, plan.rows, plan.d, seed)
         before = 0
         for first in range(0, _POLL + plan.requests, _POLL):

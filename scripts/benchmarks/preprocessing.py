@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,15 +10,10 @@ import numpy as np
 
 from benchmarks.mixtures import Mixture, register_mixture
 from benchmarks.sides import closed_loop, log_name, subscribed
-from benchmarks.synthetic import LocalWorker, model_id, request
+from benchmarks.synthetic import local_worker, model_id
 from benchmarks.worker import Job
 from harness.records import Record, Setting, at_most, compared, measured
 from harness.study import Section, Setup
-from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from lethe.consumers.service.loop import collect_rarely
-from lethe.consumers.service.telemetry.logs import configure_logging
-from lethe.engine.store.server.connection import NoBarrier, connect
-from lethe.engine.store.store import ModelStore
 
 _BARE = Mixture(1000, bare=True)
 _MIXTURES = (Mixture(1000), Mixture(900, 100), Mixture(800, 190, 10))
@@ -83,27 +77,12 @@ def _end_to_end(plan: Plan, setup: Setup, mixture: Mixture, kafka: str | None) -
 
 
 def _processor_time(plan: Plan, setup: Setup) -> Iterator[Record]:
-    configure_logging("WARNING", "json")
-    directory = setup.directory / "preprocessing"
-    directory.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(setup.seed)
     models = (plan.bare, *plan.mixtures)
-    taken: list[list[float]] = [[] for _ in models]
-    with ExitStack() as stack:
-        client = connect(stack.enter_context(EmbeddedValkey(directory)).url)
-        stack.callback(client.close)
-        local = LocalWorker(ModelStore(client, NoBarrier()))
-        stack.callback(local.worker.close)
+    with local_worker(setup.directory / "preprocessing") as local:
         for number, mixture in enumerate(models):
             register_mixture(local.registrar, model_id(number), mixture, plan.n, rng)
-        collect_rarely()
-        for turn in range(plan.warm + plan.requests):
-            rows = range(turn * plan.k, (turn + 1) * plan.k)
-            for number, times in enumerate(taken):
-                local.send([request(turn * len(models) + number, number, rows)])
-                begin = time.process_time()
-                local.drain()
-                times.append(1e6 * (time.process_time() - begin))
+        taken = local.in_turns(len(models), plan.warm + plan.requests, plan.k)
     for mixture, times in zip(models, taken, strict=True):
         del times[: plan.warm]
         yield measured(plan.setting(mixture), "processor time of a request", "us", times)

@@ -7,22 +7,17 @@ what each request and each row adds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.synthetic import LocalWorker, model_id, register_model, request
+from benchmarks.synthetic import LocalWorker, local_worker, model_id, register_model, request
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Flush, Message, Producer
-from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import Change
 from lethe.engine.store.layout.codec import row_size
-from lethe.engine.store.server.connection import NoBarrier, connect
-from lethe.engine.store.store import ModelStore
 
 TOPICS = {
     "deletions": topics.DELETIONS,
@@ -98,16 +93,9 @@ class _Watched(Producer):
 
 def measure(method: str, d: int, seed: int, directory: Path) -> Shape:
     """Return what the worker moves for a model of d features."""
-    configure_logging("WARNING", "json")  # of this process alone
-    with ExitStack() as stack:
-        directory.mkdir(parents=True, exist_ok=True)
-        client = connect(stack.enter_context(EmbeddedValkey(directory)).url)
-        stack.callback(client.close)
-        store = ModelStore(client, NoBarrier())
-        local = LocalWorker(store)
+    with local_worker(directory) as local:
         register_model(local.registrar, model_id(0), Kind.LINEAR, _ROWS, d, seed, method)
-        polls = _polls(local, store)
-        local.worker.close()
+        polls = _polls(local)
     last = polls[2]
     [change], [*_, version] = last.changes, last.messages
     arrays = change.arrays
@@ -138,10 +126,11 @@ def _commit_sizes(few: int, many: int, of_rows: int) -> tuple[float, float, floa
     return base, both - row, row
 
 
-def _polls(local: LocalWorker, store: ModelStore) -> list[_Seen]:
+def _polls(local: LocalWorker) -> list[_Seen]:
     """Return what the worker sent and wrote for each of `_POLLS`."""
     polls: list[_Seen] = []
-    worker, apply = local.worker, store.apply
+    worker, store = local.worker, local.store
+    apply = store.apply
     local.drain()
     numbers, rows = count(), count()
     for size, requests in _POLLS:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +21,13 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Message
 from lethe.consumers.registration.register import Registrar, TrainingData
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.service.loop import collect_rarely
+from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.server.connection import NoBarrier, connect
 from lethe.engine.store.store import ModelStore
 from tests.support.memory_log import MemoryLog
 
@@ -66,7 +73,15 @@ def request(number: int, model: int, rows: Iterable[int]) -> tuple[bytes, bytes]
 
 
 def register_model(
-    registrar: Registrar, name: str, kind: Kind, n: int, d: int, seed: int, method: str = "pru"
+    registrar: Registrar,
+    name: str,
+    kind: Kind,
+    n: int,
+    d: int,
+    seed: int,
+    method: str = "pru",
+    *,
+    disclosure: bool = False,
 ) -> None:
     """Register a synthetic model of d columns (no intercept)."""
     X, y = matrices(kind, n, d, seed)
@@ -80,6 +95,7 @@ def register_model(
         feature_names=features,
         target_names=("target",),
         error_budget=NO_BUDGET,
+        disclosure=disclosure,
     )
     ids = tuple(row_id(index) for index in range(n))
     registrar.register(config, TrainingData(ids, X, y, features, ("target",), {}))
@@ -108,9 +124,26 @@ class LocalWorker:
     def __init__(self, store: ModelStore) -> None:
         log, seals = MemoryLog(), SealKeys([bytes(32)])
         log.ensure_topics(topics.specs(1))
+        self.store = store
         self.producer = log.producer()
         self.registrar = Registrar(store, self.producer, log.reader(), seals)
         self.worker = DeletionWorker(log, store, seals)
+
+    def in_turns(self, models: int, turns: int, k: int) -> list[list[float]]:
+        """Delete k rows of each model in turn; return the microseconds of processor time of each.
+
+        From poll to publication, for each model.
+        """
+        collect_rarely()
+        taken: list[list[float]] = [[] for _ in range(models)]
+        for turn in range(turns):
+            rows = range(turn * k, (turn + 1) * k)
+            for number, times in enumerate(taken):
+                self.send([request(turn * models + number, number, rows)])
+                begin = time.process_time()
+                self.drain()
+                times.append(1e6 * (time.process_time() - begin))
+        return taken
 
     def send(self, requests: Iterable[tuple[bytes, bytes]]) -> None:
         """Put requests (key and value) into the log."""
@@ -120,3 +153,16 @@ class LocalWorker:
         """Work until nothing is left to do."""
         while not self.worker.idle():
             self.worker.run_once(0.0)
+
+
+@contextmanager
+def local_worker(directory: Path) -> Iterator[LocalWorker]:
+    """Start a Valkey, with its files in a new directory, and a worker beside it."""
+    configure_logging("WARNING", "json")
+    directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        client = connect(stack.enter_context(EmbeddedValkey(directory)).url)
+        stack.callback(client.close)
+        local = LocalWorker(ModelStore(client, NoBarrier()))
+        stack.callback(local.worker.close)
+        yield local

@@ -16,7 +16,7 @@ from tests.proof.live_rows import LiveRows, rows_of
 
 
 def agrees_with_its_commits(history: History, *secrets: bytes) -> Verdict:
-    """Topics, ledger, offsets, receipts and their log are what the commits come to, and no more."""
+    """Topics, ledger, offsets, receipts, disclosures: what the commits come to, and no more."""
     verdict = Verdict("things said by topics or by the store, and not by the commits")
     try:
         models = _folded(history, *secrets)
@@ -85,4 +85,4 @@ def _of_store(history: History, name: str, model: ModelFold) -> str | None:
         )
     except Disagreement as error:
         return str(error)[:1000]
-    return None
+    return None if final.disclosed == model.disclosed else "other disclosures are stored"

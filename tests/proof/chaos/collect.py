@@ -78,6 +78,8 @@ def read_final(store: ModelStore, raw: redis.Redis, model: str) -> Final:
         known = unpack(kept, model, text(name))
         receipts[text(name)] = ("F" if known.final else "P", known.receipt.value().decode())
     ledger: Any = raw.hgetall(keys.ledger)
+    dataset = keys.dataset(state.meta.dataset_key)
+    disclosed: Any = raw.hgetall(dataset.disclosed)
     rows = frozenset(text(row) for shard in range(SHARDS) for row in raw.hkeys(live.rows(shard)))
     generations = {
         text(key).split(":gen:")[1].split(":")[0]
@@ -104,6 +106,7 @@ def read_final(store: ModelStore, raw: redis.Redis, model: str) -> Final:
         leftovers={name: int(count) for name, count in leftovers.items()},
         published=state.stream.published,
         theta_exact=state.stream.theta_exact,
+        disclosed={text(row): entries for row, entries in disclosed.items()},
     )
 
 

@@ -82,6 +82,7 @@ class Final:
     leftovers: Mapping[str, int]  # deferred requests, old generations, rows that are missing
     published: NDArray[np.float64]
     theta_exact: NDArray[np.float64]
+    disclosed: Mapping[str, bytes] = field(default_factory=dict)  # by row id, as it is stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,10 +43,14 @@ class Plan:
     method: str
     budget: float
     limits: LimitsRecord = field(default_factory=LimitsRecord)
+    disclosure: bool = False
 
 
 def plans(rng: random.Random, rows: int) -> list[Plan]:
-    """Return the models: linear and logistic, several outputs, classes, tables, one soon empty."""
+    """Return the models: linear and logistic, several outputs, classes, tables, one soon empty.
+
+    Of one, the store keeps what its versions disclose.
+    """
     drawn = np.random.default_rng(rng.randrange(1 << 32))
     wide = LimitsRecord(floor_rows=256, completions=8)
     return [
@@ -60,6 +64,9 @@ def plans(rng: random.Random, rows: int) -> list[Plan]:
         Plan("table-pru", draw(rows // 4, drawn), "pru", 0.1),
         Plan("table-logistic", draw(rows // 2, drawn, "logistic"), "exact", 0.1, wide),
         Plan("soon-empty", make(drawn, "linear", 48, 5), "exact", 0.05),
+        Plan(
+            "disclosing", make(drawn, "linear", rows // 2, 6), "exact", 0.02, wide, disclosure=True
+        ),
     ]
 
 

@@ -207,7 +207,14 @@ class Run:
 
     def _register(self, plan: Plan) -> None:
         store, producer, reader = self._model_store(), self.log.producer(), self.log.reader()
-        config = config_of(plan.data, plan.name, plan.method, plan.budget, plan.limits)
+        config = config_of(
+            plan.data,
+            plan.name,
+            plan.method,
+            plan.budget,
+            plan.limits,
+            disclosure=plan.disclosure,
+        )
         try:
             registrar = Registrar(store, producer, reader, seals())
             registrar.register(with_columns(config, plan.data), training_data(plan.data))
