@@ -21,7 +21,7 @@ HEAD = """\
 # How tight the certificates are
 
 Written by `python scripts/certificates.py` from `results/certificates.json`.
-What the three kinds of error are, and why each bound holds, is in [error.md](error.md). The test
+What the kinds of error are, and why each bound holds, is in [error.md](error.md). The test
 that no certificate was below the true error is `tests/proof/properties/test_certificates.py`."""
 
 CERTIFICATES = """\
