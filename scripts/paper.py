@@ -1,4 +1,4 @@
-"""Run the paper's experiments and render docs/paper.md: every table beside the paper's figures.
+"""Run the paper's experiments and render docs/paper.md and results/paper.md, all its tables.
 
 Resumable: results/paper.json is written after each cell, and a cell that is present for the same
 plan and seed is skipped. ``--quick`` runs everything at small sizes in under 3 minutes.
@@ -107,7 +107,11 @@ def main(arguments: list[str]) -> int:
         return 2
     if chosen.page is not None or not chosen.quick:
         to = chosen.page or ROOT / "docs" / "paper.md"
-        page.write(experiments(), results, to, chosen.images or to.parent / "images")
+        tables = ROOT / "results" / "paper.md"
+        if chosen.page is not None:
+            tables = to.with_stem(f"{to.stem}-tables")
+        images = chosen.images or to.parent / "images"
+        page.write(experiments(), results, page=to, tables=tables, images=images)
     return 0 if show_checks(wanted, results, strict=chosen.strict) else 1
 
 
@@ -122,7 +126,12 @@ def _options() -> argparse.ArgumentParser:
     add("--render", action="store_true", help="render what exists; run nothing")
     add("--strict", action="store_true", help="exit 1 for a slow timing as well")
     add("--results", type=Path, help="default: results/paper[-quick].json")
-    add("--page", type=Path, help="default: docs/paper.md; none with --quick")
+    add(
+        "--page",
+        type=Path,
+        help="default: docs/paper.md, its tables in results/paper.md; else they go beside it as "
+        "NAME-tables.md; none with --quick",
+    )
     add("--images", type=Path, help="default: docs/images; none with --quick")
     add("--yelp", type=Path, help="yelp_academic_dataset_review.json")
     add("--merge", type=Path, help="take over the cells of this results file first")

@@ -8,7 +8,7 @@ M = I - S^1/2 B S^1/2 = C C^T,
 
 ``delta`` is the exact leave-k-out step of a linear model and the exact Newton step of a logistic
 one. It equals the LKO step of the paper's Algorithm 2 with T_ij = h_ij / (1 - h_ii) (the
-algorithm prints 1 - h_jj; its own derivation, equation (7), has 1 - h_ii), but divides by no
+algorithm prints 1 - h_jj; its derivation, in Theorem 4's proof, has 1 - h_ii), but divides by no
 curvature, so saturated logistic rows are safe. Cost O(k^2 d + k^3): that of the PRU.
 
 One row needs no factorisation (Sherman and Morrison 1950). M is the number p = 1 - s x.w, and

@@ -35,7 +35,7 @@ def fit(objective: Objective, rows: Rows, start: Array | None = None) -> Fit:
 
     Linear models: the normal equations (X^T X + lam I) theta = X^T Y (the paper prints XY) by
     Cholesky, with iterative refinement. Other models: Newton's method with backtracking
-    (Murphy 2012, cited in the paper's section 3.2). Cost O(n d^2) per Newton step.
+    (Murphy 2012, cited in the paper's section 4.2). Cost O(n d^2) per Newton step.
 
     Raises
     ------

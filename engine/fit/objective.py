@@ -3,7 +3,7 @@
     L(theta) = sum_i weight_i loss(x_i . theta, y_i) + 1/2 sum_j penalty_j |theta_j|^2 + b . theta
 
 The losses are in `engine.fit.losses`: the square loss (the paper's section 2), the logistic loss
-(section 3.2), and the Poisson loss. The vector ``penalty`` holds the ridge strength, and 0 for an
+(section 4.2), and the Poisson loss. The vector ``penalty`` holds the ridge strength, and 0 for an
 intercept that is not penalised. The linear term b is there for certified removal only
 (`engine.error.certified`).
 

@@ -92,7 +92,7 @@ class Experiment:
     Attributes
     ----------
     name
-        For ``--only``, the `table` of its records, and its section in page.md.
+        For ``--only``, the `table` of its records, and its section in page.md and tables.md.
     cells
         The cells at full size, or at small sizes when called with quick=True.
     run_cell

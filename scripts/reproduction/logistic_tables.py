@@ -37,6 +37,7 @@ from reproduction.logistic import (
     run_trial,
 )
 from reproduction.page import (
+    NAMES,
     as_number,
     column,
     distinct,
@@ -170,7 +171,7 @@ def run_cell(name: str, cell: Cell, seed: int, progress: Progress) -> list[Recor
 
 
 def tables(name: str, records: Sequence[Record]) -> dict[str, object]:
-    """Return the table at `RIDGE`, its baselines, and the medians: genuine rows, every ridge."""
+    """Return the medians of both recipes, the table at `RIDGE`, its baselines, and every ridge."""
     metric = _METRICS[name][0]
     genuine = where(records, metric=metric, ridge=GENUINE_RIDGE)
     records = [record for record in records if record.ridge != GENUINE_RIDGE]
@@ -195,15 +196,14 @@ def tables(name: str, records: Sequence[Record]) -> dict[str, object]:
         for setting in settings(of_metric, "k", "p")
         for method in (Method.INFLUENCE, Method.PRU, Method.NEWTON, Method.EXACT)
     ]
-    compared = [
-        {**setting, "method": method}
-        for setting in settings(genuine or of_metric, "k", "p")
+    summary = [
+        one
         for method in (Method.INFLUENCE, Method.PRU, Method.NEWTON)
-    ]
-    both = [
-        column("paper", show=of_paper(two_decimals), ridge=RIDGE),
-        column("genuine positives", show=two_decimals, ridge=GENUINE_RIDGE),
-        column("labels overwritten", show=two_decimals, ridge=RIDGE),
+        for one in (
+            column(f"paper {NAMES[method]}", method, show=of_paper(two_decimals), ridge=RIDGE),
+            column(f"{NAMES[method]}, genuine", method, show=two_decimals, ridge=GENUINE_RIDGE),
+            column(f"{NAMES[method]}, overwritten", method, show=two_decimals, ridge=RIDGE),
+        )
     ]
     main = where(records, ridge=RIDGE) or records
     baselines = _BASELINES[name]
@@ -213,7 +213,7 @@ def tables(name: str, records: Sequence[Record]) -> dict[str, object]:
         "ridge": RIDGE,
         "target": POLISH_TARGET,
         "genuine_ridge": GENUINE_RIDGE,
-        "genuine": table("k, p, method", compared, [*of_metric, *genuine], both),
+        "summary": table("k, p", settings(at, "k", "p"), [*at, *genuine], summary),
         "beside_paper": table("k, method", rows, at, columns),
         "baselines": table("k, p", baseline_rows, main, baselines),
         "by_ridge": table("k, p, method", median_rows, of_metric, medians),

@@ -1,7 +1,8 @@
-"""The page docs/paper.md: page.md, filled with tables out of records, checks and facts.
+"""The pages docs/paper.md and results/paper.md, filled with tables out of records.
 
-page.md holds all that is said; a line ``<!-- name -->`` begins the section of an experiment, and
-its ``{placeholders}`` are what the experiment's `tables` return.
+page.md holds all that the first says, tables.md the second: all figures, with quartiles and
+machines. A line ``<!-- name -->`` begins the section of an experiment, and its ``{placeholders}``
+are what the experiment's `tables` return.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from matplotlib import pyplot as plt
 
 from harness.results import where
 from reproduction.experiment import Check, Experiment, Method
-from reproduction.records import Record, Results
+from reproduction.records import CellRun, Record, Results
 
 NAMES: Mapping[str, str] = {
     Method.INFLUENCE: "inf",
@@ -32,7 +33,7 @@ NAMES: Mapping[str, str] = {
 }
 """The methods as the page calls them."""
 
-_TEMPLATE = Path(__file__).with_name("page.md")
+_PAGE, _TABLES = (Path(__file__).with_name(name) for name in ("page.md", "tables.md"))
 _QUICK_NOTE = (
     "**Small sizes.** This page was made by `--quick`: it shows that every experiment runs and "
     "what is exact; its other figures are not comparable with the paper's."
@@ -44,15 +45,22 @@ Show: TypeAlias = Callable[[Record], str]
 Column: TypeAlias = tuple[str, Show, Mapping[str, Any]]
 """The heading, how a record is shown, and the fields that it has beside those of the row."""
 
+Closing: TypeAlias = Callable[[Experiment, Results], Sequence[str]]
+"""Returns the paragraphs that end the section of an experiment."""
 
-def write(experiments: Sequence[Experiment], results: Results, to: Path, images: Path) -> None:
-    """Write the page and the figures."""
+
+def write(
+    experiments: Sequence[Experiment], results: Results, *, page: Path, tables: Path, images: Path
+) -> None:
+    """Write the page, all tables, and the figures."""
     images.mkdir(parents=True, exist_ok=True)
     for experiment in experiments:
         records = results.of(experiment.name)
         if experiment.draw is not None and records:
             experiment.draw(records, images)
-    to.write_text(_rendered(experiments, results), encoding="utf-8")
+    for template, to, closing in ((_PAGE, page, _checked), (_TABLES, tables, _made_on)):
+        text = _rendered(template, experiments, results, closing)
+        to.write_text(text, encoding="utf-8")
 
 
 def all_checks(experiment: Experiment, results: Results) -> list[Check]:
@@ -62,17 +70,19 @@ def all_checks(experiment: Experiment, results: Results) -> list[Check]:
     return [check for check in checks if not (check.of_times and results.document.quick)]
 
 
-def _rendered(experiments: Sequence[Experiment], results: Results) -> str:
-    """Return the page. Sections without records say so."""
-    head, *rest = re.split(r"<!-- (\w+) -->\n", _TEMPLATE.read_text(encoding="utf-8"))
+def _rendered(
+    template: Path, experiments: Sequence[Experiment], results: Results, closing: Closing
+) -> str:
+    """Return a page. Sections without records say so."""
+    head, *rest = re.split(r"<!-- (\w+) -->\n", template.read_text(encoding="utf-8"))
     sections = dict(zip(rest[::2], rest[1::2], strict=True))
     parts = [head.strip(), *[_QUICK_NOTE] * results.document.quick]
     for experiment in experiments:
-        parts += _section(sections[experiment.name].strip(), experiment, results)
+        parts += _section(sections[experiment.name].strip(), experiment, results, closing)
     return "\n\n".join(parts) + "\n"
 
 
-def _section(text: str, experiment: Experiment, results: Results) -> list[str]:
+def _section(text: str, experiment: Experiment, results: Results, closing: Closing) -> list[str]:
     heading, _, body = text.partition("\n\n")
     records = results.of(experiment.name)
     planned = experiment.cells(results.document.quick)
@@ -86,35 +96,39 @@ def _section(text: str, experiment: Experiment, results: Results) -> list[str]:
         samples = [record.samples for record in records]
         values: dict[str, object] = {"n": records[0].n, "d": records[0].d}
         values |= {"samples": max(samples), "fewest": min(samples)}
-        checks = [
-            f"- {'pass' if check.passed else 'FAIL'}: {check.sentence}"
-            for check in all_checks(experiment, results)
-        ]
-        parts += [
-            body.format_map(values | dict(experiment.tables(records))),
-            "Checked by the run:",
-            "\n".join(checks),
-            _made_on(experiment, results),
-        ]
+        filled = body.format_map(values | dict(experiment.tables(records)))
+        parts += [filled, *closing(experiment, results)]
     return parts
 
 
-def _made_on(experiment: Experiment, results: Results) -> str:
-    """Return a line of what the records were made with."""
-    cells = {k: run for k, run in results.document.cells.items() if run.table == experiment.name}
-    runs = list(cells.values())
+def _checked(experiment: Experiment, results: Results) -> list[str]:
+    """Return what was checked, and the command that makes the section again."""
+    checks = [
+        f"- {'pass' if check.passed else 'FAIL'}: {check.sentence}"
+        for check in all_checks(experiment, results)
+    ]
+    runs = _cells(experiment, results).values()
     seeds = ", ".join(str(seed) for seed in sorted({run.seed for run in runs}))
     seconds = sum(run.seconds for run in runs)
+    command = f"`.venv/bin/python scripts/paper.py --only {experiment.name}`"
+    made = f"<sub>{command}; seed {seeds}; {seconds:.0f} s.</sub>"
+    return ["Checked by the run:", "\n".join(checks), made]
+
+
+def _made_on(experiment: Experiment, results: Results) -> list[str]:
+    """Return a line of what the records were made with."""
+    cells = _cells(experiment, results)
     machine = results.document.machines.get(experiment.name, {})
     facts = "; ".join(f"{name} {value}" for name, value in machine.items())
     for key in cells:
         own = results.document.machines.get(key, {})
         differs = [f"{name} {value}" for name, value in own.items() if machine.get(name) != value]
         facts += f". {key}: {'; '.join(differs)}" if differs else ""
-    return (
-        f"<sub>`.venv/bin/python scripts/paper.py --only {experiment.name}`; seed {seeds}; "
-        f"{seconds:.0f} s. {facts}.</sub>"
-    )
+    return [f"<sub>{facts}.</sub>"]
+
+
+def _cells(experiment: Experiment, results: Results) -> dict[str, CellRun]:
+    return {k: run for k, run in results.document.cells.items() if run.table == experiment.name}
 
 
 def find(records: Iterable[Record], **fields: Any) -> Record | None:

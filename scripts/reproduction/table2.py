@@ -63,6 +63,7 @@ _METHODS: Mapping[str, _Timed] = {
     Method.EXACT: _Timed(ours.exact_from_dual_rows, "W", "ours"),
 }
 _SLOW, _FAST = list(_METHODS)[:2], list(_METHODS)[2:]
+_ASIDE = ("PRU by Gram matrix", "inf by dual rows")  # shown where all figures are
 
 _SIZES = (1000, 1500, 2000, 2500, 3000)
 _PAPER_RATIOS = {  # k: (influence, PRU), by d
@@ -233,6 +234,8 @@ def tables(records: Sequence[Record]) -> dict[str, object]:
     ratios = [column(heading, name, RATIO, _share) for name, heading in headings]
     ratios.insert(1, column("paper PRU", Method.PRU_PUBLISHED, RATIO, of_paper(_share)))
     ratios.insert(0, column("paper inf", INFLUENCE, RATIO, of_paper(_share)))
+    main = [one for one in ratios if one[0] not in _ASIDE]
+    compared = [row for row in rows if row["k"] <= _LARGEST_K_AGAINST_INFLUENCE]
     woodbury = [column(heading, name, RATIO_WOODBURY, _share) for name, heading in headings]
     times = [
         column("paper exact", TIMED, SECONDS, of_paper(_milliseconds)),
@@ -249,6 +252,7 @@ def tables(records: Sequence[Record]) -> dict[str, object]:
     shares = _by_setting(records, Method.EXACT, RATIO_WOODBURY)
     printed = _printed_ratios(records)
     return {
+        "shares": table("k, d", compared, records, main),
         "ratios": table("k, d", rows, records, ratios),
         "paper_slope": f"{slope(_SIZES, _PAPER_SECONDS[1]):.2f}",
         "timed_slope": _slope(records, TIMED),

@@ -72,6 +72,7 @@ class Run:
     directory: Path
     document: Document
     page: str
+    tables: str
     printed: str
     progress: str
 
@@ -109,8 +110,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     done = paper(directory)
     assert done.returncode == 0, done.stdout + done.stderr
     document = Document.model_validate_json((directory / "paper-quick.json").read_text())
-    page = (directory / "paper.md").read_text()
-    return Run(directory, document, page, done.stdout, done.stderr)
+    page, tables = (directory / name for name in ("paper.md", "paper-tables.md"))
+    return Run(directory, document, page.read_text(), tables.read_text(), done.stdout, done.stderr)
 
 
 def test_every_figure_is_finite_and_lies_where_it_should(run: Run) -> None:
@@ -215,7 +216,7 @@ def test_every_experiment_has_its_section_and_nothing_is_missing(run: Run) -> No
     assert "Not run yet" not in run.page
     assert "Small sizes" in run.page
     for name in tables:
-        assert f"--only {name}`" in run.page
+        assert f"scripts/paper.py --only {name}`; seed" in run.page
 
 
 def test_what_was_checked_is_printed_and_stands_on_the_page(run: Run) -> None:
@@ -272,16 +273,25 @@ def test_a_page_of_part_of_the_results_says_what_is_missing(run: Run, tmp_path: 
     assert "Not run yet: table4" not in page
 
 
-def test_the_page_in_the_docs_is_rendered_from_the_results(tmp_path: Path) -> None:
+def test_the_tables_have_the_sections_of_the_page_and_the_machine_of_each(run: Run) -> None:
+    assert sections(run.page)[-len(sections(run.tables)) :] == sections(run.tables)
+    measured = {record.table for record in run.document.records}
+    assert run.tables.count("<sub>cores") == len(measured)
+    assert "Small sizes" in run.tables
+
+
+def test_the_pages_in_the_tree_are_rendered_from_the_results(tmp_path: Path) -> None:
     page = tmp_path / "paper.md"
     command = [sys.executable, str(ROOT / "scripts" / "paper.py"), "--render"]
     subprocess.run([*command, "--page", str(page)], capture_output=True, check=True)
 
     assert page.read_text() == (ROOT / "docs" / "paper.md").read_text()
+    tables = tmp_path / "paper-tables.md"
+    assert tables.read_text() == (ROOT / "results" / "paper.md").read_text()
 
 
 def test_nothing_of_this_host_is_written(run: Run) -> None:
-    written = run.page + json.dumps(run.document.model_dump())
+    written = run.page + run.tables + json.dumps(run.document.model_dump())
 
     assert str(ROOT) not in written
     assert str(Path.home()) not in written

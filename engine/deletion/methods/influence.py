@@ -1,4 +1,4 @@
-"""The influence method, the paper's equation (1), from dual rows."""
+"""The influence method, the paper's equation (2), from dual rows."""
 
 from __future__ import annotations
 

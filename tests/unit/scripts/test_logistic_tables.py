@@ -1,4 +1,4 @@
-"""The logistic experiments: the oracle is right, Algorithm 3 does what Theorem 5 says."""
+"""The logistic experiments: the oracle is right, Algorithm 3 does what Theorem 6 says."""
 
 from __future__ import annotations
 
