@@ -80,7 +80,7 @@ class BatchProcessor:
         if batch.state.registered and batch.state.opening is None:
             return self._open(batch)
         if isinstance(batch.items, Refreshed):
-            return self._refresh(batch, batch.items)
+            return self._refresh(batch, batch.items, out)
         return self._requests(batch, batch.items, out)
 
     def _open(self, batch: Loaded) -> Prepared:
@@ -88,11 +88,29 @@ class BatchProcessor:
         transition = opened(batch.state, read_opening(self._reader))
         return Prepared(batch.group, batch.state, transition, 0, message="opened")
 
-    def _refresh(self, batch: Loaded, item: Refreshed) -> Prepared:
+    def _refresh(self, batch: Loaded, item: Refreshed, out: Round) -> Prepared | None:
         self._at_step(Step.REFRESH_SWAP)
         origin = origin_of([item.record])
         outcome = swap(self._store, batch.state, item.event.job_id, origin, self._now())
+        if outcome.transition is None:
+            self._drop(batch, outcome.message, out)
+            return None
         return Prepared(batch.group, batch.state, outcome.transition, 1, message=outcome.message)
+
+    def _drop(self, batch: Loaded, message: str, out: Round) -> None:
+        """Drop a refresh result that changes nothing: no commit needs to say so.
+
+        No append finds out here whether others have committed meanwhile, for example that the job
+        is the pending one; so the log is read to an end that is asked for after the poll.
+        """
+        group, head = batch.group, batch.state.head
+        self._follower.read_on(group.model_id)
+        followed = self._follower.followed(group.model_id)
+        if followed is None or followed.heads.get(group.model_id) != head:
+            out.stale.add(group.model_id)
+            return
+        group.items = group.items[1:]
+        out.dropped.append((group.model_id, batch.state.version, message))
 
     def _requests(
         self, batch: Loaded, items: Sequence[Valid | Refused], out: Round

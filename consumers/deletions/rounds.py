@@ -66,6 +66,8 @@ class Round:
         Answers to requests for models that are not registered.
     failed
         By model: the error that halts it.
+    dropped
+        Models with a refresh result that changes nothing, their newest versions, and why.
     stale
         Models whose stored state is not the one in memory: they are folded and processed again.
     """
@@ -74,4 +76,5 @@ class Round:
     rest: list[tuple[Group, Remainder]] = field(default_factory=list)
     unknown: list[Receipt] = field(default_factory=list)
     failed: dict[str, Exception] = field(default_factory=dict)
+    dropped: list[tuple[str, int, str]] = field(default_factory=list)
     stale: set[str] = field(default_factory=set)

@@ -35,9 +35,9 @@ _EXPIRED = "its staged generation has expired"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A transition, and a message for the log."""
+    """A transition, or None if nothing changes; and a message for the log."""
 
-    transition: Transition
+    transition: Transition | None
     message: str
 
 

@@ -66,19 +66,18 @@ def dropped(
     *,
     now: datetime,
     order_again: bool = True,
-) -> Transition:
-    """Drop a refresh result; schedule another job if it was the pending one.
+) -> Transition | None:
+    """Drop the result of the pending job, and schedule another; of any other, change nothing: None.
 
     What the job staged expires.
     """
-    after, job = before, None
-    pending = before.meta.pending_job
-    if pending is not None and pending.job_id == job_id:
-        failures = before.meta.failures if order_again else one_more_failure(before.meta, now)
-        meta = with_meta(before.meta, pending_job=None, failures=failures)
-        after = replace(before, meta=meta)
-        if order_again:
-            after, job = order_refresh(after, after.version, now)
+    pending, job = before.meta.pending_job, None
+    if pending is None or pending.job_id != job_id:
+        return None
+    failures = before.meta.failures if order_again else one_more_failure(before.meta, now)
+    after = replace(before, meta=with_meta(before.meta, pending_job=None, failures=failures))
+    if order_again:
+        after, job = order_refresh(after, after.version, now)
     return Transition(commit_of(before, after, CommitKind.REFRESH, origin, job=job), after)
 
 

@@ -43,7 +43,11 @@ from lethe.consumers.deletions.batch_processor import BatchProcessor
 from lethe.consumers.deletions.batching import Batching, BatchWindow
 from lethe.consumers.deletions.grouping import Group, group_records
 from lethe.consumers.deletions.load import BatchLoader
-from lethe.consumers.deletions.report import report_decisions, report_without_commit
+from lethe.consumers.deletions.report import (
+    report_decisions,
+    report_dropped,
+    report_without_commit,
+)
 from lethe.consumers.deletions.rounds import Prepared, Round
 from lethe.consumers.deletions.transition import dead_letter
 from lethe.consumers.deletions.validate import Refused
@@ -397,6 +401,7 @@ class DeletionWorker:
     def _more_to_do(self, poll: _Poll, result: Round) -> bool:
         """Act on what a round did not commit; return whether another round is needed."""
         poll.unknown += result.unknown
+        report_dropped(self._logger, result.dropped)
         for group, rest in result.rest:
             self._window.keep(group, rest)
             self._logger.info(

@@ -17,6 +17,9 @@ from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.deletions.grouping import group_records
+from lethe.consumers.deletions.rounds import Loaded, Round
+from lethe.consumers.deletions.validate import Refreshed
 from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
 from lethe.consumers.service.telemetry.steps import Step, no_hook
 from lethe.consumers.workers import deletion_worker
@@ -33,6 +36,7 @@ from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.platform import SECRET, Platform, config_of, training_data
 from tests.support.servers import ValkeyProcess
 from tests.support.stores import backup, neighbour_of, restore
+from tests.support.tables import Table
 
 INDEX = commit_partition("m")
 KEYS = PartitionKeys(INDEX)
@@ -847,10 +851,44 @@ def test_a_result_of_another_generation_is_dropped(memory: Platform) -> None:
     memory.tell_refreshed(orders[0])
     memory.drain()
     assert (memory.load().version, memory.load().meta.generation) == (2, 1)
+    before = memory.load().head
     memory.tell_refreshed(orders[1])
     memory.drain()
-    assert (memory.load().version, memory.load().meta.generation) == (2, 1)
+    assert memory.load().head == before  # nothing changes, so no commit says so
     check_model(memory)
+
+
+def test_a_result_is_dropped_only_by_who_knows_every_commit(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who does not know yet that the job is pending drops nothing: nobody would order another."""
+    limits = LimitsRecord(fraction_of_d=0.0, floor_rows=1)
+    memory.register("m", "benign", "linear", budget=10.0, limits=limits)
+    memory.drain()
+    monkeypatch.setattr(deletion_worker, "GROUP", "another")
+    behind = memory.deletion_worker()
+    table = Table(memory)
+    table.delete("row-1")
+    memory.drain(behind)
+    memory.order("m", RefreshKind.REBUILD)
+    memory.drain()
+    table.change("insert", table.row("new-1"), table.row("new-2"))
+    memory.turn_until_decided(1)
+    assert memory.load().meta.pending_job is not None
+    assert memory.pair[1].run_once(1.0) == 1
+    [group], _ = group_records(memory.records(topics.DELETIONS)[-1:], None)
+    state = behind._states.get("m")
+    assert state is not None
+    assert state.meta.pending_job is None
+    [item] = group.items
+    assert isinstance(item, Refreshed)
+    out = Round()
+    behind._processor.process([Loaded(group, state, None, item)], out)
+    assert (out.stale, out.dropped, group.items) == ({"m"}, [], [item])
+    memory.drain(behind)
+    assert memory.load().meta.pending_job is None
+    assert memory.load().meta.generation == 2
+    table.check()
 
 
 def test_a_journal_that_does_not_follow_appends_nothing(memory: Platform) -> None:

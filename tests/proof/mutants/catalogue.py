@@ -545,6 +545,28 @@ MUTANTS = (
         f"{_CHANGES}::test_rows_that_are_read_while_the_store_goes_back_are_the_newest",
     ),
     Mutant(
+        "who drops a refresh result has read the log on",
+        (
+            Edit(
+                "consumers/deletions/batch_processor.py",
+                "self._follower.read_on(group.model_id)",
+                "pass",
+            ),
+        ),
+        f"{_GUARDS}::test_a_result_is_dropped_only_by_who_knows_every_commit",
+    ),
+    Mutant(
+        "who drops a refresh result has the newest state",
+        (
+            Edit(
+                "consumers/deletions/batch_processor.py",
+                "if followed is None or followed.heads.get(group.model_id) != head:",
+                "if False:",
+            ),
+        ),
+        f"{_GUARDS}::test_a_result_is_dropped_only_by_who_knows_every_commit",
+    ),
+    Mutant(
         "the digest of values that are read again",
         (
             Edit(
