@@ -1,4 +1,4 @@
-"""Models whose V and Q are too old, including those that get no more requests.
+"""Models whose first deletion since a rebuild is too old, including those without new requests.
 
 V, Q and theta_b derive from deleted rows, so a rebuild must eventually purge them. A commit
 schedules it when the limit has passed; models without new commits are found here.

@@ -182,6 +182,9 @@ def new_generation(
 ) -> Transition:
     """Swap in a compact or a rebuild: the staged generation becomes live."""
     staged = caught_up.staged
+    # A compact keeps theta_b, which was fitted while the deleted rows were there.
+    compacted = result.size is RefreshKind.COMPACT
+    oldest = before.meta.first_deletion_at if compacted else None
     changed = _refreshed(
         before.meta,
         result,
@@ -191,7 +194,7 @@ def new_generation(
         generation_key=staged.keys.name,
         reference_epoch=before.meta.reference_epoch + 1,
         class_counts=caught_up.class_counts(result.class_counts),
-        first_deletion_at=now if len(staged.stream.V) else None,
+        first_deletion_at=oldest or (now if len(staged.stream.V) else None),
         certified_bound=result.certified if caught_up.same else None,
         ledger=staged.ledger,
     )

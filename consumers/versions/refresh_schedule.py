@@ -163,7 +163,7 @@ def _facts(state: ModelState, now: datetime, estimate: float | None) -> Facts:
 
 
 def _v_age(meta: Meta, now: datetime) -> float:
-    """Return the age of the oldest row of V in seconds."""
+    """Return how many seconds ago the first deletion since the last rebuild was."""
     if meta.first_deletion_at is None:
         return 0.0
     return (now - meta.first_deletion_at).total_seconds()

@@ -44,7 +44,8 @@ class Limits:
         Rebuild above this condition number of A_t, if that would lower it: not before A_t is
         twice as ill conditioned as the precomputation left it.
     age_seconds
-        Rebuild when the oldest row of V is older: V and Q derive from deleted rows.
+        Rebuild when the first deletion since the last rebuild is older: V, Q and theta_b derive
+        from deleted rows, and a compact keeps theta_b.
     """
 
     far_under: float = 0.25

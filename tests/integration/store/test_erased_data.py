@@ -317,6 +317,38 @@ def test_an_idle_model_is_rebuilt_when_what_derives_from_deleted_rows_is_too_old
     check_model(memory)
 
 
+def test_a_compact_does_not_put_off_the_age_limit(memory: Platform) -> None:
+    """It empties V and Q, but theta_b was fitted while the deleted rows were there."""
+    memory.register("m", "benign", "logistic", budget=10.0)
+    ahead = timedelta()
+
+    def now() -> datetime:
+        return datetime.now(UTC) + ahead
+
+    worker, refresher = memory.deletion_worker(now=now), memory.refresh_worker(now=now)
+    memory.send_index("m", 1, 2)
+    memory.drain(worker, refresher)
+    fitted = memory.load().generation.theta_b
+    # When a model is compacted twenty days after its first deletion, and gets no more requests
+    ahead = timedelta(days=20)
+    memory.order("m", RefreshKind.COMPACT)
+    memory.drain(worker, refresher)
+    compacted = memory.load()
+    assert (compacted.meta.K, compacted.meta.generation) == (0, 1)
+    assert np.array_equal(compacted.generation.theta_b, fitted)
+    # Then it is rebuilt after ten days more
+    ahead = timedelta(days=29.9)
+    memory.drain(worker, refresher)
+    assert memory.load().version == compacted.version
+    ahead = timedelta(days=30.1)
+    worker.run_once(0.0)
+    worker.run_once(0.0)
+    memory.drain(worker, refresher)
+    assert memory.load().meta.generation == 2
+    assert not np.array_equal(memory.load().generation.theta_b, fitted)
+    check_model(memory)
+
+
 def test_a_store_that_cannot_rewrite_its_files_is_told_of(
     private_valkey: Callable[..., ValkeyProcess], capfd: pytest.CaptureFixture[str]
 ) -> None:
