@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -61,12 +61,11 @@ class Runtime:
         """
         from lethe.engine.store.store import ModelStore  # noqa: PLC0415 - SciPy takes a while
 
-        self._stack.enter_context(threadpool_limits(self.blas_threads))
-        client = self._client()
-        # With Kafka, the store is a view of the log, which may lose its last writes.
-        barrier = _barrier(self.settings, client, required=self.log.name != "kafka")
-        store = ModelStore(client, barrier, self._row_keys(client))
-        self._stack.callback(store.close)
+        with ExitStack() as opening:  # a try that fails leaves nothing open: there may be thousands
+            opening.enter_context(threadpool_limits(self.blas_threads))
+            client, barrier = opening.enter_context(self._connected())
+            store = ModelStore(client, barrier, self._row_keys(client, opening))
+            self._stack.enter_context(opening.pop_all())
         return store
 
     def models(self) -> list[str]:
@@ -77,23 +76,22 @@ class Runtime:
         StoreUnavailable, NotDurable, FormatTooOld, InvalidData
             As `store`.
         """
-        return registered_models(self._light_client())
+        with self._connected() as (client, _):
+            return registered_models(client)
 
     def never_members(self, model_id: str, row_ids: Sequence[str]) -> list[str]:
         """Return the rows that were never members of a model; raises what `models` raises."""
-        return never_members(self._light_client(), model_id, row_ids)
+        with self._connected() as (client, _):
+            return never_members(client, model_id, row_ids)
 
-    def _light_client(self) -> redis.Redis:
-        client = self._client()
-        self._stack.callback(client.close)
-        _barrier(self.settings, client, required=self.log.name != "kafka")
-        return client
-
-    def _client(self) -> redis.Redis:
-        client = connect(self.redis_url, store_access(self.settings))
-        refuse_former_state(client)
-        self._check_log(client)
-        return client
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[redis.Redis, Barrier]]:
+        """Connect to the store, and check that it may be used with this log."""
+        with closing(connect(self.redis_url, store_access(self.settings))) as client:
+            refuse_former_state(client)
+            self._check_log(client)
+            # With Kafka, the store is a view of the log, which may lose its last writes.
+            yield client, _barrier(self.settings, client, required=self.log.name != "kafka")
 
     def seals(self, store: ModelStore, *, make: bool = True, lost: bool = False) -> SealKeys:
         """Return the keys that seal commits, from the file or from the store.
@@ -131,16 +129,16 @@ class Runtime:
         """Return the keys that may sign the events read; None: signatures are not required."""
         return trusted_keys(self.settings)
 
-    def _row_keys(self, client: redis.Redis) -> RowKeys | None:
+    def _row_keys(self, client: redis.Redis, opening: ExitStack) -> RowKeys | None:
         """Connect to the store of row keys, if there is one; it must not be the store itself."""
         url = self.settings.row_keys_url
         if url is None:
             return None
         files = replace(store_access(self.settings), password=None)
-        key_client = connect(url.get_secret_value(), files)
-        row_keys = RowKeys(key_client, relaxed=self.settings.durability == "relaxed")
+        key_client = opening.enter_context(closing(connect(url.get_secret_value(), files)))
+        relaxed = self.settings.durability == "relaxed"
+        row_keys = opening.enter_context(closing(RowKeys(key_client, relaxed=relaxed)))
         if row_keys.is_on(client):
-            row_keys.close()
             raise InvalidData(
                 "LETHE_ROW_KEYS_URL names the store itself: its backups would hold rows and keys "
                 "together. Name another server, one that is not backed up"
@@ -149,11 +147,11 @@ class Runtime:
 
     def ensure_topics(self) -> None:
         """Create the missing topics; from now on the store is bound to this log."""
-        store = self.store()
-        with reachable(store.client):
-            if store.client.get(BOUND_LOG) is None:  # some roles may not write it
-                store.client.set(BOUND_LOG, self.log.name, nx=True)
-        self._check_log(store.client)
+        with self._connected() as (client, _):
+            with reachable(client):
+                if client.get(BOUND_LOG) is None:  # some roles may not write it
+                    client.set(BOUND_LOG, self.log.name, nx=True)
+            self._check_log(client)
         self.log.ensure_topics(topics.specs(self.settings.partitions))
 
     def _check_log(self, client: redis.Redis) -> None:

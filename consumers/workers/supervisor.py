@@ -30,6 +30,7 @@ from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import CorruptState, InvalidData, RefreshFailed, Unavailable
+from lethe.engine.store.store import ModelStore
 
 if TYPE_CHECKING:
     from lethe.consumers.service.telemetry.lineage import RefreshLineage
@@ -181,7 +182,10 @@ class Supervisor:
     def _run(self, runtime: Runtime, name: str) -> None:
         """Create a worker and run it; a failure of the worker stops them all."""
         try:
-            worker = self._reach(partial(self._worker, runtime, name))
+            store = self._reach(runtime.store)
+            if store is None:
+                return
+            worker = self._reach(partial(self._worker, runtime, store, name))
             if worker is None:
                 return
             try:
@@ -193,8 +197,8 @@ class Supervisor:
         finally:
             self.stop.set()
 
-    def _worker(self, runtime: Runtime, name: str) -> Worker:
-        store, settings = runtime.store(), runtime.settings
+    def _worker(self, runtime: Runtime, store: ModelStore, name: str) -> Worker:
+        settings = runtime.settings
         if name == "intake" and self.mapping is not None:
             return IntakeWorker(
                 runtime.log,

@@ -1,15 +1,18 @@
 """A store belongs to one log and has one set of keys, and odd addresses are one clear line."""
 
 import base64
+import itertools
 from pathlib import Path
 
 import pytest
 from threadpoolctl import threadpool_info
 
 from lethe.consumers.contract.sealing import KeyUnknown, handover, new_seal_file, rotate_seal_file
+from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
-from lethe.engine.errors import FormatTooOld, InvalidData
+from lethe.consumers.workers.supervisor import Supervisor
+from lethe.engine.errors import FormatTooOld, InvalidData, LogUnavailable
 from lethe.engine.store.layout.keys import BOUND_LOG, FORMER_MODELS, SEALS, ModelKeys
 from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
@@ -39,6 +42,35 @@ def test_a_store_of_an_older_lethe_is_refused(tmp_path: Path) -> None:
             runtime.store()
         with pytest.raises(FormatTooOld):
             runtime.ensure_topics()
+
+
+@pytest.mark.redis
+def test_waiting_for_the_log_leaves_no_connection_to_the_store_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a log that is down for hours, workers try on: the store has no end of clients."""
+    supervisor, tries = Supervisor(["deletions"]), itertools.count(1)
+
+    def unreachable(*_: object) -> None:
+        if next(tries) == 4:
+            supervisor.stop.set()
+        raise LogUnavailable("it is down")
+
+    with open_runtime(Settings(data_dir=tmp_path)) as runtime:
+        runtime.ensure_topics()
+        client = runtime.store().client
+        open_before = len(client.client_list())
+        with monkeypatch.context() as down:
+            down.setattr(SignedLog, "ensure_topics", unreachable)
+            for _ in range(2):
+                with pytest.raises(LogUnavailable):
+                    runtime.ensure_topics()
+        assert len(client.client_list()) == open_before
+        monkeypatch.setattr(SignedLog, "consumer", unreachable)
+        with supervisor.running(runtime):
+            assert supervisor.stop.wait(60)
+        assert next(tries) == 5
+        assert len(client.client_list()) <= open_before + 1, "the worker's own store"
 
 
 @pytest.mark.redis
