@@ -45,8 +45,8 @@ from lethe.engine.errors import InvalidData
 @click.option(
     "--until-idle",
     is_flag=True,
-    help="Return when every topic is drained and no refresh is needed; exit code 1 if a refresh is "
-    "needed that no worker will do, because it failed.",
+    help="Return when every topic is drained and no refresh is needed; exit code 1 if a model is "
+    "halted, or if a refresh is needed that no worker will do, because it failed.",
 )
 @click.option(
     "--http-port",

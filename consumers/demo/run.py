@@ -37,7 +37,7 @@ def run(data_dir: Path, view: View, *, pace: float = 0.0) -> Outcome:
         The directory holds a demo already.
     StoreUnavailable
         The embedded Valkey does not start.
-    CorruptState, RefreshFailed
+    ModelsHalted, RefreshFailed
         The workers do not finish.
     """
     begin = time.perf_counter()

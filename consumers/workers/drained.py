@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from lethe.consumers.cdc.mapping import Mapping
+from lethe.consumers.commits.journal import commit_partitions
 from lethe.consumers.contract import topics
 from lethe.consumers.erasures.models import read_models
 from lethe.consumers.erasures.sweep import unchecked
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.consumers.workers.intake_worker import intake_watermark
+from lethe.engine.store.layout.keys import PartitionKeys
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.membership import registered_models
+from lethe.engine.store.membership import models_in, registered_models
 from lethe.engine.store.store import ModelStore
 
 
@@ -71,6 +73,20 @@ class Drained:
         """Return whether every record of these topics is processed; checks them in this order."""
         return all(
             lag.waiting == 0 for name in names for lag in lags(self._reader, self._store, name)
+        )
+
+    def commits(self) -> bool:
+        """Return whether every commit is applied and published, those of halted models, too."""
+        partitions = commit_partitions(self._reader)
+        ends = self._reader.ends(partitions)
+        keys = [PartitionKeys(partition.index) for partition in partitions]
+        return all(
+            not cursors.behind
+            and cursors.pair.lower >= ends[partition]
+            and (cursors.pair.apply == ends[partition] or not models_in(self._store.client, key))
+            for partition, key, cursors in zip(
+                partitions, keys, self._store.cursors.read_all(keys), strict=True
+            )
         )
 
     def changes(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -29,7 +30,7 @@ from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
 from lethe.consumers.workers.refresh_worker import RefreshWorker
-from lethe.engine.errors import CorruptState, InvalidData, RefreshFailed, Unavailable
+from lethe.engine.errors import InvalidData, LetheError, RefreshFailed, Unavailable
 from lethe.engine.store.store import ModelStore
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ WORKERS = ("deletions", "refresh", "erasures")
 POLL_SECONDS = 0.1
 """Pause between two looks at the workers, or at what is left to do."""
 
-_PATIENCE_SECONDS = 10.0  # before giving up on ever being idle, as with a halted model
+_PATIENCE_SECONDS = 10.0  # before giving up on ever being idle: nothing happens, or nothing will
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
@@ -50,6 +51,28 @@ _REFRESHING = frozenset({"deletions", "refresh"})
 
 Worker = DeletionWorker | RefreshWorker | ErasureWorker | IntakeWorker
 T = TypeVar("T")
+
+
+class ModelsHalted(LetheError):
+    """Models are halted, and nothing else is left to do; a person has to act."""
+
+    code = "HALTED"
+    exit_code = 1
+
+
+class _Patience:
+    """Ends once the same thing has been in the way for some time."""
+
+    def __init__(self) -> None:
+        self._what: object = None
+        self._since = 0.0
+
+    def ends(self, what: object) -> bool:
+        """Note what is in the way now, if anything; return whether it was for too long."""
+        now = time.monotonic()
+        if what != self._what:
+            self._what, self._since = what, now
+        return bool(what) and now - self._since > _PATIENCE_SECONDS
 
 
 class Supervisor:
@@ -134,13 +157,40 @@ class Supervisor:
 
         Raises
         ------
-        CorruptState
-            A halted model keeps the topics from ever being drained.
+        ModelsHalted
+            Models are halted, and nothing else is left to do.
         RefreshFailed
             A refresh is needed that no worker will do; an operator has to act.
         Exception
             Whatever has ended a worker.
         """
+        no_refresh, at_rest = _Patience(), _Patience()
+        while not self.stop.wait(poll_seconds):
+            idle, needed, halted, busy = False, "", 0, False
+            try:
+                idle = self._is_drained(drained)
+                if idle and self.health.keys() >= _REFRESHING:
+                    needed = drained.refreshes()
+                halted = int(self._measured("lethe_halted_models"))
+                busy = halted > 0 and self._is_busy(drained)
+            except Unavailable as error:
+                self._log.warning("waiting", action="retry", reason=str(error))
+                self._pause(5)
+            if idle and not needed and not halted:
+                return True
+            if no_refresh.ends(needed):
+                raise RefreshFailed(needed)
+            won = self._measured("lethe_commits_total", outcome="won") if halted else 0.0
+            if at_rest.ends((halted, won) if halted and not busy else None):
+                raise ModelsHalted(
+                    f"halted models: {halted}; everything else is done. The log lines with "
+                    "action=halt say why, `lethe check` says what to do"
+                )
+        self._raise_failure()
+        return False
+
+    def _is_drained(self, drained: Drained) -> bool:
+        """Return whether everything that the workers of this process read is processed."""
         read_by = {
             "erasures": (topics.ERASURES,),
             "refresh": (topics.REFRESH_JOBS,),
@@ -149,31 +199,23 @@ class Supervisor:
         # Erasures first: what they ask of models is in the deletions topic before they count as
         # done. Then jobs: the result of one is there before it counts as done, too.
         workers = [name for name in read_by if name in self.health]
-        names = [topic for name in workers for topic in read_by[name]]
-        waited, undone = 0.0, 0.0
-        while not self.stop.wait(poll_seconds):
-            needed = ""
-            try:
-                searched = "erasures" not in workers or drained.registrations()
-                if searched and drained.changes() and drained.topics(names):
-                    needed = drained.refreshes() if self.health.keys() >= _REFRESHING else ""
-                    if not needed:
-                        return True
-            except Unavailable as error:
-                self._log.warning("waiting", action="retry", reason=str(error))
-                self._pause(5)
-            undone = undone + poll_seconds if needed else 0.0
-            if undone > _PATIENCE_SECONDS:
-                raise RefreshFailed(needed)
-            halted = int(self.metrics.registry.get_sample_value("lethe_halted_models") or 0)
-            waited = waited + poll_seconds if halted else 0.0
-            if waited > _PATIENCE_SECONDS:
-                raise CorruptState(
-                    f"{halted} models are halted and their requests "
-                    "wait; the log lines with action=halt say why, `lethe check` says what to do"
-                )
-        self._raise_failure()
-        return False
+        return (
+            ("erasures" not in workers or drained.registrations())
+            and drained.changes()
+            and drained.topics(topic for name in workers for topic in read_by[name])
+            and ("deletions" not in workers or drained.commits())
+        )
+
+    def _is_busy(self, drained: Drained) -> bool:
+        """Return whether there is work that shows in no commit until it is done."""
+        return (
+            self._measured("lethe_held_requests") > 0
+            or not drained.changes()
+            or ("refresh" in self.health and not drained.topics([topics.REFRESH_JOBS]))
+        )
+
+    def _measured(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
     def _raise_failure(self) -> None:
         if self._failures:
