@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.engine.errors import InvalidData
+
+CLIENT_SECONDS = 10.0
+"""How long a client may take to send its request, or to read the answer: each holds a thread."""
 
 
 @contextmanager
@@ -47,6 +52,8 @@ def serve(
     """
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = CLIENT_SECONDS
+
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/metrics":
@@ -90,12 +97,25 @@ def serve(
         thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    """Prints no traceback: a client that leaves before its answer is no error of ours."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log what a request has raised, unless its client has gone."""
+        del request, client_address
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            log = logger("http")
+            log.error("defect", action="defect", reason=type(error).__name__)
+            log.debug("traceback of the defect", action="defect", exc_info=error)
+
+
 def _listen(
     host: str, port: int, handler: type[BaseHTTPRequestHandler], *, or_another: bool
-) -> ThreadingHTTPServer:
+) -> _Server:
     try:
-        return ThreadingHTTPServer((host, port), handler)
+        return _Server((host, port), handler)
     except OSError as error:
         if not or_another or error.errno != errno.EADDRINUSE:
             raise
-        return ThreadingHTTPServer((host, 0), handler)
+        return _Server((host, 0), handler)

@@ -2,14 +2,19 @@
 
 import json
 import socket
+import struct
+import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
 
 import pytest
+from prometheus_client import Metric
 
+from lethe.consumers.service.telemetry import http
 from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.service.telemetry.http import serve
 from lethe.consumers.service.telemetry.metrics import Metrics
+from lethe.consumers.service.valkey_server import wait_until
 from lethe.engine.errors import InvalidData
 
 
@@ -107,3 +112,36 @@ def test_a_taken_port_is_one_clear_line() -> None:
             serve("127.0.0.1", port, {}, Metrics().registry),
         ):
             pass
+
+
+def test_a_client_that_leaves_before_its_answer_leaves_no_traceback(
+    answering: Answering, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Given a scrape that Prometheus gives up, the logs stay lines, each with an action."""
+    asked, gone = threading.Event(), threading.Event()
+
+    class Slow:
+        def collect(self) -> Iterator[Metric]:
+            asked.set()
+            gone.wait(60)
+            return iter(())
+
+    before = threading.active_count()
+    with socket.create_connection(("127.0.0.1", answering.port)) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        answering.metrics.registry.register(Slow())
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert asked.wait(60)
+    gone.set()
+    assert wait_until(lambda: threading.active_count() <= before, 60)
+
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_sends_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CLIENT_SECONDS", 0.2)
+    with (
+        serve("127.0.0.1", 0, {}, Metrics().registry) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=30) as client,
+    ):
+        assert client.recv(1) == b""
