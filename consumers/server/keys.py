@@ -144,9 +144,13 @@ def read_keys(path: Path) -> Mapping[str, Caller]:
     """
     try:
         with path.open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1).decode("utf-8")
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidData(f"{path}: cannot be read ({error.strerror})") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise InvalidData(f"{path}: more than {MAX_FILE_BYTES} bytes")
+    try:
+        text = content.decode("utf-8")
     except UnicodeDecodeError:
         raise InvalidData(f"{path}: is not a file of keys (`lethe key issue`)") from None
     callers: dict[str, Caller] = {}
@@ -155,8 +159,8 @@ def read_keys(path: Path) -> Mapping[str, Caller]:
         if words:
             hashed, caller = _parsed(words, f"{path}, line {number}")
             callers[hashed] = caller
-    if len(callers) > MAX_KEYS or len(text) > MAX_FILE_BYTES:
-        raise InvalidData(f"{path}: more than {MAX_KEYS} keys, or {MAX_FILE_BYTES} bytes")
+    if len(callers) > MAX_KEYS:
+        raise InvalidData(f"{path}: more than {MAX_KEYS} keys")
     return MappingProxyType(callers)
 
 

@@ -29,6 +29,8 @@ MAX_IDENTITIES = 100
 
 Span = Annotated[float, BeforeValidator(seconds_of), Field(ge=0, le=366 * 86_400)]
 _Word = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+_Domain = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,128}$")]
+"""It is in a header of every answer, and in a certificate: ASCII, an international name encoded."""
 
 
 class _Part(BaseModel):
@@ -90,7 +92,7 @@ class Configuration(_Part):
         The rules.
     """
 
-    domain: _Word
+    domain: _Domain
     hold: Span = 0.0
     within: Span = 30 * 86_400.0
     identities: Annotated[tuple[IdentityRule, ...], Field(min_length=1)]

@@ -70,6 +70,18 @@ def test_while_the_file_cannot_be_read_no_key_counts(
             ring.caller(key)
 
 
+def test_a_file_that_is_too_long_is_refused_and_never_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a limit that falls within a pattern, no key gets another pattern."""
+    path, content = tmp_path / "api.keys", f"# clé\n{'a' * 64} crm - churn*".encode()
+    path.write_bytes(content)
+    monkeypatch.setattr(keys, "MAX_FILE_BYTES", len(content) - 2)
+
+    with pytest.raises(InvalidData, match="more than"):
+        read_keys(path)
+
+
 @pytest.mark.parametrize(
     "line", ["nonsense", "ab crm - *", f"{'a' * 64} crm soon *", f"{'a' * 64} crm -", f"{'a' * 64}"]
 )

@@ -74,6 +74,8 @@ def test_an_identity_that_maps_to_nothing_refuses_the_whole_request(
         "", "domain = 1", FILE.replace("lower", "lowre"), FILE + "\n[other]\n", "\x00",
         FILE.replace("https://controller.example.com/callbacks/", "ftp://x/"),
         FILE.replace("controller_customer_id", "email"),
+        FILE.replace("lethe.example.com", "bücher.example"),
+        FILE.replace("lethe.example.com", r"lethe.example.com\nX-Other: 1"),
         pytest.param(FILE + "#" * MAX_FILE_BYTES, id="long"),
         pytest.param(FILE + "deep = " + "[" * 10_000, id="deep"),
     ],
