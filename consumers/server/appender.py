@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Self
 
 from lethe.consumers.log.base import Appended, Message, Producer
-from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.logs import log_defect, logger
 from lethe.engine.errors import LetheError, LogUnavailable
 
 MAX_BATCH = 256
@@ -154,8 +154,7 @@ class Appender:
         except LetheError as error:
             outcome = error
         except Exception as error:  # callers must hear of it, and the thread must go on
-            self._log.error("defect", action="append", reason=type(error).__name__)
-            self._log.debug("traceback of the defect", action="append", exc_info=error)
+            log_defect(self._log, "append", error)
             outcome = LogUnavailable("the request was not acknowledged; send it again")
         if isinstance(outcome, LetheError):
             self._log.warning("not acknowledged", action="append", reason=str(outcome))

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES
 from lethe.consumers.server.keys import ANYONE, Caller, Keys
 from lethe.consumers.server.problems import Problem, unknown_model
-from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.logs import log_defect, logger
 from lethe.engine.errors import InvalidData, Unauthenticated
 
 MAX_BODY_BYTES = MAX_REQUEST_BYTES
@@ -129,7 +129,7 @@ class Guard:
             except ClientDisconnect:
                 pass  # uvicorn closes a connection whose answer is not complete
             except Exception as error:
-                self._note_defect(error)
+                log_defect(self._log, "defect", error)
                 if not status:
                     await _defect().response()(scope, receive, send_with_headers)
         finally:
@@ -143,10 +143,6 @@ class Guard:
                 ms=round((time.perf_counter() - begun) * 1e3, 1),
                 key=caller.name if caller else "-",
             )
-
-    def _note_defect(self, error: Exception) -> None:
-        self._log.error("defect", action="defect", reason=type(error).__name__)
-        self._log.debug("traceback of the defect", action="defect", exc_info=error)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Note in the scope who calls; raise `Problem` if the request goes no further."""

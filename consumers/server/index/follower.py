@@ -30,7 +30,7 @@ from lethe.consumers.server.index.store_facts import (
     facts_of_models,
     models_with_lost_rows,
 )
-from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.logs import log_defect, logger
 from lethe.engine.errors import LetheError, Unauthenticated
 from lethe.engine.store.store import ModelStore
 
@@ -116,6 +116,9 @@ class Follower:
                 self._logger.warning("index is made again", action="index", reason=str(error))
                 with suppress(OSError, sqlite3.Error):
                     self._file.make_again().close()
+            except Exception as error:  # the thread must go on, and pages say that it does not
+                self._note(trouble=f"a defect ({type(error).__name__}); the server's log names it")
+                log_defect(self._logger, "index", error)
             self._stop.wait(_RETRY_SECONDS)
 
     @contextmanager

@@ -17,7 +17,7 @@ from lethe.consumers.log.base import Producer
 from lethe.consumers.server.opendsr.notifier import Notifier
 from lethe.consumers.server.opendsr.record import Records, RequestRecord, State
 from lethe.consumers.server.services import Services
-from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.logs import log_defect, logger
 from lethe.engine.errors import CorruptState, LetheError
 
 POLL_SECONDS = 1.0
@@ -71,11 +71,15 @@ class Desk:
                 self._log.warning("waiting", action="opendsr", reason=str(error))
 
     def _try(self, name: str) -> None:
-        """Carry a request on; one whose record is damaged holds up no other."""
+        """Carry a request on; one that cannot be holds up no other."""
         try:
             self.advance(name)
         except CorruptState as error:
             self._log.error("damaged", action="opendsr", request=name, reason=str(error))
+        except LetheError:
+            raise
+        except Exception as error:  # the thread must go on
+            log_defect(self._log, "opendsr", error)
 
     def advance(self, name: str) -> RequestRecord | None:
         """Carry a request on as far as it goes now, and begin its callbacks; return its record.

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from lethe.consumers.service.telemetry.health import Health
-from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.logs import log_defect, logger
 from lethe.engine.errors import InvalidData
 
 CLIENT_SECONDS = 10.0
@@ -104,10 +104,8 @@ class _Server(ThreadingHTTPServer):
         """Log what a request has raised, unless its client has gone."""
         del request, client_address
         error = sys.exception()
-        if not isinstance(error, OSError):
-            log = logger("http")
-            log.error("defect", action="defect", reason=type(error).__name__)
-            log.debug("traceback of the defect", action="defect", exc_info=error)
+        if error is not None and not isinstance(error, OSError):
+            log_defect(logger("http"), "defect", error)
 
 
 def _listen(

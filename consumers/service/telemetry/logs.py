@@ -18,10 +18,6 @@ Logger: TypeAlias = structlog.typing.FilteringBoundLogger
 
 def configure_logging(level: str = "INFO", style: Literal["console", "json"] = "console") -> None:
     """Send logs to stderr in one of two formats; libraries log from WARNING on."""
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-    ]
     formats: dict[str, list[structlog.typing.Processor]] = {
         "json": [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -38,7 +34,7 @@ def configure_logging(level: str = "INFO", style: Literal["console", "json"] = "
         ],
     }
     structlog.configure(
-        processors=[*shared, *formats[style]],
+        processors=[structlog.processors.add_log_level, *formats[style]],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
@@ -50,3 +46,9 @@ def logger(component: str) -> Logger:
     """Return a logger that names its component on every line."""
     bound: Logger = structlog.get_logger().bind(component=component)
     return bound
+
+
+def log_defect(log: Logger, action: str, error: BaseException) -> None:
+    """Log a defect of ours in one line; the traceback, which can hold row ids, at DEBUG alone."""
+    log.error("defect", action=action, reason=type(error).__name__)
+    log.debug("traceback of the defect", action=action, exc_info=error)

@@ -30,7 +30,7 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import Message
-from lethe.consumers.server.index import erasures, models, records, requests, schema
+from lethe.consumers.server.index import erasures, follower, models, records, requests, schema
 from lethe.consumers.server.index.follower import Feed
 from lethe.consumers.server.index.requests import Filters
 from lethe.consumers.server.index.schema import IndexFile
@@ -426,3 +426,24 @@ def test_pages_lead_to_each_other_without_gaps(file: IndexFile) -> None:
     assert (first.newer, third.older) == (None, None)
     assert [row["id"] for row in back.rows] == [row["id"] for row in first.rows]
     assert back.newer is None
+
+
+def test_a_defect_is_told_and_the_index_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "_RETRY_SECONDS", 0.01)
+    tries: list[int] = []
+
+    def broken(_: object) -> None:
+        tries.append(1)
+        raise RuntimeError("nobody thought of it")
+
+    monkeypatch.setattr(follower.Follower, "_follow", broken)
+    following = follower.Follower(IndexFile(tmp_path), Topics().log, Any, None)  # type: ignore[arg-type]
+    end = time.monotonic() + 60
+    with following.running():
+        while len(tries) < 2:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert following.progress.trouble is not None
+        assert "RuntimeError" in following.progress.trouble

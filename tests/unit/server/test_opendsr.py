@@ -7,14 +7,16 @@ import http.server
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from lethe.consumers.server.opendsr import desk
 from lethe.consumers.server.opendsr.callbacks import CallbackFailed, check_allowed, send
 from lethe.consumers.server.opendsr.configuration import (
     MAX_FILE_BYTES,
@@ -174,3 +176,21 @@ def test_a_callback_reaches_no_private_address(
         send(
             "https://public.example/", b"{}", {}, CallbackRules(allow=("https://public.example/",))
         )
+
+
+def test_a_defect_in_one_request_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a request that nobody thought of, those behind it are sent all the same."""
+    monkeypatch.setattr(desk, "POLL_SECONDS", 0.01)
+    dropped = threading.Event()
+
+    def change(name: str, _: object) -> None:
+        if name == "first":
+            raise RuntimeError("nobody thought of it")
+
+    records: Any = SimpleNamespace(
+        due=lambda _now, _limit: ["first", "second"], change=change, drop=lambda _: dropped.set()
+    )
+    services: Any = SimpleNamespace(stop=threading.Event())
+    notifier: Any = SimpleNamespace(running=nullcontext)
+    with desk.Desk(services, records, notifier).running():
+        assert dropped.wait(60)
