@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lethe.consumers.cli.terminal.options import Duration, Flags, global_options
+from lethe.consumers.cli.terminal.options import Flags, global_options, parse_duration
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.sealing import SealKeys, new_seal_file, rotate_seal_file
@@ -82,7 +82,7 @@ def rotate(ctx: click.Context, /, *, file: Path, seal: bool) -> None:
 )  # fmt: skip
 @click.option(
     "--expires",
-    type=Duration(),
+    type=parse_duration,
     metavar="DURATION",
     help="When it ends (24h, 90d). Default: never.",
 )

@@ -10,7 +10,12 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from lethe.consumers.cli.preprocess import preprocess_asked, proposed_file, read_rows
-from lethe.consumers.cli.terminal.options import Duration, Limit, Number, global_options
+from lethe.consumers.cli.terminal.options import (
+    Number,
+    global_options,
+    parse_duration,
+    parse_limit,
+)
 from lethe.consumers.cli.terminal.output import (
     certificate_line,
     classes_line,
@@ -36,41 +41,25 @@ from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.state import ModelState
 
 
-class ObjectiveTerms(click.ParamType[Terms]):
-    """EPS,DELTA,SIGMA of a model with noise in its objective."""
-
-    name = "eps,delta,sigma"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Terms:
-        """Return the terms; `check_terms` checks them together with the model."""
-        if isinstance(value, ObjectiveNoise):
-            return value
-        try:
-            epsilon, delta, sigma = (float(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not EPS,DELTA,SIGMA: write 1,1e-4,10", param, ctx)
-        return ObjectiveNoise(epsilon, delta, sigma)
+def _objective_terms(text: str) -> Terms:
+    """Return the terms of a model with noise in its objective; `check_terms` checks them."""
+    try:
+        epsilon, delta, sigma = (float(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not EPS,DELTA,SIGMA: write 1,1e-4,10") from None
+    return ObjectiveNoise(epsilon, delta, sigma)
 
 
-class OutputTerms(click.ParamType[Terms]):
-    """EPS,DELTA,ALPHA,VERSIONS of a model with noise on its output."""
-
-    name = "eps,delta,alpha,versions"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Terms:
-        """Return the terms; `check_terms` checks them together with the model."""
-        if isinstance(value, OutputNoise):
-            return value
-        try:
-            epsilon, delta, alpha, versions = str(value).split(",")
-            return OutputNoise(float(epsilon), float(delta), float(alpha), int(versions))
-        except ValueError:
-            example = "1,1e-4,1e-8,1000"
-            self.fail(f"{value!r} is not EPS,DELTA,ALPHA,VERSIONS: write {example}", param, ctx)
+def _output_terms(text: str) -> Terms:
+    """Return the terms of a model with noise on its output; `check_terms` checks them."""
+    try:
+        epsilon, delta, alpha, versions = text.split(",")
+        return OutputNoise(float(epsilon), float(delta), float(alpha), int(versions))
+    except ValueError:
+        example = "1,1e-4,1e-8,1000"
+        raise click.BadParameter(
+            f"{text!r} is not EPS,DELTA,ALPHA,VERSIONS: write {example}"
+        ) from None
 
 
 @click.command(short_help="Fit a model from a file and publish it.")
@@ -134,11 +123,11 @@ class OutputTerms(click.ParamType[Terms]):
     "if that is over the budget, too, the requests wait for a rebuild without their rows.",
 )  # fmt: skip
 @click.option(
-    "--refresh-every", type=Duration(), metavar="DURATION",
+    "--refresh-every", type=parse_duration, metavar="DURATION",
     help="Age at which `lethe refresh --due` schedules a rebuild: 30m, 24h, 7d.",
 )  # fmt: skip
 @click.option(
-    "--limit", "limits", type=Limit(), multiple=True, metavar="NAME=VALUE",
+    "--limit", "limits", type=parse_limit, multiple=True, metavar="NAME=VALUE",
     help="A limit of the refresh policy; may be repeated. far_under: fraction of the budget that a "
     "refresh must reach (0.25). fraction_of_d, floor_rows: compact or rebuild after "
     "max(d x fraction, floor) deleted rows (0.5, 2048), or once they have cost as much as "
@@ -147,13 +136,13 @@ class OutputTerms(click.ParamType[Terms]):
     "(2592000).",
 )  # fmt: skip
 @click.option(
-    "--certify", type=ObjectiveTerms(), metavar="EPS,DELTA,SIGMA",
+    "--certify", type=_objective_terms, metavar="EPS,DELTA,SIGMA",
     help="Certified removal: fit with noise of standard deviation SIGMA in the objective, and "
     "publish only while it makes a model (EPS,DELTA)-indistinguishable from retraining. Needs "
     "--method exact. Read docs/certified.md for what this does and does not say.",
 )  # fmt: skip
 @click.option(
-    "--certify-output", type=OutputTerms(), metavar="EPS,DELTA,ALPHA,VERSIONS",
+    "--certify-output", type=_output_terms, metavar="EPS,DELTA,ALPHA,VERSIONS",
     help="Certified removal by noise on what is published, fresh for each version: VERSIONS "
     "versions together are (EPS,DELTA)-indistinguishable from retraining, as long as each is "
     "proved to be within ALPHA of it. Afterwards requests wait. Needs --method exact.",

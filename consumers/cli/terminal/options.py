@@ -22,29 +22,40 @@ class Flags:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-class Duration(click.ParamType[float]):
-    """A span of time such as 30s, 15m, 24h or 7d, as seconds."""
-
-    name = "duration"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return seconds."""
-        if isinstance(value, float):
-            return value
-        text = str(value).strip()
-        seconds = seconds_of(text)
-        if text[-1:].isdigit() or not isinstance(seconds, float) or seconds == 0:
-            advice = "write 30s, 15m, 24h or 7d"
-            self.fail(f"{value!r} is not a duration above zero: {advice}", param, ctx)
-        return seconds
+def parse_duration(text: str) -> float:
+    """Return a span of time such as 30s, 15m, 24h or 7d, in seconds."""
+    seconds = seconds_of(text)
+    if text.strip()[-1:].isdigit() or not isinstance(seconds, float) or seconds == 0:
+        advice = "write 30s, 15m, 24h or 7d"
+        raise click.BadParameter(f"{text!r} is not a duration above zero: {advice}")
+    return seconds
 
 
-class Number(click.ParamType[float]):
+def parse_limit(text: str) -> tuple[str, float]:
+    """Return NAME=VALUE, a limit of the refresh policy, as the name and the number."""
+    name, equals, number = text.partition("=")
+    try:
+        return name.strip().replace("-", "_"), float(number)
+    except ValueError:
+        expected = "a number" if equals else "NAME=VALUE"
+        raise click.BadParameter(f"{text!r} is not {expected}") from None
+
+
+def parse_wait(text: str) -> float:
+    """Return how long to wait, in seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < 1e7:
+        raise click.BadParameter(
+            f"{text!r} is not a number of seconds: write --wait last, or --wait=30"
+        )
+    return seconds
+
+
+class Number(click.types.FloatParamType):
     """A number; `advice` is said where a required one is missing."""
-
-    name = "float"
 
     def __init__(self, advice: str | None = None) -> None:
         self._advice = advice
@@ -62,45 +73,6 @@ class Number(click.ParamType[float]):
         """Return the advice."""
         del param, ctx
         return self._advice
-
-
-class Limit(click.ParamType[tuple[str, float]]):
-    """NAME=VALUE, a limit of the refresh policy."""
-
-    name = "name=value"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, float]:
-        """Return the name and the number."""
-        if isinstance(value, tuple):
-            return str(value[0]), float(value[1])
-        name, equals, number = str(value).partition("=")
-        try:
-            return name.strip().replace("-", "_"), float(number)
-        except ValueError:
-            expected = "a number" if equals else "NAME=VALUE"
-            self.fail(f"{value!r} is not {expected}", param, ctx)
-
-
-class WaitSeconds(click.ParamType[float]):
-    """How long to wait, as a number of seconds."""
-
-    name = "seconds"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return seconds."""
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = -1.0
-        if not 0 < seconds < 1e7:
-            self.fail(
-                f"{value!r} is not a number of seconds: write --wait last, or --wait=30", param, ctx
-            )
-        return seconds
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -208,7 +180,7 @@ def wait_option(awaited: str, seconds: int) -> Callable[[Command], Command]:
     """
     return click.option(
         "--wait",
-        type=WaitSeconds(),
+        type=parse_wait,
         is_flag=False,
         flag_value=str(seconds),
         metavar="[S]",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import structlog
 
 from lethe.consumers.cli import main
 from lethe.consumers.cli.status import error_line
-from lethe.consumers.cli.terminal.options import Duration, Limit, WaitSeconds
+from lethe.consumers.cli.terminal.options import parse_duration, parse_limit, parse_wait
 from lethe.consumers.cli.terminal.output import duration, error_number, plain_table
 from lethe.consumers.demo import command as demo_command
 
@@ -78,35 +80,52 @@ def test_help_fits_on_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) 
     assert "--log-format" in pages["key issue"]
 
 
+_OLDER_CLICK = """
+import click
+click.ParamType = type("ParamType", (click.ParamType,), {"__class_getitem__": None})
+from lethe.consumers.cli import main
+for name in main.COMMANDS:
+    main.lethe.get_command(click.Context(main.lethe), name)
+"""
+
+
+def test_click_s_types_take_no_parameters_at_run_time() -> None:
+    """Before its version 8.4, which pyproject.toml allows, they are not generic."""
+    done = subprocess.run(
+        [sys.executable, "-c", _OLDER_CLICK], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("30s", 30.0), ("15m", 900.0), ("24h", 86_400.0), ("7d", 604_800.0)]
 )
 def test_a_duration_is_seconds(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["7d", "36h", "90m", "45s", "0.5s"])
 def test_a_duration_is_shown_as_it_is_written(text: str) -> None:
-    assert duration(Duration().convert(text, None, None)) == text
+    assert duration(parse_duration(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "30", "-1s", "0s", "1y", "1h30m", "nan s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a duration"):
-        Duration().convert(text, None, None)
+        parse_duration(text)
 
 
 def test_a_limit_is_a_name_and_a_number() -> None:
-    assert Limit().convert("floor-rows=64", None, None) == ("floor_rows", 64.0)
+    assert parse_limit("floor-rows=64") == ("floor_rows", 64.0)
     for wrong in ("floor_rows", "floor_rows=", "floor_rows=many"):
         with pytest.raises(click.BadParameter):
-            Limit().convert(wrong, None, None)
+            parse_limit(wrong)
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])
 def test_what_is_no_time_to_wait_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="write --wait last"):
-        WaitSeconds().convert(text, None, None)
+        parse_wait(text)
 
 
 def test_a_plain_table_is_aligned_and_never_cut() -> None:
