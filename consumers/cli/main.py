@@ -157,7 +157,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _interrupted(words, as_json)
     except Exception as error:  # the last place that can say something useful
-        return _explain(error, as_json)
+        return explain(error, as_json=as_json)
     return answer if isinstance(answer, int) else 0
 
 
@@ -193,7 +193,8 @@ def _interrupted(words: list[str], as_json: bool) -> int:
     return _fail(as_json, INTERRUPTED, "INTERRUPTED", message)
 
 
-def _explain(error: Exception, as_json: bool) -> int:
+def explain(error: Exception, *, as_json: bool) -> int:
+    """Say in one line what an error means, and return its exit code."""
     from lethe.engine.errors import LetheError  # noqa: PLC0415 - half a second that --help does not need
 
     if isinstance(error, LetheError):

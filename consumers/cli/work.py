@@ -6,16 +6,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import stamina
 
 from lethe.consumers.cdc.mapping import load_mapping
+from lethe.consumers.cli.main import explain
 from lethe.consumers.cli.terminal.options import Flags, global_options
-from lethe.consumers.cli.terminal.output import prepare
+from lethe.consumers.cli.terminal.output import Output, prepare
 from lethe.consumers.cli.terminal.stopping import stopped_by
 from lethe.consumers.service.configuration.settings import MOST_REQUESTS
 from lethe.consumers.service.connect import Runtime, open_runtime
@@ -111,7 +113,11 @@ def work(
     if mapping is not None and "intake" not in names:
         names.append("intake")
     supervisor = Supervisor(names, impatient=until_idle, mapping=mapping)
-    with stopped_by(supervisor.stop, signal.SIGTERM, signal.SIGINT), ExitStack() as stack:
+    with (
+        _leaving_jobs(out),
+        stopped_by(supervisor.stop, signal.SIGTERM, signal.SIGINT),
+        ExitStack() as stack,
+    ):
         if port:
             explicit = http_port is not None or "http_port" in settings.model_fields_set
             health, registry = supervisor.health, supervisor.metrics.registry
@@ -130,12 +136,31 @@ def work(
     refreshes = _totals(supervisor.metrics, "lethe_refreshes", "size")
     out.document({"state": how, "workers": names, "requests": requests, "refreshes": refreshes})
     out.line(f"{how}; requests: {_counts(requests)}; refreshes: {_counts(refreshes)}")
-    if any(thread.name.startswith("refresh_") for thread in threading.enumerate()):
-        # Python would wait for the abandoned job, perhaps for an hour. Its staged keys expire.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+    if _has_abandoned_job():
+        _exit_now(0)
     return 0
+
+
+@contextmanager
+def _leaving_jobs(out: Output) -> Iterator[None]:
+    """Exit at once on an error, too, if there is a refresh job that nobody waits for."""
+    try:
+        yield
+    except Exception as error:
+        if _has_abandoned_job():
+            _exit_now(explain(error, as_json=out.as_json))
+        raise
+
+
+def _has_abandoned_job() -> bool:
+    return any(thread.name.startswith("refresh_") for thread in threading.enumerate())
+
+
+def _exit_now(code: int) -> NoReturn:
+    """Exit: Python would wait for an abandoned job, perhaps for an hour. Its staged keys expire."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _run(runtime: Runtime, supervisor: Supervisor, *, until_idle: bool) -> bool:

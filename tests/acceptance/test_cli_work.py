@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,3 +110,27 @@ def test_following_prints_a_document_a_line(lethe: Lethe) -> None:
 
     assert (first["model_id"], first["version"]) == ("m", 0)
     assert follower.returncode == 130
+
+
+_FAILS_DURING_A_REFRESH = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from lethe.consumers.cli import main, work
+from lethe.engine.errors import LogReset
+def run(*_, **__):
+    ThreadPoolExecutor(1, thread_name_prefix="refresh").submit(threading.Event().wait, 300)
+    raise LogReset("records were lost")
+work._run = run
+sys.exit(main.run(["work", "--http-port", "0", "--data-dir", sys.argv[1]]))
+"""
+
+
+def test_a_worker_that_fails_does_not_wait_for_a_refresh(tmp_path: Path) -> None:
+    """Given a refresh under way, whoever restarts workers need not wait until it is done."""
+    done = subprocess.run(
+        [sys.executable, "-c", _FAILS_DURING_A_REFRESH, str(tmp_path)],
+        env={**os.environ, "LETHE_EMBEDDED_LINGER": "0"},
+        timeout=120, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.endswith("lethe: records were lost\n")

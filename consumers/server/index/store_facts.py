@@ -39,7 +39,7 @@ class StoreFacts:
 
 
 def facts_of_models(client: redis.Redis, lost: frozenset[str]) -> dict[str, StoreFacts]:
-    """Return the facts of every model; ``lost`` are those with missing rows (`models_with_lost`).
+    """Return the facts of every model; ``lost`` are those that lack rows (`models_with_lost_rows`).
 
     Raises
     ------
