@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,8 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
       lethe audit --page audit.html
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
-    if options.pop("page") is not None:
-        return _write_page(out, ctx.params["page"], options)
+    if (page := options.pop("page")) is not None:
+        return _write_page(out, page, options)
     _check_usage(options)
     trusted = trusted_file(settings) if options["bundle"] is not None else keys_of_auditor(settings)
     if options["bundle"] is not None:
@@ -92,23 +93,24 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
                 progress=report,
             )
     else:
-        with open_runtime(settings) as runtime, out.progress() as report:
-            reader, store = runtime.log.reader(), runtime.store()
-            try:
-                outcome = audit_model(
-                    store,
-                    reader,
-                    options["model"],
-                    trusted=trusted,
-                    seals=seals_of_auditor(runtime, store),
-                    remembered=_remembered(options),
-                    export=options["export"],
-                    bound=not options["no_bound"],
-                    log_alone=settings.redis_url is None and runtime.log.name == "kafka",
-                    progress=report,
-                )
-            finally:
-                reader.close()
+        with (
+            open_runtime(settings) as runtime,
+            closing(runtime.log.reader()) as reader,
+            out.progress() as report,
+        ):
+            store = runtime.store()
+            outcome = audit_model(
+                store,
+                reader,
+                options["model"],
+                trusted=trusted,
+                seals=seals_of_auditor(runtime, store),
+                remembered=_remembered(options),
+                export=options["export"],
+                bound=not options["no_bound"],
+                log_alone=settings.redis_url is None and runtime.log.name == "kafka",
+                progress=report,
+            )
     return _answer(out, outcome, options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,11 +27,11 @@ from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, Changed
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import change_message, in_parts
 from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.log.base import Partition, Reader
+from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, GivenRows, read_given_rows
 from lethe.consumers.service.configuration.signing_keys import request_signer
-from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.fit.objective import Array
@@ -111,21 +112,23 @@ def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
     signer = request_signer(settings)
     path: Path = options["data"]
     check_readable(path)
-    with open_runtime(settings) as runtime, out.progress() as report:
+    with (
+        open_runtime(settings) as runtime,
+        out.progress() as report,
+        closing(runtime.log.reader()) as reader,
+        closing(runtime.log.producer()) as producer,
+    ):
         config = read_summary(runtime.store().client, options["model"]).meta.config
         data = _read(path, config, options, report)
-        sender = _Sender(runtime, config.model_id, op, _digest(path), signer)
-        try:
-            parts = list(_parts(data, config, op))
-            if options["wait"] is None:
-                ids = [sender.send(part) for part in parts]
-                out.document({"model_id": config.model_id, "op": op, "request_ids": ids})
-                rows = counted(len(data.ids), "row")
-                out.line(f"{rows} sent in {counted(len(ids), 'request')}")
-                return 0
-            return _wait(out, sender, parts, options["wait"], report)
-        finally:
-            sender.close()
+        sender = _Sender(reader, producer, config.model_id, op, _digest(path), signer)
+        parts = list(_parts(data, config, op))
+        if options["wait"] is None:
+            ids = [sender.send(part) for part in parts]
+            out.document({"model_id": config.model_id, "op": op, "request_ids": ids})
+            rows = counted(len(data.ids), "row")
+            out.line(f"{rows} sent in {counted(len(ids), 'request')}")
+            return 0
+        return _wait(out, sender, parts, options["wait"], report)
 
 
 # -- the requests -----------------------------------------------------------------------------
@@ -201,18 +204,17 @@ class _Sender:
     """Sends the requests of one file, and finds their receipts."""
 
     def __init__(
-        self, runtime: Runtime, model_id: str, op: Op, digest: bytes, signer: Signer | None
+        self,
+        reader: Reader,
+        producer: Producer,
+        model_id: str,
+        op: Op,
+        digest: bytes,
+        signer: Signer | None,
     ) -> None:
-        self.model_id, self.op = model_id, op
-        self._digest, self._signer = digest, signer
-        self.reader: Reader = runtime.log.reader()
-        self._producer = runtime.log.producer()
-        self.receipts: Partition = receipts_partition(self.reader, model_id, topics.ROW_CHANGES)
-
-    def close(self) -> None:
-        """Release the connections."""
-        self.reader.close()
-        self._producer.close()
+        self.reader, self.model_id, self.op = reader, model_id, op
+        self.receipts = receipts_partition(reader, model_id, topics.ROW_CHANGES)
+        self._producer, self._digest, self._signer = producer, digest, signer
 
     def send(self, part: _Part, attempt: int = 0) -> str:
         """Send a request, and return its id: always the same for a part of a file."""

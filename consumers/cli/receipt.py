@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
@@ -59,14 +60,15 @@ def receipt(
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
     trusted = keys_of_auditor(settings)
-    with open_runtime(settings) as runtime, out.progress() as progress:
-        store, reader = runtime.store(), runtime.log.reader()
-        try:
-            seals = seals_of_auditor(runtime, store)
-            report = report_of(store, reader, request_id, model, trusted, progress, seals=seals)
-            rows = rows_report(store, report, asked, progress)
-        finally:
-            reader.close()
+    with (
+        open_runtime(settings) as runtime,
+        closing(runtime.log.reader()) as reader,
+        out.progress() as progress,
+    ):
+        store = runtime.store()
+        seals = seals_of_auditor(runtime, store)
+        report = report_of(store, reader, request_id, model, trusted, progress, seals=seals)
+        rows = rows_report(store, report, asked, progress)
     faults = [*report.faults(), *rows.faults()]
     out.document(_document(report, rows, faults))
     _print(out, report, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +99,10 @@ def _agreed(found: str, *, yes: bool) -> bool:
 
 def _send(runtime: Runtime, model: str, missing: list[str]) -> list[str]:
     """Send the requests, and return their ids once they are acknowledged."""
-    signer = request_signer(runtime.settings)
-    producer = runtime.log.producer()
-    try:
-        requests = list(deletions_of(model, missing))
+    signer, requests = request_signer(runtime.settings), list(deletions_of(model, missing))
+    with closing(runtime.log.producer()) as producer:
         for request in requests:  # one by one: each may be 1 MiB
             producer.publish([deletion_message(request, signer)])
-    finally:
-        producer.close()
     return [request.request_id for request in requests]
 
 

@@ -6,6 +6,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,9 +16,10 @@ import click
 from lethe.consumers.cli.requests.receipts import new_records
 from lethe.consumers.cli.terminal.options import global_options, wait_option
 from lethe.consumers.cli.terminal.output import Output, error_number, number, prepare
+from lethe.consumers.commits.publish import job_message
 from lethe.consumers.contract import cloudevents, topics
-from lethe.consumers.contract.events import REFRESH_REQUESTED, RefreshRequested, Version
-from lethe.consumers.log.base import Message, Partition, Reader
+from lethe.consumers.contract.events import RefreshRequested, Version
+from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refresh_reason
 from lethe.consumers.workers.drained import lags
@@ -80,19 +82,16 @@ def refresh(
         raise click.UsageError("--wait requires a MODEL")
     settings, out = prepare(ctx)
     chosen = None if size is None else RefreshKind(size)
-    with open_runtime(settings) as runtime:
-        store, reader = runtime.store(), runtime.log.reader()
-        try:
-            if not reader.partitions(topics.REFRESH_JOBS):
-                raise InvalidData(
-                    f"the topic {topics.REFRESH_JOBS} does not exist; `lethe register` and "
-                    "`lethe work` create it. Nothing was scheduled"
-                )
-            if model is None:
-                return _schedule_due(out, runtime, store, reader, chosen or RefreshKind.REBUILD)
-            return _schedule(out, runtime, store, reader, model, chosen, wait)
-        finally:
-            reader.close()
+    with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
+        store = runtime.store()
+        if not reader.partitions(topics.REFRESH_JOBS):
+            raise InvalidData(
+                f"the topic {topics.REFRESH_JOBS} does not exist; `lethe register` and "
+                "`lethe work` create it. Nothing was scheduled"
+            )
+        if model is None:
+            return _schedule_due(out, runtime, store, reader, chosen or RefreshKind.REBUILD)
+        return _schedule(out, runtime, store, reader, model, chosen, wait)
 
 
 def _schedule(
@@ -136,19 +135,8 @@ def _job(state: ModelState, job_id: str, reason: str, size: RefreshKind | None) 
 
 
 def _send(runtime: Runtime, jobs: Sequence[RefreshRequested]) -> None:
-    producer = runtime.log.producer()
-    try:
-        producer.publish(
-            Message(
-                topics.REFRESH_JOBS,
-                job.model_id.encode(),
-                job.value(),
-                cloudevents.headers(REFRESH_REQUESTED, job.job_id, datetime.now(UTC), job.model_id),
-            )
-            for job in jobs
-        )
-    finally:
-        producer.close()
+    with closing(runtime.log.producer()) as producer:
+        producer.publish(job_message(job, datetime.now(UTC)) for job in jobs)
 
 
 # -- those due ----------------------------------------------------------------------------------

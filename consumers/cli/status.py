@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import click
@@ -53,17 +54,13 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
       lethe status churn --json
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
-    with open_runtime(settings) as runtime:
+    with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
         store = runtime.store()
-        reader = runtime.log.reader()
-        try:
-            names = registered_models(store.client) if model is None else [model]
-            states = [store.load_model(name) for name in names]
-            requests = (topics.DELETIONS, topics.ROW_CHANGES)
-            waiting = [lag for topic in requests for lag in lags(reader, store, topic)]
-            jobs = sum(lag.waiting for lag in lags(reader, store, topics.REFRESH_JOBS))
-        finally:
-            reader.close()
+        names = registered_models(store.client) if model is None else [model]
+        states = [store.load_model(name) for name in names]
+        requests = (topics.DELETIONS, topics.ROW_CHANGES)
+        waiting = [lag for topic in requests for lag in lags(reader, store, topic)]
+        jobs = sum(lag.waiting for lag in lags(reader, store, topics.REFRESH_JOBS))
         models = [_document(state) for state in states]
     total = sum(lag.waiting for lag in waiting)
     facts = {"lag": total, "partitions": _partitions(waiting), "refresh_jobs_waiting": jobs}

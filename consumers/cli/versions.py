@@ -6,11 +6,19 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 
 import click
 
 from lethe.consumers.cli.terminal.options import global_options
-from lethe.consumers.cli.terminal.output import Output, counted, error_number, number, prepare
+from lethe.consumers.cli.terminal.output import (
+    Output,
+    aligned,
+    counted,
+    error_number,
+    number,
+    prepare,
+)
 from lethe.consumers.cli.terminal.stopping import stopped_by
 from lethe.consumers.contract.events import Version
 from lethe.consumers.service.configuration.signing_keys import trusted_keys
@@ -45,22 +53,18 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
       lethe versions churn --follow --json
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
-    with open_runtime(settings) as runtime:
-        reader = runtime.log.reader()
-        try:
-            stop = threading.Event()
-            trusted = trusted_keys(settings)
-            chain = history(reader, model, follow=follow, stop=stop, trusted=trusted)
-            if follow:
-                if model not in runtime.models():
-                    text = f"lethe: model {model!r} is not registered yet; waiting for version 0"
-                    click.echo(text, err=True)
-                with stopped_by(stop, signal.SIGINT):
-                    _follow(out, chain, stop)
-                raise KeyboardInterrupt
-            shown = list(chain)
-        finally:
-            reader.close()
+    with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
+        stop = threading.Event()
+        trusted = trusted_keys(settings)
+        chain = history(reader, model, follow=follow, stop=stop, trusted=trusted)
+        if follow:
+            if model not in runtime.models():
+                text = f"lethe: model {model!r} is not registered yet; waiting for version 0"
+                click.echo(text, err=True)
+            with stopped_by(stop, signal.SIGINT):
+                _follow(out, chain, stop)
+            raise KeyboardInterrupt
+        shown = list(chain)
     if not shown:
         raise UnknownModel(
             f"model {model!r} has no published version; `lethe status` lists the models"
@@ -92,21 +96,13 @@ def _spent(certificate: Certificate | None) -> float | None:
 
 def _follow(out: Output, chain: Iterable[Version], stop: threading.Event) -> None:
     """Print versions as they come, in columns of fixed width."""
-    out.line(_aligned([name.rstrip(">") for name in _COLUMNS]))
+    out.line(aligned(_COLUMNS, [name.rstrip(">") for name in _COLUMNS], _WIDTHS))
     for version in chain:
         if stop.is_set():
             return
-        out.line(_aligned(_cells(version)))
+        out.line(aligned(_COLUMNS, _cells(version), _WIDTHS))
         out.json_line(version.model_dump(mode="json"))
         sys.stdout.flush()
-
-
-def _aligned(cells: list[str]) -> str:
-    right = [name.endswith(">") for name in _COLUMNS]
-    return "  ".join(
-        cell.rjust(width) if at_right else cell.ljust(width)
-        for cell, width, at_right in zip(cells, _WIDTHS, right, strict=True)
-    ).rstrip()
 
 
 def _cells(version: Version) -> list[str]:

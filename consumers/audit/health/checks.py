@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version as package_version
 
@@ -132,14 +133,11 @@ def check_log(runtime: Runtime) -> Iterator[Check]:
     """Check the log and the topics of docs/events.md."""
     try:
         yield Check("log", True, runtime.log.ping())
-        reader = runtime.log.reader()
-        try:
+        with closing(runtime.log.reader()) as reader:
             counts = {
                 spec.name: len(reader.partitions(spec.name))
                 for spec in topics.specs(runtime.settings.partitions)
             }
-        finally:
-            reader.close()
     except LetheError as error:
         yield Check("log", False, str(error))
         return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 from lethe.consumers.audit.health.checks import Check
@@ -31,11 +32,8 @@ def check_commits(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
     yield _seals(store, runtime)
     try:
         yield from _settings(runtime.log)
-        reader = runtime.log.reader()
-        try:
+        with closing(runtime.log.reader()) as reader:
             yield from _cursors(store, reader)
-        finally:
-            reader.close()
     except LetheError as error:
         yield Check("commits", False, str(error))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 
 from lethe.consumers.audit.health.checks import Check
 from lethe.consumers.log.base import Log
@@ -154,15 +155,12 @@ def _history(store: ModelStore, log: Log, state: ModelState) -> Check:
     """Check every link of the published chain, and its end against the stored head."""
     subject = f"model {state.model_id}, history"
     cursors = store.cursors.read(state.keys.partition).of_model(state.model_id)
-    reader = log.reader()
     tip = None
     passed = False  # a worker may publish newer versions meanwhile
-    try:
+    with closing(log.reader()) as reader:
         for version in history(reader, state.model_id):
             tip = version
             passed = passed or (version.version, version.digest) == (state.version, state.digest)
-    finally:
-        reader.close()
     if passed and tip is not None:
         detail = f"{tip.version + 1} versions linked; the stored head is among them"
         return Check(subject, True, detail)

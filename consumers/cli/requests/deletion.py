@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import chain
@@ -43,29 +43,25 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
     settings, out = prepare(ctx)
     signer = request_signer(settings)
     request = _request(options)
-    with open_runtime(settings) as runtime:
+    with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
         models = runtime.models()  # fails before anything is sent if the store cannot be reached
-        reader = runtime.log.reader()
-        try:
-            if request.model_id in models:
-                _check_rows(runtime, request, options)
-            partition = receipts_partition(reader, request.model_id, topics.DELETIONS)
-            begin = reader.bounds(partition).end
-            with closing(runtime.log.producer()) as producer:
-                producer.publish([deletion_message(request, signer)])
-            if options["wait"] is None:
-                if request.model_id not in models:
-                    click.echo(
-                        f"lethe: warning: model {request.model_id!r} is not registered in this "
-                        "store: the request will be rejected; `lethe status` lists the models",
-                        err=True,
-                    )
-                out.document({"request_id": request.request_id, "model_id": request.model_id})
-                out.line(f"request {request.request_id} sent")
-                return 0
-            return _wait(out, reader, partition, begin, request, options["wait"])
-        finally:
-            reader.close()
+        if request.model_id in models:
+            _check_rows(runtime, request, options)
+        partition = receipts_partition(reader, request.model_id, topics.DELETIONS)
+        begin = reader.bounds(partition).end
+        with closing(runtime.log.producer()) as producer:
+            producer.publish([deletion_message(request, signer)])
+        if options["wait"] is None:
+            if request.model_id not in models:
+                click.echo(
+                    f"lethe: warning: model {request.model_id!r} is not registered in this store: "
+                    "the request will be rejected; `lethe status` lists the models",
+                    err=True,
+                )
+            out.document({"request_id": request.request_id, "model_id": request.model_id})
+            out.line(f"request {request.request_id} sent")
+            return 0
+        return _wait(out, reader, partition, begin, request, options["wait"])
 
 
 # -- the request --------------------------------------------------------------------------------
@@ -74,7 +70,7 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
 def _request(options: dict[str, Any]) -> DeletionRequest:
     rows: tuple[str, ...] | None = options["rows"] or None
     if options["rows_file"] is not None:
-        rows = tuple(_read_rows(options["rows_file"]))
+        rows = _read_rows(options["rows_file"])
     if rows is not None and len(rows) > MAX_ROWS:
         raise InvalidRequest(
             f"{len(rows)} rows; a request names at most {MAX_ROWS}: send several requests"
@@ -97,8 +93,8 @@ def _request(options: dict[str, Any]) -> DeletionRequest:
     return request
 
 
-def _read_rows(path: Path) -> Iterator[str]:
-    """Yield the ids in a file, one per line; blank lines are skipped."""
+def _read_rows(path: Path) -> tuple[str, ...]:
+    """Return the ids in a file, one per line; blank lines are skipped."""
     try:
         if str(path) == "-":
             content = sys.stdin.buffer.read(MAX_ROWS_FILE_BYTES + 1)
@@ -116,10 +112,10 @@ def _read_rows(path: Path) -> Iterator[str]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidRequest(f"{path}: is not UTF-8 text with one row id per line") from None
-    rows = [line.strip() for line in text.split("\n") if line.strip()]
+    rows = tuple(line.strip() for line in text.split("\n") if line.strip())
     if not rows:
         raise InvalidRequest(f"{path}: names no row; nothing was sent")
-    yield from rows
+    return rows
 
 
 def _check_rows(runtime: Runtime, request: DeletionRequest, options: dict[str, Any]) -> None:

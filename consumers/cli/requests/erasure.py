@@ -35,22 +35,18 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
     settings, out = prepare(ctx)
     signer = request_signer(settings)
     request = _request(options)
-    with open_runtime(settings) as runtime:
+    with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
         runtime.models()  # fails before anything is sent if the store cannot be reached
-        reader = runtime.log.reader()
-        try:
-            check_topics(reader, topics.ERASURES, topics.ERASURE_RECEIPTS)
-            [partition, *_] = reader.partitions(topics.ERASURE_RECEIPTS)
-            begin = reader.bounds(partition).end
-            with closing(runtime.log.producer()) as producer:
-                producer.publish([erasure_message(request, signer)])
-            if options["wait"] is None:
-                out.document({"erasure_id": request.erasure_id})
-                out.line(f"{_what(lift=request.lift)} {request.erasure_id} sent")
-                return 0
-            return _wait(out, reader, partition, begin, request, options["wait"])
-        finally:
-            reader.close()
+        check_topics(reader, topics.ERASURES, topics.ERASURE_RECEIPTS)
+        [partition, *_] = reader.partitions(topics.ERASURE_RECEIPTS)
+        begin = reader.bounds(partition).end
+        with closing(runtime.log.producer()) as producer:
+            producer.publish([erasure_message(request, signer)])
+        if options["wait"] is None:
+            out.document({"erasure_id": request.erasure_id})
+            out.line(f"{_what(lift=request.lift)} {request.erasure_id} sent")
+            return 0
+        return _wait(out, reader, partition, begin, request, options["wait"])
 
 
 def _request(options: dict[str, Any]) -> SubjectErasureRequested:

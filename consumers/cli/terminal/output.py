@@ -61,7 +61,6 @@ class Output:
         """Print one of a stream of JSON documents, on a line of its own."""
         if self.as_json:
             click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
-            sys.stdout.flush()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table for people. Columns whose name ends in ``>`` are right-aligned."""
@@ -106,14 +105,15 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     """Return a table as aligned lines, two spaces between columns."""
     cells = [[name.rstrip(">") for name in columns], *rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    right = [name.endswith(">") for name in columns]
-    return [
-        "  ".join(
-            cell.rjust(width) if at_right else cell.ljust(width)
-            for cell, width, at_right in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in cells
-    ]
+    return [aligned(columns, row, widths) for row in cells]
+
+
+def aligned(columns: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Return one line of a table, with columns of these widths."""
+    return "  ".join(
+        cell.rjust(width) if name.endswith(">") else cell.ljust(width)
+        for name, cell, width in zip(columns, cells, widths, strict=True)
+    ).rstrip()
 
 
 @contextmanager
