@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from fastapi import FastAPI
 
 from lethe.consumers.server.app import create_app
-from lethe.consumers.server.console.install import console_on, install
+from lethe.consumers.server.console.install import Console, install
 from lethe.consumers.server.guard import Access
+from lethe.consumers.server.index.published import followed
+from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.opendsr.opened import opendsr_on
-from lethe.consumers.server.services import open_published, open_services
+from lethe.consumers.server.services import services_on
+from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime
 
 
@@ -28,11 +31,13 @@ def application_on(runtime: Runtime, access: Access, stop: threading.Event) -> I
         A setting cannot be used.
     """
     settings = runtime.settings
+    signer, file = request_signer(settings), IndexFile(settings.data_dir)
+    runtime.ensure_topics()
     with (
-        open_published(runtime) as published,
-        open_services(runtime, published, stop) as services,
+        followed(file, runtime.log, runtime.store(), runtime.trusted()) as published,
+        services_on(runtime.log, runtime.store(), published, stop, signer) as services,
     ):
         app = create_app(services, access)
-        install(app, console_on(services, published, access.keys))
+        install(app, Console(services, published.file, published.follower, access.keys))
         with opendsr_on(app, services, settings.opendsr, runtime.signer()()):
             yield app

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -15,12 +15,8 @@ from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Log
 from lethe.consumers.server.appender import Appender
 from lethe.consumers.server.feeds import Bell, Feeds
-from lethe.consumers.server.index.published import IndexPublished, followed
-from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.outcomes import Outcomes, RecentRequests
 from lethe.consumers.server.published import Published
-from lethe.consumers.service.configuration.signing_keys import request_signer
-from lethe.consumers.service.connect import Runtime
 from lethe.engine.store.membership import registered_models
 from lethe.engine.store.store import ModelStore
 
@@ -95,41 +91,6 @@ class Services:
 
 
 @contextmanager
-def open_published(runtime: Runtime) -> Iterator[IndexPublished]:
-    """Follow the topics into the index of the data directory.
-
-    Raises
-    ------
-    StoreUnavailable, LogUnavailable
-        A server cannot be reached.
-    InvalidData
-        The trusted keys cannot be used.
-    """
-    file = IndexFile(runtime.settings.data_dir)
-    with followed(file, runtime.log, runtime.store(), runtime.trusted()) as published:
-        yield published
-
-
-@contextmanager
-def open_services(
-    runtime: Runtime, published: Published, stop: threading.Event
-) -> Iterator[Services]:
-    """Open what the routes use; the log's topics are created where they are missing.
-
-    Raises
-    ------
-    StoreUnavailable, LogUnavailable
-        A server cannot be reached.
-    InvalidData
-        The key in ``request_signing_key`` cannot be used.
-    """
-    signer = request_signer(runtime.settings)
-    runtime.ensure_topics()
-    with services_on(runtime.log, runtime.store(), published, stop, signer) as services:
-        yield services
-
-
-@contextmanager
 def services_on(
     log: Log,
     store: ModelStore,
@@ -138,8 +99,8 @@ def services_on(
     signer: Signer | None = None,
 ) -> Iterator[Services]:
     """Open what the routes use on a log that has its topics, and a store."""
-    reader, bell = log.reader(), Bell(published, stop)
-    try:
+    bell = Bell(published, stop)
+    with closing(log.reader()) as reader:
         outcomes = Outcomes(store, reader, published)
         with Appender(log.producer, outcomes.conflicts) as appender, bell.ringing():
             yield Services(
@@ -154,8 +115,6 @@ def services_on(
                 signer,
                 stop,
             )
-    finally:
-        reader.close()
 
 
 async def services_of(request: Request) -> Services:

@@ -18,7 +18,6 @@ from lethe.consumers.server.console import rendering
 from lethe.consumers.server.console.visitors import COOKIE, Sessions, Visitor
 from lethe.consumers.server.index.follower import Follower
 from lethe.consumers.server.index.models import visible_models
-from lethe.consumers.server.index.published import IndexPublished
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.keys import Keys
 from lethe.consumers.server.services import Services
@@ -73,11 +72,6 @@ class Console:
             return None
         with self.file.read() as connection:
             return frozenset(name for name in visible_models(connection) if visitor.sees(name))
-
-
-def console_on(services: Services, published: IndexPublished, keys: Keys | None = None) -> Console:
-    """Return a console that shows what the index has."""
-    return Console(services, published.file, published.follower, keys)
 
 
 class Refused(Exception):

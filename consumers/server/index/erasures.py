@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
-
-PAGE = 50
-
-
-@dataclass(frozen=True, slots=True)
-class ErasuresPage:
-    """One page of erasures, the newest first; ``first`` is the number of its first, from 0."""
-
-    rows: Sequence[sqlite3.Row]
-    total: int
-    first: int
+from lethe.consumers.server.index.requests import PAGE, NumberedPage
 
 
-def erasures_page(connection: sqlite3.Connection, first: int = 0) -> ErasuresPage:
-    """Return a page of erasures."""
+def erasures_page(connection: sqlite3.Connection, first: int = 0) -> NumberedPage:
+    """Return a page of erasures, the newest first."""
     total = connection.execute("SELECT count(*) FROM erasures").fetchone()[0]
     rows = connection.execute(
         "SELECT * FROM erasures ORDER BY at DESC, id DESC LIMIT ? OFFSET ?", (PAGE, first)
     ).fetchall()
-    return ErasuresPage(rows, total, first)
+    return NumberedPage(rows, total, first)
 
 
 def erasure_of(

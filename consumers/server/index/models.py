@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from lethe.consumers.server.index.requests import Visible
+from lethe.consumers.server.index.requests import PAGE, NumberedPage, Visible
 
-PAGE = 50
 VERSIONS = 100
 """Versions of one page of a timeline, and points of its chart."""
 
@@ -21,15 +19,6 @@ LEFT JOIN store_facts f ON f.model_id = m.model_id
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ModelsPage:
-    """One page of models; ``first`` is the number of the first, from 0."""
-
-    rows: Sequence[sqlite3.Row]
-    total: int
-    first: int
-
-
 def models_page(
     connection: sqlite3.Connection,
     visible: Visible = None,
@@ -37,7 +26,7 @@ def models_page(
     begins: str = "",
     by_error: bool = False,
     first: int = 0,
-) -> ModelsPage:
+) -> NumberedPage:
     """Return models in the order of their names, or those over or near their budgets first."""
     where, values = _seen("m.model_id", visible)
     if begins:
@@ -51,7 +40,7 @@ def models_page(
     rows = connection.execute(
         f"{_MODELS} WHERE {where} ORDER BY {order} LIMIT {PAGE} OFFSET ?", [*values, first]
     ).fetchall()
-    return ModelsPage(rows, total, first)
+    return NumberedPage(rows, total, first)
 
 
 def model_of(connection: sqlite3.Connection, model_id: str) -> sqlite3.Row | None:

@@ -67,13 +67,7 @@ class IndexPublished:
 def followed(
     file: IndexFile, log: Log, store: ModelStore, trusted: TrustedKeys | None
 ) -> Iterator[IndexPublished]:
-    """Follow the topics into a file until the block ends.
-
-    Raises
-    ------
-    InvalidData
-        The file's directory cannot be written.
-    """
+    """Follow the topics into a file until the block ends."""
     follower = Follower(file, log, store, trusted)
     with follower.running():
         yield IndexPublished(file, follower)

@@ -54,6 +54,15 @@ class Page:
     newer: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class NumberedPage:
+    """One page of a list; ``first`` is the number of its first row, from 0."""
+
+    rows: Sequence[sqlite3.Row]
+    total: int
+    first: int
+
+
 def page_of(
     connection: sqlite3.Connection,
     filters: Filters,
@@ -64,10 +73,7 @@ def page_of(
 ) -> Page:
     """Return a page of requests; ``before`` or ``after`` is where a neighbouring page ended."""
     where, values = _conditions(filters, visible)
-    total = connection.execute(
-        f"SELECT count(*) FROM (SELECT 1 FROM requests WHERE {where} LIMIT {COUNTED + 1})",  # noqa: S608
-        values,
-    ).fetchone()[0]
+    total = _total(connection, where, values)
     place, upwards = _place(after or before), bool(after)
     if place is not None:
         where += f" AND (at, id) {'>' if upwards else '<'} (?, ?)"
@@ -114,6 +120,13 @@ def _conditions(filters: Filters, visible: Visible) -> tuple[str, list[Any]]:
         parts.append(f"model_id IN ({', '.join('?' * len(visible))})")
         values += sorted(visible)
     return " AND ".join(parts), values
+
+
+def _total(connection: sqlite3.Connection, where: str, values: Sequence[Any]) -> int:
+    """Return how many requests match, up to one more than `COUNTED`."""
+    matching = f"SELECT 1 FROM requests WHERE {where} LIMIT {COUNTED + 1}"  # noqa: S608
+    row = connection.execute(f"SELECT count(*) FROM ({matching})", values).fetchone()  # noqa: S608
+    return int(row[0])
 
 
 def _place(named: str) -> tuple[str, int] | None:
@@ -183,10 +196,7 @@ def codes(connection: sqlite3.Connection) -> list[str]:
 def waiting(connection: sqlite3.Connection, visible: Visible, status: str) -> Page:
     """Return the oldest page of requests that wait for an answer, or for a rebuild."""
     where, values = _conditions(Filters(status=status), visible)
-    total = connection.execute(
-        f"SELECT count(*) FROM (SELECT 1 FROM requests WHERE {where} LIMIT {COUNTED + 1})",  # noqa: S608
-        values,
-    ).fetchone()[0]
+    total = _total(connection, where, values)
     rows = connection.execute(
         f"SELECT * FROM requests WHERE {where} ORDER BY at, id LIMIT {PAGE}",  # noqa: S608
         values,

@@ -20,7 +20,7 @@ from lethe.consumers.contract.erasure_events import SubjectErasureRequested
 from lethe.consumers.contract.events import DeletionRequest
 from lethe.consumers.server import feeds
 from lethe.consumers.server.app import create_app
-from lethe.consumers.server.console.install import CONTENT_SECURITY_POLICY, console_on, install
+from lethe.consumers.server.console.install import CONTENT_SECURITY_POLICY, Console, install
 from lethe.consumers.server.guard import Access
 from lethe.consumers.server.index.published import followed
 from lethe.consumers.server.index.schema import IndexFile
@@ -82,7 +82,7 @@ def visitor_of(memory: Platform, tmp_path: Path) -> Iterator[Callable[..., Visit
         def make(keys: Path | None = None, hosts: frozenset[str] | None = None) -> Visitor:
             known = None if keys is None else Keys(keys)
             app = create_app(services, Access(known, hosts))
-            install(app, console_on(services, published, known))
+            install(app, Console(services, published.file, published.follower, known))
             client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
             return Visitor(stack.enter_context(client))
 
