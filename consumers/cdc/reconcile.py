@@ -24,18 +24,14 @@ def deletions_of(model_id: str, rows: Sequence[str]) -> Iterator[DeletionRequest
     request for some of them.
     """
     for part in in_parts(rows, _bytes_of, MAX_ROWS, MAX_REQUEST_BYTES - _ENVELOPE_BYTES):
-        yield _request(model_id, part)
+        content = json.dumps(["reconcile", model_id, *part]).encode()
+        yield DeletionRequest(
+            request_id=hashlib.sha256(content).hexdigest()[:32],
+            model_id=model_id,
+            row_ids=part,
+            reason="lethe reconcile",
+        )
 
 
 def _bytes_of(row: str) -> int:
     return len(json.dumps(row, ensure_ascii=False).encode()) + 1
-
-
-def _request(model_id: str, rows: tuple[str, ...]) -> DeletionRequest:
-    content = json.dumps(["reconcile", model_id, *rows]).encode()
-    return DeletionRequest(
-        request_id=hashlib.sha256(content).hexdigest()[:32],
-        model_id=model_id,
-        row_ids=rows,
-        reason="lethe reconcile",
-    )

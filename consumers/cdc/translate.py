@@ -113,7 +113,8 @@ def translate(record: Record, mapping: TableMapping, shapes: Mapping[str, Shape]
         change = parse_change(record, flattened=flattened)
         if change is None:
             return _tombstone(tables)
-        table = _table_of(change, mapping.connector, tables)
+        foreign = change.origin.connector != mapping.connector
+        table = None if foreign else tables.get(change.origin.table)
     except UnreadableChange as error:
         return _refused(INVALID_CHANGE, str(error))
     if table is None:
@@ -144,10 +145,6 @@ def _tombstone(tables: Mapping[str, Table]) -> Translated:
             'rewrite-with-tombstone write tombstones = "ignore" in the mapping',
         )
     return Translated("tombstone")
-
-
-def _table_of(change: Change, connector: str, tables: Mapping[str, Table]) -> Table | None:
-    return tables.get(change.origin.table) if change.origin.connector == connector else None
 
 
 def _of_table(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Translated:

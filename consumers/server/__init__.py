@@ -14,11 +14,10 @@ import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``se
 - `services`: what routes use: the log, the store
 - `appender`: requests into the log, acknowledged, many at a time
 - `outcomes`: what became of a request
-- `published`: receipts and versions, as the topics have them
 - `feeds`: new versions for everybody who listens
 - `paths`: ids in paths
 - `problems`: errors as ``application/problem+json``
 
 Packages: `api` has the routes below ``/v1``, `opendsr` those below ``/opendsr/v1``, `console` the
-pages, `index` what they and `published` read.
+pages, `index` what the topics have shown.
 """

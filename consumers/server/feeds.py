@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 
+from lethe.consumers.server.index.published import IndexPublished
 from lethe.consumers.server.problems import Problem
-from lethe.consumers.server.published import Published
 from lethe.consumers.service.telemetry.logs import logger
 
 KEPT = 256
@@ -38,7 +38,7 @@ Entry = tuple[int, bytes]
 class Bell:
     """Wakes coroutines when something was published; use it in a ``with`` statement."""
 
-    def __init__(self, published: Published, stop: threading.Event) -> None:
+    def __init__(self, published: IndexPublished, stop: threading.Event) -> None:
         self._published = published
         self._stop = stop
         self._thread = threading.Thread(target=self._run, name="bell", daemon=True)
@@ -118,7 +118,7 @@ def _wake(futures: Sequence[asyncio.Future[None]]) -> None:
 class Feed:
     """The versions of one model for everybody who listens to it; one event loop uses it."""
 
-    def __init__(self, model_id: str, published: Published, bell: Bell) -> None:
+    def __init__(self, model_id: str, published: IndexPublished, bell: Bell) -> None:
         self._model_id = model_id
         self._published = published
         self._bell = bell
@@ -199,7 +199,7 @@ async def within(awaited: Awaitable[object], seconds: float) -> bool:
 class Feeds:
     """The feeds of all models that somebody listens to."""
 
-    def __init__(self, published: Published, bell: Bell) -> None:
+    def __init__(self, published: IndexPublished, bell: Bell) -> None:
         self._published = published
         self._bell = bell
         self._feeds: dict[str, Feed] = {}

@@ -1,7 +1,7 @@
 """What became of a request: its receipt, or whether it can still be on its way.
 
 The store has the receipts of every registered model, for ever. What else was published (a receipt
-of a model that is not registered) comes from `Published`.
+of a model that is not registered) comes from the index.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Appended, Reader
 from lethe.consumers.server.appender import Identity
-from lethe.consumers.server.published import Published
+from lethe.consumers.server.index.published import IndexPublished
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.server.pipeline import run_pipeline
 from lethe.engine.store.store import ModelStore
@@ -76,7 +76,7 @@ class RecentRequests:
 class Outcomes:
     """Looks requests up; its methods block, and any thread may call them."""
 
-    def __init__(self, store: ModelStore, reader: Reader, published: Published) -> None:
+    def __init__(self, store: ModelStore, reader: Reader, published: IndexPublished) -> None:
         self._store = store
         self._reader = reader
         self._reading = threading.Lock()  # a reader is used by one thread at a time

@@ -15,8 +15,8 @@ from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Log
 from lethe.consumers.server.appender import Appender
 from lethe.consumers.server.feeds import Bell, Feeds
+from lethe.consumers.server.index.published import IndexPublished
 from lethe.consumers.server.outcomes import Outcomes, RecentRequests
-from lethe.consumers.server.published import Published
 from lethe.engine.store.membership import registered_models
 from lethe.engine.store.store import ModelStore
 
@@ -81,7 +81,7 @@ class Services:
     store: ModelStore
     appender: Appender
     outcomes: Outcomes
-    published: Published
+    published: IndexPublished
     bell: Bell
     feeds: Feeds
     models: Models
@@ -94,7 +94,7 @@ class Services:
 def services_on(
     log: Log,
     store: ModelStore,
-    published: Published,
+    published: IndexPublished,
     stop: threading.Event,
     signer: Signer | None = None,
 ) -> Iterator[Services]:

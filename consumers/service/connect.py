@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,7 @@ class Runtime:
 
     settings: Settings
     log: Log
-    redis_url: str
+    redis_url: str = field(repr=False)  # it can hold a password
     blas_threads: int
     _stack: ExitStack
 

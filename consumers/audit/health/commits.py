@@ -6,9 +6,8 @@ Read-only. Each check is one line for an operator: what is fine, or what to do.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 
 from lethe.consumers.audit.health.checks import Check
 from lethe.consumers.commits.frame import MAX_RECORD_BYTES
@@ -102,26 +101,10 @@ def _duration(milliseconds: str) -> str:
 # -- the cursors ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Behind:
-    """A partition that the store does not follow to its end."""
-
-    partition: Partition
-    cursors: PartitionCursors
-    end: int
-
-    def __str__(self) -> str:
-        pair = self.cursors.pair
-        return (
-            f"partition {self.partition.index} is applied to {pair.apply} and published to "
-            f"{pair.published} of {self.end}"
-        )
-
-
 def _cursors(store: ModelStore, reader: Reader) -> Iterator[Check]:
     partitions = commit_partitions(reader)
     ends = reader.ends(partitions)
-    read = {one: store.cursors.read(PartitionKeys(one.index)) for one in partitions}
+    read = _read(store, partitions)
     faults = [
         fault
         for one in partitions
@@ -138,6 +121,13 @@ def _cursors(store: ModelStore, reader: Reader) -> Iterator[Check]:
             "log lines with action=halt say why; `lethe work deletions` tries it again"
         )
         yield Check(f"model {model}", False, detail)
+
+
+def _read(
+    store: ModelStore, partitions: Sequence[Partition]
+) -> Mapping[Partition, PartitionCursors]:
+    keys = [PartitionKeys(one.index) for one in partitions]
+    return dict(zip(partitions, store.cursors.read_all(keys), strict=True))
 
 
 def _fault(reader: Reader, partition: Partition, known: PartitionCursors, end: int) -> str | None:
@@ -167,16 +157,15 @@ def _followed(store: ModelStore, ends: Mapping[Partition, int]) -> Check:
     deadline = time.monotonic() + _CATCH_UP_SECONDS
     while True:
         behind = [
-            _Behind(partition, cursors, end)
-            for partition, end in ends.items()
-            if (cursors := store.cursors.read(PartitionKeys(partition.index))).pair.lower < end
-            and end > 0
+            f"partition {one.index} is applied to {cursors.pair.apply} and published to "
+            f"{cursors.pair.published} of {ends[one]}"
+            for one, cursors in _read(store, list(ends)).items()
+            if cursors.pair.lower < ends[one]
         ]
         if not behind:
             count = sum(end > 0 for end in ends.values())
             detail = f"applied and published to the end; {count} of {len(ends)} partitions in use"
             return Check("commits", True, detail)
         if time.monotonic() > deadline:
-            listed = "; ".join(str(one) for one in behind)
-            return Check("commits", False, f"{listed}: start `lethe work deletions`")
+            return Check("commits", False, f"{'; '.join(behind)}: start `lethe work deletions`")
         time.sleep(_PAUSE)

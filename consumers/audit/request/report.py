@@ -38,7 +38,7 @@ from lethe.engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import every_model
-from lethe.engine.store.server.connection import reachable
+from lethe.engine.store.server.pipeline import run_pipeline
 from lethe.engine.store.store import ModelStore
 
 
@@ -166,11 +166,10 @@ class RequestReport:
 def models_with(store: ModelStore, reader: Reader, request_id: str) -> list[str]:
     """Return the models that have a request with this id, by the store or else by the receipts."""
     names = every_model(store.client)
-    pipeline = store.client.pipeline(transaction=False)
-    for name in names:
-        pipeline.hexists(ModelKeys(name).requests, request_id)
-    with reachable(store.client):
-        answers = pipeline.execute()
+    keys = [ModelKeys(name).requests for name in names]
+    answers = run_pipeline(
+        store.client, (), lambda pipe: [pipe.hexists(key, request_id) for key in keys]
+    )
     models = [name for name, exists in zip(names, answers, strict=True) if exists]
     if models:
         return models

@@ -13,11 +13,8 @@ STUCK_SECONDS = 60.0
 class Health:
     """Shared between the worker's thread, which reports, and the HTTP thread, which reads."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, stuck_seconds: float = STUCK_SECONDS
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._stuck_seconds = stuck_seconds
         self._lock = threading.Lock()
         self._beat = clock()
         self._progress = clock()
@@ -66,7 +63,7 @@ class Health:
                 "lag": self._lag,
                 "trouble": self._trouble,
             }
-            return max(silent, stalled) < self._stuck_seconds, facts
+            return max(silent, stalled) < STUCK_SECONDS, facts
 
     def ready(self) -> tuple[bool, Mapping[str, object]]:
         """Return whether the worker is live and its last activity was progress, and the facts."""

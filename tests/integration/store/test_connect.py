@@ -5,6 +5,7 @@ import itertools
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 from threadpoolctl import threadpool_info
 
 from lethe.consumers.contract.sealing import KeyUnknown, handover, new_seal_file, rotate_seal_file
@@ -42,6 +43,12 @@ def test_a_store_of_an_older_lethe_is_refused(tmp_path: Path) -> None:
             runtime.store()
         with pytest.raises(FormatTooOld):
             runtime.ensure_topics()
+
+
+def test_a_password_in_the_address_is_never_shown() -> None:
+    url = SecretStr("redis://lethe:hunter2@127.0.0.1:1")
+    with open_runtime(Settings(redis_url=url)) as runtime:
+        assert "hunter2" not in repr(runtime)
 
 
 @pytest.mark.redis

@@ -20,7 +20,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def health(clock: Clock) -> Health:
-    return Health(clock, stuck_seconds=60.0)
+    return Health(clock)
 
 
 def test_a_new_worker_is_live_and_not_ready(health: Health) -> None:
