@@ -1,6 +1,6 @@
 """Requests that insert or correct rows, read again from where a commit says that they lie.
 
-No commit holds the values of rows: whoever may read the commits may not read those.
+No commit holds the values of rows: they leave the log long before the commits do.
 """
 
 from __future__ import annotations
@@ -14,32 +14,39 @@ from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Partition, PartitionReset, Reader, Record
 from lethe.consumers.log.scan import scan
 
-GivenChanges = Mapping[RowChange, RowsChanged | None]
-"""The requests of commits; None where the log no longer has one."""
+GivenChanges = Mapping[RowChange, Record]
+"""The requests of commits as they lie in the log, without those that the log no longer has."""
 
 _PASSED_OVER = 100  # records between two that are wanted
 
 
-def read_changes(reader: Reader, changes: Sequence[RowChange]) -> list[RowsChanged | None]:
-    """Return the requests of commits, read again; None for one that the log no longer has.
+def read_changes(reader: Reader, changes: Sequence[RowChange]) -> GivenChanges:
+    """Read the requests of commits again, without those that the log no longer has.
 
-    A record of other bytes, in a topic that was made again, is none of them either. What lies close
-    together is read together: a read of its own costs a round trip, and what the server sends ahead
-    is thrown away.
+    A record of other bytes, in a topic that was made again, is none of them. Requests that lie
+    close together are read together: each read from a new place costs two requests to the broker,
+    which also sends records that nobody wants.
     """
     offsets: dict[str, set[int]] = {}
     for change in changes:
         offsets.setdefault(change.partition, set()).add(change.offset)
-    found: dict[tuple[str, int], Record] = {}
+    records: dict[tuple[str, int], Record] = {}
     for partition in reader.partitions(topics.ROW_CHANGES) if offsets else ():
         for run in _close_together(sorted(offsets.get(str(partition), ()))):
             for record in _records_at(reader, partition, run):
-                found[str(partition), record.offset] = record
-    records = [found.get((change.partition, change.offset)) for change in changes]
-    return [
-        None if record is None else _request_in(record, change)
-        for record, change in zip(records, changes, strict=True)
-    ]
+                records[str(partition), record.offset] = record
+    return {
+        change: found
+        for change in changes
+        if (found := records.get((change.partition, change.offset))) is not None
+        and digest_of(found) == change.digest
+    }
+
+
+def request_in(record: Record) -> RowsChanged:
+    """Return the request in a record that a worker has applied."""
+    incoming = cloudevents.parse(record)
+    return RowsChanged.model_validate({"request_id": incoming.id, **incoming.data})
 
 
 def _close_together(offsets: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -69,10 +76,3 @@ def _records_at(reader: Reader, partition: Partition, offsets: Sequence[int]) ->
 def digest_of(record: Record) -> str:
     """Return what a commit keeps of a request's values: the SHA-256 of the record's value."""
     return hashlib.sha256(record.value or b"").hexdigest()
-
-
-def _request_in(record: Record, change: RowChange) -> RowsChanged | None:
-    if digest_of(record) != change.digest:
-        return None
-    incoming = cloudevents.parse(record)
-    return RowsChanged.model_validate({"request_id": incoming.id, **incoming.data})

@@ -23,7 +23,11 @@ from lethe.consumers.commits.recovery.catch_up import (
     swapped,
     unchanged,
 )
-from lethe.consumers.commits.recovery.change_requests import GivenChanges, read_changes
+from lethe.consumers.commits.recovery.change_requests import (
+    GivenChanges,
+    read_changes,
+    request_in,
+)
 from lethe.consumers.commits.recovery.changed_rows import changed_rows, changed_sentinels
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
@@ -103,9 +107,9 @@ class Replay:
         return self._store.records_if_there(state.generation_keys, row_ids)
 
     def read_changes(self, part: Sequence[Sealed]) -> GivenChanges:
-        """Return the requests whose rows commits insert or correct, as the log has them."""
+        """Return the requests whose rows commits insert or correct: 2 MiB a commit at most."""
         changes = [change for sealed in part for change in sealed.commit.changes]
-        return dict(zip(changes, read_changes(self._reader, changes), strict=True))
+        return read_changes(self._reader, changes)
 
     def change(
         self, sealed: Sealed, records: Mapping[str, dict[str, bytes]], given: GivenChanges
@@ -185,10 +189,8 @@ class Replay:
         """
         commit = sealed.commit
         factor = None if state.awaiting_rebuild else self._factor(state)
-        found = [given[change] for change in commit.changes]
-        known = [
-            request for request in found if request is not None and _has_weights(request, records)
-        ]
+        found = [request_in(given[change]) for change in commit.changes if change in given]
+        known = [request for request in found if _has_weights(request, records)]
         changed = changed_rows(state, known, records, factor)
         written = replace(
             changed.written,

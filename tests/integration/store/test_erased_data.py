@@ -28,6 +28,7 @@ import redis
 
 from lethe.consumers.contract import topics
 from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.offline.staging import TIME_TO_LIVE
@@ -273,19 +274,31 @@ def test_the_bytes_of_deleted_rows_are_gone_everywhere_after_t(
     assert platform.raw().hlen(ModelKeys("m").ledger) == len(gone)
 
 
+@dataclass
+class Clock:
+    """The time, and how far a test has put it forward."""
+
+    ahead: timedelta = timedelta()
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+def deleted_and_left_alone(memory: Platform) -> tuple[Clock, DeletionWorker, RefreshWorker]:
+    """Return a clock, and workers that go by it and have deleted two rows of a model."""
+    memory.register("m", "benign", "logistic", budget=10.0)
+    clock = Clock()
+    worker, refresher = memory.deletion_worker(now=clock), memory.refresh_worker(now=clock)
+    memory.send_index("m", 1, 2)
+    memory.drain(worker, refresher)
+    return clock, worker, refresher
+
+
 def test_an_idle_model_is_rebuilt_when_what_derives_from_deleted_rows_is_too_old(
     memory: Platform,
 ) -> None:
     """Given no request and no operator, the worker orders it: V, Q and theta_b are purged."""
-    memory.register("m", "benign", "logistic", budget=10.0)
-    ahead = timedelta()
-
-    def now() -> datetime:
-        return datetime.now(UTC) + ahead
-
-    worker, refresher = memory.deletion_worker(now=now), memory.refresh_worker(now=now)
-    memory.send_index("m", 1, 2)
-    memory.drain(worker, refresher)
+    clock, worker, refresher = deleted_and_left_alone(memory)
     before = memory.load()
     assert (before.meta.K, before.meta.r, before.meta.config.limits.limits().age_seconds) == (
         2,
@@ -294,10 +307,10 @@ def test_an_idle_model_is_rebuilt_when_what_derives_from_deleted_rows_is_too_old
     )
     assert not before.deferred
     # When almost 30 days have passed, nothing happens; when they have, a rebuild
-    ahead = timedelta(days=29.9)
+    clock.ahead = timedelta(days=29.9)
     memory.drain(worker, refresher)
     assert memory.load().version == before.version
-    ahead = timedelta(days=30.1)
+    clock.ahead = timedelta(days=30.1)
     worker.run_once(0.0)
     worker.run_once(0.0)
     assert len(memory.records(topics.REFRESH_JOBS)) == 1
@@ -311,7 +324,7 @@ def test_an_idle_model_is_rebuilt_when_what_derives_from_deleted_rows_is_too_old
     for key in before.generation_keys.everything():
         assert not memory.raw().exists(key)
     # and once is enough
-    ahead = timedelta(days=70)
+    clock.ahead = timedelta(days=70)
     memory.drain(worker, refresher)
     assert memory.load().version == after.version
     check_model(memory)
@@ -319,28 +332,20 @@ def test_an_idle_model_is_rebuilt_when_what_derives_from_deleted_rows_is_too_old
 
 def test_a_compact_does_not_put_off_the_age_limit(memory: Platform) -> None:
     """It empties V and Q, but theta_b was fitted while the deleted rows were there."""
-    memory.register("m", "benign", "logistic", budget=10.0)
-    ahead = timedelta()
-
-    def now() -> datetime:
-        return datetime.now(UTC) + ahead
-
-    worker, refresher = memory.deletion_worker(now=now), memory.refresh_worker(now=now)
-    memory.send_index("m", 1, 2)
-    memory.drain(worker, refresher)
+    clock, worker, refresher = deleted_and_left_alone(memory)
     fitted = memory.load().generation.theta_b
     # When a model is compacted twenty days after its first deletion, and gets no more requests
-    ahead = timedelta(days=20)
+    clock.ahead = timedelta(days=20)
     memory.order("m", RefreshKind.COMPACT)
     memory.drain(worker, refresher)
     compacted = memory.load()
     assert (compacted.meta.K, compacted.meta.generation) == (0, 1)
     assert np.array_equal(compacted.generation.theta_b, fitted)
     # Then it is rebuilt after ten days more
-    ahead = timedelta(days=29.9)
+    clock.ahead = timedelta(days=29.9)
     memory.drain(worker, refresher)
     assert memory.load().version == compacted.version
-    ahead = timedelta(days=30.1)
+    clock.ahead = timedelta(days=30.1)
     worker.run_once(0.0)
     worker.run_once(0.0)
     memory.drain(worker, refresher)
@@ -360,14 +365,14 @@ def test_a_store_that_cannot_rewrite_its_files_is_told_of(
         Platform(MemoryLog(), server.url.replace("redis://", "redis://weak:any@"))
     ) as platform:
         platform.register("m", "benign", "linear", budget=10.0)
-        ahead = timedelta()
-        worker = platform.deletion_worker(now=lambda: datetime.now(UTC) + ahead)
+        clock = Clock()
+        worker = platform.deletion_worker(now=clock)
         platform.send_index("m", 1)
         platform.drain(worker, None)
-        ahead = timedelta(days=2)
+        clock.ahead = timedelta(days=2)
         worker.run_once(0.0)
         assert "does not let this user rewrite its files" in "".join(capfd.readouterr())
-        moment = (datetime.now(UTC) + ahead).timestamp()
+        moment = clock().timestamp()
         assert read_erasures(platform.raw()).overdue(moment)
 
 

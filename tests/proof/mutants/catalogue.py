@@ -571,8 +571,8 @@ MUTANTS = (
         (
             Edit(
                 "consumers/commits/recovery/change_requests.py",
-                "if digest_of(record) != change.digest:",
-                "if False:",
+                "and digest_of(found) == change.digest",
+                "",
             ),
         ),
         f"{_CHANGED_ROWS}::test_values_are_read_again_only_where_they_are_the_same",

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from lethe.consumers.commits.commit import RowChange
-from lethe.consumers.commits.recovery.change_requests import read_changes
+from lethe.consumers.commits.recovery.change_requests import read_changes, request_in
 from lethe.consumers.commits.recovery.changed_rows import check_values
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
@@ -32,15 +32,14 @@ def test_values_are_read_again_only_where_they_are_the_same() -> None:
     [partition] = reader.partitions(topics.ROW_CHANGES)
     digest = hashlib.sha256(value).hexdigest()
     change = RowChange(True, ("a",), str(partition), 0, digest)
-    [request] = read_changes(reader, [change])
-    assert request is not None
-    assert request.rows[0].values == (1.0, 2.0)
+    [record] = read_changes(reader, [change]).values()
+    assert request_in(record).rows[0].values == (1.0, 2.0)
     lost = [
         replace(change, digest=hashlib.sha256(b"other").hexdigest()),
         replace(change, offset=1),
         replace(change, partition="another-topic-of-this-name/0"),
     ]
-    assert read_changes(reader, lost) == [None, None, None]
+    assert not read_changes(reader, lost)
 
 
 class Counting(MemoryReader):
@@ -74,7 +73,9 @@ def test_values_that_lie_close_together_are_read_together(*, expires: bool) -> N
         for i in offsets
     ]
     found = read_changes(reader, changes)
-    assert [one.row_ids for one in found if one is not None] == [(f"row-{i}",) for i in offsets]
+    assert {one.offset: request_in(found[one]).row_ids for one in changes} == {
+        i: (f"row-{i}",) for i in offsets
+    }
     assert reader.reads == (3 if not expires else 3 + 12)
 
 
