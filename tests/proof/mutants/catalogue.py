@@ -545,6 +545,17 @@ MUTANTS = (
         f"{_CHANGES}::test_rows_that_are_read_while_the_store_goes_back_are_the_newest",
     ),
     Mutant(
+        "a compact leaves the age limit where it is",
+        (
+            Edit(
+                "consumers/refresh/transition.py",
+                "oldest = before.meta.first_deletion_at if compacted else None",
+                "oldest = None",
+            ),
+        ),
+        "tests/integration/store/test_erased_data.py::test_a_compact_does_not_put_off_the_age_limit",
+    ),
+    Mutant(
         "who drops a refresh result has read the log on",
         (
             Edit(
