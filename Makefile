@@ -41,8 +41,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: test
 test: setup ## Run the tests, in about 5 minutes (real Kafka needs Java 17 and Maven, or Docker)
-	@# On two cores, the threads of BLAS are in the way of other tests, and tests wait a third of their time.
-	OPENBLAS_NUM_THREADS=1 $(PYTEST) -n 3 -m "not thorough"
+	OPENBLAS_NUM_THREADS=1 $(PYTEST) -m "not thorough"
 
 .PHONY: test-all
 test-all: setup-all ## Run the tests and every proof, in about 20 minutes

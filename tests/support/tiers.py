@@ -2,7 +2,7 @@
 
 `make test` takes about 5 minutes on 2 cores. It keeps every unit test; the battery on one model of
 each kind and method; the main paths on a real Kafka and a real Valkey; the command's main job; the
-crash at every step, on Redis Streams; 25 simulated seeds.
+crash at every step, one way each; 25 simulated seeds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ THOROUGH = (
     "tests/unit/scripts/test_supply_chain.py::test_the_bill_of_materials",
     "tests/integration/export/",
     "tests/integration/security/",
-    "tests/integration/commits/test_crash.py::test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing[kafka]",
+    "tests/integration/commits/test_crash.py::test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing[streams]",
     "tests/integration/commits/test_crash.py::test_a_cold_refresh_process",
     "tests/integration/commits/test_crash.py::test_the_store_is_killed",
     "tests/integration/commits/test_fold.py::test_walks",
@@ -107,6 +107,7 @@ MAIN_JOB = (
 
 INTEGRATION = "tests/integration/"
 ON_KAFKA = (
+    "commits/test_crash.py::test_dying_at_every_named_step",
     "commits/test_publication.py::test_two_groups",
     "deletions/test_requests.py::test_forms_and_repeats",
     "deletions/test_requests.py::test_bad_requests",
