@@ -175,7 +175,7 @@ class JobQueue:
         """Return why a job is refused; None if it begins now, or waits until it is due."""
         pending = state.meta.pending_job
         job.own = pending is not None and pending.job_id == event.job_id
-        if not job.own and state.meta.generation != event.generation:
+        if not job.own and state.meta.generation > event.generation:
             return "another refresh was faster; order again if it is still needed"
         if job.own and choose_kind(state, event, self._now()).size is RefreshKind.COMPLETE:
             return None  # it reads no rows, and a commit of the model itself has scheduled it

@@ -243,6 +243,9 @@ class DeletionWorker:
             self._follower.follow(commit_partition(model_id) for model_id in result.stale)
         else:
             raise CommitConflict(f"others keep committing: {_ROUNDS} rounds were not enough")
+        if any(sealed.commit.job is not None for _, sealed in won):
+            self._apply(won)  # 7 first: the refresh worker looks for a job's model in the store
+            won = []
         self._publish(poll, began)  # 8; it is acknowledged during the next turn's steps 1 to 6
         try:
             self._apply(won)  # 7 of the last round

@@ -9,6 +9,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.refresh.queue import RefreshLimit
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.drained import lags
 from lethe.consumers.workers.refresh_worker import RefreshWorker
@@ -113,6 +114,39 @@ def test_requests_that_need_a_rebuild_share_the_next_one(memory: Platform, clock
     turns(memory, refresher)
     assert {memory.final(request).version for request in later} == {2}
     check_model(memory)
+
+
+def test_a_job_is_read_once_its_order_is_in_the_store(memory: Platform) -> None:
+    """The swap of one job orders the next, of the new generation: the store has it already."""
+    memory.register("m", budget=10.0, limits=CROWDED)
+    refresher = memory.refresh_worker(limit=RefreshLimit(60.0, 9))
+
+    def refresh(step: str) -> None:
+        if step == Step.APPLY:
+            refresher.run_once(0.0)
+
+    worker = memory.deletion_worker(at_step=refresh)
+    requests = []
+    for i in (0, 20):
+        requests.append(memory.send_index("m", *range(i, i + 20)))
+        memory.turn(worker)
+    memory.drain(worker, refresher)
+    assert [memory.final(request).status for request in requests] == ["APPLIED"] * 2
+    assert sizes(memory) == [RefreshKind.REBUILD] * 2
+    check_model(memory)
+
+
+def test_a_job_of_a_generation_that_the_store_has_lost_is_not_refused(memory: Platform) -> None:
+    """It is superseded instead: if the model still waits for it, its end orders another."""
+    memory.register("m", budget=10.0)
+    refresher = memory.refresh_worker(limit=RefreshLimit(60.0, 9))
+    ordered = memory.ordered("m", RefreshKind.REBUILD)
+    later = ordered.model_copy(update={"generation": ordered.generation + 1})
+    memory.producer.publish([Message(topics.REFRESH_JOBS, b"m", later.value())])
+    turns(memory, refresher)
+    assert read_refusal(memory.store.client, memory.load().keys, later.job_id) is None
+    [done] = memory.records(topics.DELETIONS)
+    assert later.job_id.encode() in (done.value or b"")
 
 
 def test_a_completion_that_a_commit_orders_is_free(memory: Platform, clock: Clock) -> None:
