@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Bounds, Consumer, Partition, Position, Record
@@ -39,6 +39,19 @@ class Assignment:
         """Return whether everything that the log had when it was taken over is read."""
         return all(self.positions[partition] >= end for partition, end in self._ends.items())
 
+    def take_over(self, partitions: Iterable[Partition]) -> None:
+        """Resume partitions at their watermarks.
+
+        Raises
+        ------
+        LogReset
+            The log has lost records in one of them.
+        """
+        fresh = sorted(partitions)
+        for partition in fresh:
+            self.start(partition)
+        log_taken_over(self._logger, {partition: self.positions[partition] for partition in fresh})
+
     def start(self, partition: Partition) -> None:
         """Resume a partition at its watermark.
 
@@ -53,12 +66,6 @@ class Assignment:
         offset = start_offset(partition, watermark, bounds)
         self.positions[partition], self._ends[partition] = offset, bounds.end
         self._consumer.seek(partition, offset)
-        self._logger.info(
-            "partition taken over",
-            action="take_over",
-            partition=f"{partition.topic}/{partition.index}",
-            offset=offset,
-        )
 
     def move(self, records: Iterable[Record]) -> Mapping[Partition, Position]:
         """Move past records that were polled, in order; return the positions that are new."""
@@ -68,6 +75,31 @@ class Assignment:
             partition: Position(record.offset + 1, record.leader_epoch)
             for partition, record in last.items()
         }
+
+
+def log_taken_over(logger: Logger, offsets: Mapping[Partition, int]) -> None:
+    """Say which partitions a worker reads from now on; from which offsets, to who debugs."""
+    if not offsets:
+        return
+    logger.info("partitions taken over", action="take_over", partitions=ranges_of(offsets))
+    for partition, offset in offsets.items():
+        logger.debug("a partition is read", action="seek", partition=str(partition), offset=offset)
+
+
+def ranges_of(partitions: Iterable[Partition]) -> str:
+    """Return partitions for a person, as ``lethe.deletions/0-3,5 lethe.row-changes/0``."""
+    by_topic: dict[str, list[int]] = {}
+    for partition in sorted(partitions):
+        by_topic.setdefault(partition.topic, []).append(partition.index)
+    return " ".join(f"{topic}/{_ranges(indexes)}" for topic, indexes in by_topic.items())
+
+
+def _ranges(indexes: Sequence[int]) -> str:
+    """Return ascending numbers with each run of successive ones as its first and last."""
+    firsts = [i for i in indexes if i - 1 not in indexes]
+    lasts = [i for i in indexes if i + 1 not in indexes]
+    pairs = zip(firsts, lasts, strict=True)
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)
 
 
 def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) -> int:

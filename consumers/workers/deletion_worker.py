@@ -498,8 +498,7 @@ class DeletionWorker:
         homes = self._follower.homes()
         self._follower.follow(homes)
         self._gauges.take_over(homes)
-        for partition in sorted(fresh):
-            self._assignment.start(partition)
+        self._assignment.take_over(fresh)
         self._rewind = False
         self._lag.measure_next()
 

@@ -25,7 +25,7 @@ from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import AtStep, IntakeStep, no_hook
-from lethe.consumers.workers.assignment import start_offset
+from lethe.consumers.workers.assignment import log_taken_over, start_offset
 from lethe.consumers.workers.lag import LagGauge
 from lethe.engine.errors import InvalidData, LogReset
 from lethe.engine.store.layout.keys import ModelKeys
@@ -246,12 +246,7 @@ class IntakeWorker:
             offset = self._start(partition)
             self._positions[partition] = offset
             self._consumer.seek(partition, offset)
-            self._logger.info(
-                "partition taken over",
-                action="take_over",
-                partition=f"{partition.topic}/{partition.index}",
-                offset=offset,
-            )
+        log_taken_over(self._logger, {partition: self._positions[partition] for partition in fresh})
         self._rewind = False
 
     def _drop_lost(self) -> frozenset[Partition]:

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from lethe.consumers.log.base import Bounds, Partition
-from lethe.consumers.workers.assignment import Assignment, start_offset
+from lethe.consumers.workers.assignment import Assignment, ranges_of, start_offset
 from lethe.engine.errors import LogReset
 
 PARTITION = Partition("lethe.deletions", "topic-id", 3)
@@ -30,6 +30,15 @@ def test_a_log_that_ends_before_the_watermark_halts() -> None:
 def test_records_removed_before_they_were_decided_halt_and_are_counted() -> None:
     with pytest.raises(LogReset, match="4 records were removed before they were processed"):
         start_offset(PARTITION, 6, Bounds(10, 15))
+
+
+@pytest.mark.parametrize(
+    ("indexes", "shown"), [([3], "3"), ([1, 0, 2], "0-2"), ([0, 1, 4, 6, 7], "0-1,4,6-7")]
+)
+def test_partitions_are_shown_as_ranges(indexes: list[int], shown: str) -> None:
+    deletions = [Partition("lethe.deletions", "topic-id", index) for index in indexes]
+    changes = Partition("lethe.row-changes", "topic-id", 0)
+    assert ranges_of([changes, *deletions]) == f"lethe.deletions/{shown} lethe.row-changes/0"
 
 
 def test_a_watermark_that_moves_with_the_log_meanwhile_is_no_loss() -> None:
