@@ -40,11 +40,11 @@ demo: setup ## Run the main job on real data: deletions, refreshes, checks again
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: test
-test: setup ## Run the tests, in about 5 minutes (real Kafka needs Java 17 and Maven, or Docker)
-	OPENBLAS_NUM_THREADS=1 $(PYTEST) -m "not thorough"
+test: setup ## Run the tests, in about 4 minutes (real Kafka needs Java 17 and Maven, or Docker)
+	OPENBLAS_NUM_THREADS=1 $(PYTEST) -n 3 -m "not thorough"
 
 .PHONY: test-all
-test-all: setup-all ## Run the tests and every proof, in about 20 minutes
+test-all: setup-all ## Run the tests and every proof, in about 45 minutes
 	$(PYTEST)
 
 .PHONY: test-thorough

@@ -19,7 +19,7 @@ from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.subscriber.history import history
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.server.connection import connect
-from tests.support.command import Lethe
+from tests.support.command import Lethe, Within
 from tests.support.training import FEATURES, ROWS, table, write
 
 # One worker runs the file: its tests share servers, and some build on those before.
@@ -36,7 +36,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]
 
 @pytest.fixture(scope="module")
 def lethe(server: EmbeddedValkey, tmp_path_factory: pytest.TempPathFactory) -> Lethe:
-    """Given a linear and a logistic model, when three requests have been decided."""
+    """Given a linear and a logistic model, when three requests have been decided.
+
+    These are processes, as a user starts them; what follows runs within this one.
+    """
     lethe = Lethe(server.data_dir)
     files = tmp_path_factory.mktemp("files")
     linear = write(files / "rows.csv", logistic=False)
@@ -51,7 +54,7 @@ def lethe(server: EmbeddedValkey, tmp_path_factory: pytest.TempPathFactory) -> L
     idle = lethe("work", "--until-idle", "--json").document
     assert idle["state"] == "idle"
     assert idle["requests"] == {"APPLIED": 3}
-    return lethe
+    return Within(server.data_dir)
 
 
 def live_theta(gone: set[str]) -> np.ndarray:
@@ -95,7 +98,7 @@ def test_rows_that_never_were_there_are_named_to_whoever_asks(lethe: Lethe, tmp_
 
 
 def test_global_options_stand_before_the_command_as_well(lethe: Lethe, tmp_path: Path) -> None:
-    elsewhere = Lethe(tmp_path / "elsewhere")
+    elsewhere = Within(tmp_path / "elsewhere")
 
     found = elsewhere("--json", "--data-dir", str(lethe.data_dir), "status", "lin")
 
