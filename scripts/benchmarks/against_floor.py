@@ -34,7 +34,9 @@ SPARE_ROWS = 20
 _NOTE = """
 The worker next to a program on kafka-python and redis-py alone (`scripts/benchmarks/floor.py`; in
 single-node mode on redis-py alone, with streams of its own): the same requests, reads, writes and
-messages in number and bytes, and no mathematics, no check and none of our code. d = 1000, K from 0
+messages in number and bytes, and no mathematics, no check and none of our code. The `contract
+floor` (`scripts/benchmarks/contract_floor.py`) does the same, and also the engine's step and what
+the contract demands of each message, with the same libraries as the worker. d = 1000, K from 0
 to 200, no refresh. A backlog is loaded first, and the time runs from the first receipt to the last,
 by the log. A ratio is that of two runs in turns: median, and lowest to highest. The many models of
 a backlog have 220 rows each, to fit into memory; the last rows compare models of 10,000 rows with
@@ -136,15 +138,17 @@ def _backlog(
         role="deletions", redis_url="", method=method, models=plan.models * plan.runs,
         n=plan.n, d=plan.d, seed=seed, shared=True, records=load.records,
     )  # fmt: skip
-    found: dict[str, list[_Run]] = {"worker": [], "floor": []}
+    floors = ("floor", "contract floor") if load.k == 1 else ("floor",)
     with ExitStack() as stack:
         worker = stack.enter_context(
             worker_side(directory / "worker", job, kafka, COMMIT_PARTITIONS)
         )
-        floor = stack.enter_context(
-            floor_side(directory / "floor", sizes, job, kafka, COMMIT_PARTITIONS)
-        )
-        sides: list[Side[Any]] = [worker, floor]
+        sides: list[Side[Any]] = [worker]
+        for name in floors:
+            here = directory / name.replace(" ", "-")
+            floor = floor_side(here, sizes, job, kafka, COMMIT_PARTITIONS, name)
+            sides.append(stack.enter_context(floor))
+        found: dict[str, list[_Run]] = {side.name: [] for side in sides}
         before = [side.ends.sent_bytes() for side in sides]  # registrations
         for side in sides:
             side.rest()
@@ -159,12 +163,16 @@ def _backlog(
         yield measured(which, "requests a second", "1/s", [one.rate for one in runs])
         yield measured(which, "processor time a request", "ms", [one.cpu_ms for one in runs])
     pairs = list(zip(found["worker"], found["floor"], strict=True))
-    rates = [w.rate / f.rate for w, f in pairs]
-    goal = at_least(load.goals[method])
-    yield compared(setting, "requests a second, worker / floor", rates, goal)
     single, cpu = load.k == 1, "processor time a request"
-    times = [w.cpu_ms / f.cpu_ms for w, f in pairs]
-    yield compared(setting, f"{cpu}, worker / floor", times, at_most(2.0) if single else None)
+    for name, runs in found.items():
+        if name == "floor":
+            continue
+        goals = (at_least(load.goals[method]), at_most(2.0)) if name == "worker" else (None, None)
+        against = list(zip(runs, found["floor"], strict=True))
+        rates = [one.rate / f.rate for one, f in against]
+        yield compared(setting, f"requests a second, {name} / floor", rates, goals[0])
+        times = [one.cpu_ms / f.cpu_ms for one, f in against]
+        yield compared(setting, f"{cpu}, {name} / floor", times, goals[1] if single else None)
     if single:
         median = float(np.median([one.cpu_ms for one in found["worker"]]))
         yield compared(setting, f"{cpu}, ms", [median], at_most(0.3))

@@ -42,8 +42,10 @@ class Job:
     kafka: str | None
     prefix: str
     shape: dict[str, Any]
+    method: str
     models: int
     n: int
+    d: int
     records: int
     partitions: int
 
@@ -231,7 +233,7 @@ class Floor:
         pipeline.execute()
 
 
-def main(argument: str) -> None:
+def main(argument: str, kind: type[Floor] = Floor) -> None:
     """Work."""
     job = Job(**json.loads(argument))
     go, stop = threading.Event(), threading.Event()
@@ -247,7 +249,7 @@ def main(argument: str) -> None:
         go.set()
 
     threading.Thread(target=listen, daemon=True).start()
-    floor = Floor(job)
+    floor = kind(job)
     print("ready", flush=True)
     floor.run(go, stop)
     print("{}", flush=True)

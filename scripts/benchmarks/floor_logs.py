@@ -40,6 +40,7 @@ class Request:
     model: str
     id: str
     rows: list[str]
+    value: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Send:
 
 def _request(partition: int, offset: int, value: bytes) -> Request:
     body = json.loads(value)
-    return Request(partition, offset, body["model_id"], body["request_id"], body["row_ids"])
+    return Request(partition, offset, body["model_id"], body["request_id"], body["row_ids"], value)
 
 
 class KafkaEnd:

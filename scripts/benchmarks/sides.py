@@ -45,7 +45,7 @@ E = TypeVar("E", bound=Ends)
 
 
 class Process:
-    """A worker process; see `benchmarks.worker` and, for the other module, `benchmarks.floor`."""
+    """A worker process; see `benchmarks.worker`, and `benchmarks.floor` for the other modules."""
 
     def __init__(
         self, argument: str, log: IO[str], *, partitions: int, module: str = "benchmarks.worker"
@@ -255,34 +255,45 @@ def closed_loop(
 
 @contextmanager
 def floor_side(
-    directory: Path, shape: Shape, job: Job, kafka: str | None, partitions: int
+    directory: Path,
+    shape: Shape,
+    job: Job,
+    kafka: str | None,
+    partitions: int,
+    name: str = "floor",
 ) -> Iterator[Side[Ends]]:
-    """Yield a floor that is ready, with as many models as ``job`` says."""
+    """Yield a floor that is ready, with as many models as ``job`` says.
+
+    ``name``: ``floor``, or ``contract floor`` (`benchmarks.contract_floor`).
+    """
     with ExitStack() as stack:
         url, client = _store(stack, directory)
-        name = _prefix(stack, kafka)
+        prefix = _prefix(stack, kafka)
         log = _log(kafka, client)
         if kafka is not None:
             specs = topics.specs(partitions)
-            log.ensure_topics([replace(spec, name=name + spec.name) for spec in specs])
+            log.ensure_topics([replace(spec, name=prefix + spec.name) for spec in specs])
         plan = {
             "redis_url": url,
             "kafka": kafka,
-            "prefix": name,
+            "prefix": prefix,
             "shape": asdict(shape),
+            "method": job.method,
             "models": job.models,
             "n": job.n,
+            "d": job.d,
             "records": job.records,
             "partitions": partitions,
         }
-        process = _start(stack, directory, json.dumps(plan), "benchmarks.floor", partitions)
+        module = f"benchmarks.{name.replace(' ', '_')}"
+        process = _start(stack, directory, json.dumps(plan), module, partitions)
         job = job.model_copy(update={"kafka": kafka})
         if kafka is None:
-            yield Side("floor", StreamEnds(client, partitions), process, client, job)
+            yield Side(name, StreamEnds(client, partitions), process, client, job)
             return
-        ends = LogEnds(log, name)
+        ends = LogEnds(log, prefix)
         stack.callback(ends.close)
-        yield Side("floor", ends, process, client, job)
+        yield Side(name, ends, process, client, job)
 
 
 def delete_topics(kafka: str, prefix: str) -> None:
