@@ -138,13 +138,12 @@ def _backlog(
         role="deletions", redis_url="", method=method, models=plan.models * plan.runs,
         n=plan.n, d=plan.d, seed=seed, shared=True, records=load.records,
     )  # fmt: skip
-    floors = ("floor", "contract floor") if load.k == 1 else ("floor",)
     with ExitStack() as stack:
         worker = stack.enter_context(
             worker_side(directory / "worker", job, kafka, COMMIT_PARTITIONS)
         )
         sides: list[Side[Any]] = [worker]
-        for name in floors:
+        for name in ("floor", "contract floor"):
             here = directory / name.replace(" ", "-")
             floor = floor_side(here, sizes, job, kafka, COMMIT_PARTITIONS, name)
             sides.append(stack.enter_context(floor))
