@@ -9,9 +9,8 @@ fold (`consumers.commits.recovery`) finishes what fails; what fails before that 
 After an error at any step, the worker forgets what is in memory, folds, and resumes at the
 watermarks.
 
-Steps 7 and 8 need nothing of each other: both write what the record says. So the last commits of a
-poll are sent to their readers first, and the store is written while the log takes them. Step 9
-waits for both.
+Readers are told (step 8) what the store has (step 7), since some of them look there next. The
+messages are made while the log takes the commits, and are acknowledged during the next turn.
 """
 
 from __future__ import annotations
@@ -237,21 +236,13 @@ class DeletionWorker:
             loaded = self._loader.load(poll.groups, result)  # 3
             self._processor.process(loaded, result)  # 4 and 5
             won = self._append(result.prepared)  # 6
+            self._apply(won)  # 7
             if not self._more_to_do(poll, result):
                 break
-            self._apply(won)  # 7, before anything else is loaded
             self._follower.follow(commit_partition(model_id) for model_id in result.stale)
         else:
             raise CommitConflict(f"others keep committing: {_ROUNDS} rounds were not enough")
-        if any(sealed.commit.job is not None for _, sealed in won):
-            self._apply(won)  # 7 first: the refresh worker looks for a job's model in the store
-            won = []
         self._publish(poll, began)  # 8; it is acknowledged during the next turn's steps 1 to 6
-        try:
-            self._apply(won)  # 7 of the last round
-        except BaseException:
-            self._publisher.forget()  # no watermark passes what the store has not: a fold needs it
-            raise
         # 9 follows in the next turn: with its step 7, or while polling if nothing follows.
         self._run_periodic_tasks()
         return len(records)
@@ -372,13 +363,15 @@ class DeletionWorker:
             if answer.applied is Applied.APPLIED:
                 self._keep(prepared, sealed, change)
             else:
-                # The store went back, or another worker was faster: a fold finds out from the log.
+                # The store went back, or another worker was faster: a fold finds out from the log,
+                # applies it and publishes it.
                 self._logger.warning(
                     "the store is not what the commit continues; folding",
                     action="refused",
                     model=prepared.group.model_id,
                     reason=f"{answer.applied}: {answer.found}",
                 )
+                self._to_publish = [each for each in self._to_publish if each[0] is not sealed]
                 self._follower.forget(prepared.group.model_id)
         self._follower.follow({commit_partition(prepared.group.model_id) for prepared, _ in won})
 

@@ -36,9 +36,9 @@ class Step(StrEnum):
     APPEND = "append"
     """6. Commits are built, but not appended."""
     APPLY = "apply"
-    """7. Commits are acknowledged, and maybe published, but not in the store."""
+    """7. Commits are acknowledged, but not in the store."""
     PUBLISH = "publish"
-    """8. Commits are acknowledged, but not published."""
+    """8. Commits are in the store, but not published."""
     ADVANCE = "advance"
     """9. Everything is acknowledged, but cursor and watermark are not moved."""
 

@@ -635,18 +635,18 @@ def test_no_watermark_passes_a_commit_that_is_not_in_the_store(memory: Platform)
     assert after == before
 
 
-def test_what_a_poll_commits_is_sent_before_the_store_is_written(memory: Platform) -> None:
-    """Its readers need not wait for the store; whoever dies in between leaves it to a fold."""
+@pytest.mark.parametrize(("step", "version"), [(Step.APPLY, 0), (Step.PUBLISH, 1)])
+def test_readers_are_told_what_the_store_has(memory: Platform, step: Step, version: int) -> None:
+    """They may look there next; if the worker dies in between, a fold tells them."""
     memory.register("m", budget=10.0)
     hers = memory.send_index("m", 1)
-    doomed = memory.deletion_worker(at_step=once(Step.APPLY, die))
+    doomed = memory.deletion_worker(at_step=once(step, die))
     run_until_it_dies(doomed)
-    assert memory.final(hers).version == 1
-    assert memory.load().version == 0
+    assert memory.load().version == version
+    assert memory.statuses(hers) == []
     leave(memory, doomed)
     memory.drain(memory.deletion_worker())
-    assert memory.load().version == 1
-    assert len(memory.statuses(hers)) == 2  # the same bytes once more
+    assert memory.final(hers).version == 1
     check_model(memory)
 
 

@@ -344,15 +344,16 @@ MUTANTS = (
         f"{_GUARDS}::test_no_watermark_passes_what_is_not_acknowledged",
     ),
     Mutant(
-        "the watermark behind the store",
+        "the store before its readers",
         (
+            Edit(_WORKER, "            self._apply(won)  # 7\n"),
             Edit(
                 _WORKER,
-                "            self._publisher.forget()  # no watermark",
-                "            pass  #",
+                "        # 9 follows in the next turn",
+                "        self._apply(won)\n        # 9 follows in the next turn",
             ),
         ),
-        f"{_GUARDS}::test_no_watermark_passes_a_commit_that_is_not_in_the_store",
+        f"{_GUARDS}::test_readers_are_told_what_the_store_has",
     ),
     Mutant(
         "the watermark below what a halted model has not decided",
