@@ -218,8 +218,11 @@ def _read(
             return reading
         if attempt < _TRIES:
             time.sleep(_PAUSE)
-    if reading.history.head is not None:  # later receipts may not be published yet
-        del reading.history.leaves[reading.history.head.size :]
+    leaves, head = reading.history.leaves, reading.history.head
+    if head is not None and len(leaves) < head.size:
+        leaves.clear()  # versions were published since; the log has their receipts
+    elif head is not None:
+        del leaves[head.size :]  # later receipts may not be published yet
     return reading
 
 

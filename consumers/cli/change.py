@@ -74,7 +74,10 @@ def _options(command: Any) -> Any:
 
 
 @click.command(short_help="Add rows to a model.")
-@click.option("--subject", metavar="COL", help="Column that names the subject of a row.")
+@click.option(
+    "--subject", metavar="COL",
+    help="Column that names the subject of a row; needed if the model was registered with one.",
+)  # fmt: skip
 @_options
 def insert(ctx: click.Context, /, **options: Any) -> int:
     """Add the rows of a file to MODEL, as if they had been there when it was registered.
@@ -85,7 +88,7 @@ def insert(ctx: click.Context, /, **options: Any) -> int:
 
     \b
     Example:
-      lethe insert churn --data new.csv --id customer --wait
+      lethe insert churn --data new.csv --id customer --subject household --wait
     """  # noqa: D301 - click looks for the character
     return _change(ctx, "insert", options)
 
@@ -146,6 +149,12 @@ def _read(path: Path, config: ModelConfig, options: dict[str, Any], report: Prog
         raise InvalidRequest(
             f"model {config.model_id!r} is certified: its rows cannot be inserted or corrected. "
             "Nothing was sent"
+        )
+    has_subjects = config.subject_namespace is not None
+    if has_subjects and "subject" in options and options["subject"] is None:
+        raise InvalidRequest(
+            f"model {config.model_id!r} knows whose rows it has: name the column of their subjects "
+            "with --subject, or erasing a person would leave these rows. Nothing was sent"
         )
     columns = Columns(
         id=options["id_column"],

@@ -32,16 +32,17 @@ def test_rows_of_a_file_are_inserted_and_corrected_and_the_model_verifies(tmp_pa
     pacsv.write_csv(new, tmp_path / "new.csv")
     pq.write_table(better, tmp_path / "better.parquet")
     change = ("m", "--id", "id", "--json", "--wait", "120", "--data")
+    whose = ("--subject", "household")
     with EmbeddedValkey(tmp_path / "valkey") as server:
         lethe = Lethe(server.data_dir)
         lethe("register", "m", "--data", str(tmp_path / "rows.parquet"), *FIT)
         with lethe.working() as worker:
-            inserted = lethe("insert", *change, str(tmp_path / "new.csv")).document
-            again = lethe("insert", *change, str(tmp_path / "new.csv")).document
+            inserted = lethe("insert", *whose, *change, str(tmp_path / "new.csv")).document
+            again = lethe("insert", *whose, *change, str(tmp_path / "new.csv")).document
             corrected = lethe("correct", *change, str(tmp_path / "better.parquet")).document
             twice = tmp_path / "twice.csv"
             pacsv.write_csv(new.slice(0, 5), twice)
-            exists = lethe("insert", *change, str(twice), code=1).document
+            exists = lethe("insert", *whose, *change, str(twice), code=1).document
             lethe("delete", "m", "--row", "n0", "u11", "u100", "--wait", "120")
             status = lethe("status", "m", "--json").document
             worker.terminate()
@@ -49,7 +50,7 @@ def test_rows_of_a_file_are_inserted_and_corrected_and_the_model_verifies(tmp_pa
         shown = lethe("receipt", inserted[0]["request_id"], "--model", "m")
         last = named(table(logistic=False, rows=3, seed=10), "last")
         pacsv.write_csv(last, tmp_path / "last.csv")
-        lethe("insert", "m", "--id", "id", "--data", str(tmp_path / "last.csv"))
+        lethe("insert", *whose, "m", "--id", "id", "--data", str(tmp_path / "last.csv"))
         lethe("work", "--until-idle")
         lethe("verify", "m")
         lethe("audit", "m")
@@ -89,7 +90,8 @@ def test_a_file_that_cannot_be_used_gets_one_message_and_nothing_is_sent(
     with EmbeddedValkey(tmp_path / "valkey") as server:
         lethe = Lethe(server.data_dir)
         lethe("register", "m", "--data", str(tmp_path / "rows.parquet"), *FIT)
-        answer = lethe(op, "m", "--id", "id", "--data", str(tmp_path / "bad.csv"), code=2)
+        whose = ("--subject", "household") if op == "insert" else ()
+        answer = lethe(op, "m", *whose, "--id", "id", "--data", str(tmp_path / "bad.csv"), code=2)
         unknown = lethe(op, "nobody", "--id", "id", "--data", str(tmp_path / "bad.csv"), code=2)
         gone = lethe(op, "m", "--id", "id", "--data", str(tmp_path / "none.csv"), code=2)
     assert says in answer.err

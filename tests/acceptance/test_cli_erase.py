@@ -47,6 +47,7 @@ def test_a_person_leaves_every_model_and_stays_out_until_it_is_lifted(
     with lethe.working() as worker:
         told = lethe("erase", household, "--wait", "120", "--erasure-id", "e-1", "--json").document
         again = lethe("erase", household, "--wait", "120", "--erasure-id", "e-1", "--json").document
+        nobody = lethe("erase", "nobody", "--wait=120")
         later = lethe("register", "later", *file, "--subject", "household")
         lifted = lethe("erase", household, "--lift", "--wait=120")
         back = lethe("register", "back", *file, "--subject", "household", "--json").document
@@ -55,6 +56,7 @@ def test_a_person_leaves_every_model_and_stays_out_until_it_is_lifted(
     assert (told["status"], told["complete"], told["rows_deleted"]) == ("COMPLETE", True, 2 * count)
     assert [model["model_id"] for model in told["models"]] == ["churn", "risk"]
     assert again == told
+    assert "no model knows this subject: is it spelt as in the training data?" in nobody.out
     assert f"{count} rows of the file belong to erased subjects and stay out" in later.out
     assert "may be registered and inserted again" in lifted.out
     assert back["rows_of_erased_subjects"] == 0
@@ -77,6 +79,22 @@ def test_a_model_without_subjects_makes_it_a_negative_answer(
         worker.communicate(timeout=120)
     assert "INCOMPLETE" in answer.out
     assert "blind: NOT_COVERED; registered without --subject" in answer.out
+
+
+def test_rows_that_no_erasure_would_reach_are_counted_or_refused(
+    lethe: Lethe, tmp_path: Path
+) -> None:
+    """Rows without a subject at registration; an insert that does not say whose its rows are."""
+    made = table(logistic=False)
+    at = made.column_names.index("household")
+    households = made["household"].to_pylist()
+    made = made.set_column(at, "household", pa.array(["", *households[1:]]))
+    path = tmp_path / "rows.parquet"
+    pq.write_table(made, path)
+    registered = lethe("register", "m", "--data", str(path), *FIT, "--subject", "household")
+    assert "1 row without a subject: erasing a person leaves them" in registered.out
+    refused = lethe("insert", "m", "--data", str(path), "--id", "id", code=2)
+    assert "name the column of their subjects with --subject" in refused.err
 
 
 def test_mistakes_are_said_in_a_line(lethe: Lethe, rows: tuple[Path, str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -180,6 +181,23 @@ def test_a_commit_while_the_state_is_compared_is_no_fault(
     audit = audited(memory)
     assert failed(audit) == {}
     assert passed_over(audit).keys() == {"signatures"}
+
+
+def test_commits_that_never_stop_are_no_fault(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading of the log has a version more than the state that was read before it."""
+    run(memory)
+    read, rows = auditor.extent_of, itertools.count(20)
+
+    def disturbed(*arguments: Any) -> Any:
+        memory.send_index("m", next(rows))
+        memory.drain()
+        return read(*arguments)
+
+    monkeypatch.setattr(auditor, "extent_of", disturbed)
+    monkeypatch.setattr(auditor, "_PAUSE", 0.0)
+    assert failed(audited(memory)) == {}
 
 
 def test_a_store_that_holds_another_commit_is_found(memory: Platform) -> None:
