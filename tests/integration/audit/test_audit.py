@@ -20,6 +20,7 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Message
+from lethe.consumers.log.scan import extent_of
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.errors import CorruptState
 from lethe.engine.refresh.kind import RefreshKind
@@ -188,7 +189,7 @@ def test_commits_that_never_stop_are_no_fault(
 ) -> None:
     """Each reading of the log has a version more than the state that was read before it."""
     run(memory)
-    read, rows = auditor.extent_of, itertools.count(20)
+    read, rows = extent_of, itertools.count(20)
 
     def disturbed(*arguments: Any) -> Any:
         memory.send_index("m", next(rows))
