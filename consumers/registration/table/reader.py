@@ -21,6 +21,7 @@ from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.typed import json_values, typed_columns
 from lethe.consumers.registration.table.values import (
     ColumnError,
+    is_boolean,
     is_numeric,
     mixed,
     names_in,
@@ -251,7 +252,7 @@ def _targets(file: TableFile, columns: Columns, kind: Kind) -> tuple[tuple[str, 
 def proposed_steps(path: Path, columns: Columns) -> dict[str, str]:
     """Return a step for each column that could be a feature: what its values suggest.
 
-    Of text: one-hot, or target-encode if there are many categories.
+    Of text, and of true and false: one-hot, or target-encode if there are many categories.
     """
     file = open_file(path, {columns.id, columns.subject or columns.id})
     special = {columns.id, columns.subject, *columns.targets}
@@ -259,6 +260,8 @@ def proposed_steps(path: Path, columns: Columns) -> dict[str, str]:
 
 
 def _proposed(file: TableFile, name: str) -> str:
+    if is_boolean(file, name):
+        return "one-hot"
     if is_numeric(file, name):
         return "numeric"
     if what_it_holds(file, name) == "dates":

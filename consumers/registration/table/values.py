@@ -77,8 +77,21 @@ def is_text(file: TableFile, name: str) -> bool:
 def is_number(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Return which values of a CSV column are numbers; if none is, which are true or false."""
     text = pc.utf8_trim_whitespace(column)
-    number = mask(pc.or_(_matches(text, _NUMBER), _matches(text, _NOT_FINITE)))
+    number = _spells_number(text)
     return number if number.any() else mask(_matches(text, _BOOLEAN))
+
+
+def is_boolean(file: TableFile, name: str) -> bool:
+    """Return whether a column holds true and false, and no number."""
+    column = file.table.column(name)
+    if not is_text(file, name):
+        return bool(pa.types.is_boolean(column.type))
+    text = pc.utf8_trim_whitespace(column)
+    return bool(mask(_matches(text, _BOOLEAN)).any() and not _spells_number(text).any())
+
+
+def _spells_number(text: pa.ChunkedArray) -> NDArray[np.bool_]:
+    return mask(pc.or_(_matches(text, _NUMBER), _matches(text, _NOT_FINITE)))
 
 
 def numeric_type(kind: pa.DataType) -> bool:

@@ -191,14 +191,15 @@ def test_two_features_cannot_have_one_name(tmp_path: Path) -> None:
 
 def test_what_is_proposed_can_be_read_and_fits_the_table(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    many = "".join(f"{i},{i},t{i % 3},p{i},2021-03-01,{i}\n" for i in range(60))
-    path.write_text(f'id,age,town,"a ""b"".\\c",day,y\n{many}', encoding="utf-8")
+    many = "".join(f"{i},{i},t{i % 3},p{i},2021-03-01,{i % 2 > 0},{i}\n" for i in range(60))
+    path.write_text(f'id,age,town,"a ""b"".\\c",day,paid,y\n{many}', encoding="utf-8")
     columns = parsed(tmp_path, proposal(proposed_steps(path, COLUMNS)))
     assert columns == {
         "age": Numeric(),
         "town": OneHot(),
         'a "b".\\c': TargetEncode(),
         "day": Date(),
+        "paid": OneHot(),
     }
     assert read_prepared_table(path, COLUMNS, Kind.LINEAR, columns).left_out == {}
 
