@@ -359,11 +359,10 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         lines.append("the transformer is frozen: what it learnt from deleted rows stays in it")
     if read.data.subjects:
         lines.append(f"{len(read.data.subjects)} subjects")
-        nobodys = len(read.data.ids) - sum(map(len, read.data.subjects.values()))
-        if nobodys:
-            lines.append(
-                f"{counted(nobodys, 'row')} without a subject: erasing a person leaves them"
-            )
+        without = len(read.data.ids) - sum(map(len, read.data.subjects.values()))
+        if without:
+            rows = counted(without, "row")
+            lines.append(f"{rows} without a subject: erasing a person leaves them")
     if config.refresh_every_seconds is not None:
         lines.append(f"due for a rebuild every {duration(config.refresh_every_seconds)}")
     if read.left_out:

@@ -176,6 +176,8 @@ class JobQueue:
         pending = state.meta.pending_job
         job.own = pending is not None and pending.job_id == event.job_id
         if not job.own and state.meta.generation > event.generation:
+            # A later generation than the store's is no reason: the store has lost it, and a fold
+            # brings it back.
             return "another refresh was faster; order again if it is still needed"
         if job.own and choose_kind(state, event, self._now()).size is RefreshKind.COMPLETE:
             return None  # it reads no rows, and a commit of the model itself has scheduled it

@@ -142,10 +142,9 @@ def lines_of(receipt: SubjectErasureCompleted) -> list[str]:
         rows = counted(receipt.rows_deleted, "row")
         asked = sum(bool(model.request_ids) for model in receipt.models)
         head += f"; {rows} deleted from {counted(asked, 'model')}"
-    lines = [head, *(f"  {model.model_id}: {_model(model)}" for model in receipt.models)]
-    if receipt.op != "lift" and not receipt.code and not any(m.request_ids for m in receipt.models):
-        lines.append("no model knows this subject: is it spelt as in the training data?")
-    return lines
+    if receipt.op == "erase" and not receipt.code and not receipt.models:
+        return [head, "no model knows this subject: is it spelt as in the training data?"]
+    return [head, *(f"  {model.model_id}: {_model(model)}" for model in receipt.models)]
 
 
 def _model(model: ModelErasure) -> str:

@@ -650,6 +650,18 @@ def test_readers_are_told_what_the_store_has(memory: Platform, step: Step, versi
     check_model(memory)
 
 
+def test_what_a_fold_was_faster_with_is_published_by_the_fold_alone(memory: Platform) -> None:
+    memory.register("m", budget=10.0)
+    hers = memory.send_index("m", 1)
+
+    def fold() -> None:
+        Fold(memory.store, memory.reader, memory.producer, memory.seals).run(INDEX)
+
+    memory.drain(memory.deletion_worker(at_step=once(Step.APPLY, fold)))
+    assert memory.statuses(hers) == ["APPLIED"]
+    check_model(memory)
+
+
 def landing_last(
     memory: Platform, patch: pytest.MonkeyPatch
 ) -> tuple[DeletionWorker, DeletionWorker]:
