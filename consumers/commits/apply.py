@@ -30,7 +30,7 @@ from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.disclosed import Disclosure
 from lethe.engine.store.layout.keys import FORMAT, GenerationKeys, ModelKeys
 from lethe.engine.store.layout.meta import Meta, meta_json
-from lethe.engine.store.layout.preprocessing import packed_sums
+from lethe.engine.store.layout.preprocessing import packed_since
 from lethe.engine.store.layout.state import ModelState, PublishedPipeline
 from lethe.engine.store.offline import staging
 from lethe.engine.store.store import ModelStore
@@ -42,8 +42,8 @@ class Arrays:
 
     ``V_before`` and ``Q_before`` count the rows before it; ``expected`` is the id of the arrays
     that the new rows were computed from, or None for a generation that becomes live. ``signs`` are
-    those of the new rows of V; None: all are deletions. ``sums`` are the fields that change of a
-    model with preprocessing (`engine.store.layout.preprocessing.packed_sums`).
+    those of the new rows of V; None: all are deletions. ``sums`` are the new fields of a
+    model with preprocessing (`engine.store.layout.preprocessing.packed_since`).
     """
 
     V_rows: Array
@@ -77,7 +77,7 @@ def arrays_of(before: ModelState, after: Stream, sums: Sums | None = None) -> Ar
     ``sums``: those of a model with preprocessing after it.
     """
     arrays = appended(before.stream, after, before.arrays_id)
-    return replace(arrays, sums=changed_sums(before.pipeline, sums))
+    return replace(arrays, sums=new_since(before.pipeline, sums))
 
 
 def appended(before: Stream, after: Stream, expected: str | None) -> Arrays:
@@ -87,11 +87,11 @@ def appended(before: Stream, after: Stream, expected: str | None) -> Arrays:
     return Arrays(after.V.array[v:], after.Q.array[q:], v, q, expected, signs)
 
 
-def changed_sums(before: LivePipeline | None, after: Sums | None) -> dict[str, bytes]:
-    """Return the stored fields of sums that a step changed; none without preprocessing."""
+def new_since(before: LivePipeline | None, after: Sums | None) -> dict[str, bytes]:
+    """Return the stored fields of the rows that a step moved; none without preprocessing."""
     if before is None or after is None:
         return {}
-    return packed_sums(after, before.answer.sums)
+    return packed_since(after, before.answer.sums)
 
 
 def no_rows(before: ModelState) -> Arrays:

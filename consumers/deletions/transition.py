@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lethe.consumers.commits.apply import NOTHING, Arrays, Live, changed_sums
+from lethe.consumers.commits.apply import NOTHING, Arrays, Live, new_since
 from lethe.consumers.commits.commit import Commit, CommitKind, Tombstones
 from lethe.consumers.commits.recovery.change_requests import digest_of
 from lethe.consumers.contract import topics
@@ -160,7 +160,7 @@ def deletion_transition(
     if batch.deleted:
         v, q = len(before.stream.V), len(before.stream.Q)
         sums = None if batch.pipeline is None else batch.pipeline.answer.sums
-        changed = changed_sums(before.pipeline, sums)
+        changed = new_since(before.pipeline, sums)
         arrays = Arrays(batch.V_rows, batch.Q_rows, v, q, before.arrays_id, sums=changed)
     return Transition(commit, after, arrays.cleared() if arrays and clears_Q else arrays)
 

@@ -110,7 +110,7 @@ def _with_pipeline_published(state: ModelState) -> ModelState:
     if pipeline is None:  # no row is left
         published = PublishedPipeline(state.stream.published, empty_columns(config.preprocess))
     else:
-        columns = fitted_columns(config.preprocess, pipeline)
+        columns = fitted_columns(config.fixed_columns, pipeline)
         published = PublishedPipeline(pipeline.published(state.stream), columns)
     return replace(state, published_pipeline=published)
 

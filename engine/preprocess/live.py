@@ -28,7 +28,7 @@ from lethe.engine.preprocess.published import PipelineUnits
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Places
 from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
-from lethe.engine.preprocess.transformation.sums import Sums
+from lethe.engine.preprocess.transformation.sums import RowsSummed, Sums
 
 
 class TransformedRows(NamedTuple):
@@ -109,7 +109,7 @@ class LivePipeline:
         return TransformedRows(Rows(with_intercept(X) if self.intercept else X, y, weight), entries)
 
     def sums_after(self, generation: Generation, change: RowsMoved) -> Sums:
-        """Return the sums over the live rows after a change. Cost O(k (p + g d))."""
+        """Return the sums over the live rows after a change, and note it. Cost O(k (p + g d))."""
         sums = self.answer.sums
         for rows, sign in ((change.arriving, 1), (change.leaving, -1)):
             if rows is not None:
@@ -117,6 +117,7 @@ class LivePipeline:
                     raise AssertionError("rows that arrive come with their dual rows")
                 moved = contribution(generation, self.base, *rows)
                 sums = sums.changed(self.base.layout, moved, sign)
+                sums = replace(sums, since=(*sums.since, RowsSummed(moved, sign)))
         return sums
 
     def with_sums(self, sums: Sums) -> LivePipeline:

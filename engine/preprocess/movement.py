@@ -34,7 +34,7 @@ CORRECTIONS = 60
 """Corrections of one change at most. A few are usual; where the live statistics are so far from
 the base that this does not suffice, a rebuild makes them the base."""
 
-_ENOUGH = 0.25  # of the allowance for rounding: a residual below that is not worth a correction
+_ENOUGH = 1.0  # of the allowance for rounding: a residual below that is not worth a correction
 _TINY = float(np.finfo(np.float64).tiny)  # in place of the 0 of a system that is solved exactly
 _ROUNDS = 3  # of conjugate gradients, each from a residual taken afresh
 
@@ -92,7 +92,7 @@ def movement(base: BaseTransformation, sums: Sums, live: Statistics, penalty: Ar
     Cost O(q (d + q)).
     """
     p = base.layout.features
-    C, B, responses = sums.crossed.high, sums.paired.high, sums.responses.high
+    C, B, responses = sums.crossed.at(), sums.paired.at(), sums.responses.high
     squares = live.deviation**2
     change, size = np.zeros(len(penalty)), np.zeros(len(penalty))
     change[:p] = penalty[:p] * (live.deviation - 1.0) * (live.deviation + 1.0)
@@ -101,7 +101,7 @@ def movement(base: BaseTransformation, sums: Sums, live: Statistics, penalty: Ar
     features = base.layout.moving_features
     crossed = _by_feature(base.layout, live.shift, C)
     paired = _by_feature(base.layout, live.shift, _by_feature(base.layout, live.shift, B).T)
-    crossed[:, features] += 0.5 * paired
+    crossed[:, _slice_of(features)] += 0.5 * paired
     return Movement(
         features,
         crossed,
@@ -117,11 +117,18 @@ def _by_feature(layout: Layout, shift: Array, sums: Array) -> Array:
     """Return Delta times ``sums`` (q x r), c x r: a row for each of `Layout.moving_features`."""
     gaps = len(layout.gap_entries)
     out = np.empty((layout.moving, sums.shape[1]))
-    np.take(sums, layout.gap_entries, axis=0, out=out[:gaps])
-    out[:gaps] *= shift[layout.gap_entries, None]
+    of_gaps = _slice_of(layout.gap_entries)
+    np.multiply(sums[of_gaps], shift[of_gaps, None], out=out[:gaps])
     for i, coded in enumerate(layout.coded, gaps):
         np.dot(shift[coded.entries], sums[coded.entries], out=out[i])
     return out
+
+
+def _slice_of(places: Places) -> slice | Places:
+    """Return places that follow one another as a slice: what is there is then not copied."""
+    if len(places) and places[-1] - places[0] + 1 == len(places) and (np.diff(places) == 1).all():
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
 
 
 class Settled(NamedTuple):
@@ -164,7 +171,7 @@ def settle(
     moved
         F.
     enough
-        An allowance for rounding; a residual of a quarter of it is left.
+        An allowance for rounding; a residual as large as it may be left.
 
     Raises
     ------

@@ -156,5 +156,5 @@ def live_centre(base: BaseTransformation, answer: Answer) -> Centre | None:
     if not total > 0:
         return None
     drawn = sums.weighted.high[: base.layout.features].copy()
-    np.add.at(drawn, base.layout.entry_feature, answer.live.shift * sums.crossed.high[:, -1])
+    np.add.at(drawn, base.layout.entry_feature, answer.live.shift * sums.crossed.at((..., -1)))
     return Centre(drawn / total, total)

@@ -118,9 +118,9 @@ def moved_margins(
         + gradient_allowance(sums.square_size * ends)
     )
     in_hessian = max(float(np.sum(step * (known - penalty * generation.theta_b))), 0.0) + unsure
-    across = float(np.sum(entered * (sums.crossed.high @ step)))
-    paired = float(np.sum(entered * (sums.paired.high @ entered)))
-    sizes = norm(entered) * (norm(sums.crossed.high) * size + norm(sums.paired.high @ entered))
+    C, pairs = sums.crossed.at(), sums.paired.at() @ entered
+    across, paired = float(np.sum(entered * (C @ step))), float(np.sum(entered * pairs))
+    sizes = norm(entered) * (norm(C) * size + norm(pairs))
     squares = float(np.sum(step * (known - penalty * theta))) + 2.0 * across + paired
     squares = max(squares, 0.0) + unsure + gradient_allowance(sizes)
     by_length = sums.longest * size

@@ -25,7 +25,7 @@ from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.meta import Meta, with_meta
-from lethe.engine.store.layout.preprocessing import packed_sums
+from lethe.engine.store.layout.preprocessing import packed_since
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
@@ -130,7 +130,7 @@ def added_to(caught_up: CaughtUp, *, clears_Q: bool) -> Swapped:
     arrays = appended(before, after, None)
     pipeline = caught_up.staged.pipeline
     if pipeline is not None and not caught_up.same:
-        arrays = replace(arrays, sums=packed_sums(pipeline.answer.sums))
+        arrays = replace(arrays, sums=packed_since(pipeline.answer.sums))
     written = None
     if caught_up.records:
         names = tuple(caught_up.records)

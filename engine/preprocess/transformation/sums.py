@@ -2,18 +2,21 @@
 
 Counts are whole numbers, so a row that is gone is gone. The others are kept in twice the working
 precision, so what a row added is subtracted again to the last digit of the sum, however many rows
-came and went (Knuth's two-sum); a rebuild sums afresh.
+came and went (Knuth's two-sum); a rebuild sums afresh. The two matrices have too many numbers for
+that at every change: what up to `_LATE` rows have changed is summed apart, in the working precision
+as it is within a block of rows, and joins the rest then.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dgemm
 from scipy.sparse import csr_array
 
 from lethe.engine.error.certificate import gradient_allowance
@@ -23,7 +26,7 @@ from lethe.engine.preprocess.transformation.layout import Layout, Places
 _SUMMED = 1024  # rows summed at once, as in `engine.fit.objective`
 _DENSE = 64  # so few rows: a dense indicator matrix is multiplied sooner than a sparse one is made
 _CACHED = 1 << 14  # numbers added at once: what is made on the way stays in a cache
-_STAMPS = itertools.count()
+_LATE = 1024  # as many rows as are summed at once
 
 
 class Total(NamedTuple):
@@ -37,20 +40,56 @@ class Total(NamedTuple):
         """Return sums of nothing."""
         return cls(np.zeros(shape), np.zeros(shape))
 
-    def add_rows(self, values: Array, places: Places) -> None:
-        """Add rows of numbers in place to the sums at ``places``, none of them twice."""
-        step = max(1, _CACHED // values.shape[1])
-        for start in range(0, len(values), step):
-            self.add(values[start : start + step], places[start : start + step])
-
     def add(self, values: Array, index: Any = ...) -> None:
         """Add ``values`` in place to the sums at ``index``, none of them twice."""
-        high, low = self.high[index], self.low[index]
+        high = self.high[index]
         total = high + values
         part = total - high
-        low = low + ((high - (total - part)) + (values - part))
-        self.high[index] = total + low
-        self.low[index] = low - (self.high[index] - total)
+        low = values - part
+        part -= total
+        part += high  # high - (total - part), what total has lost of it
+        low += part
+        low += self.low[index]
+        np.add(total, low, out=part)
+        self.high[index] = part
+        total -= part
+        low += total
+        self.low[index] = low
+
+
+class MatrixTotal(NamedTuple):
+    """Sums of many numbers: ``high`` + ``low``, where ``low`` alone has the newest changes."""
+
+    high: Array
+    low: Array
+
+    @classmethod
+    def zero(cls, *shape: int) -> Self:
+        """Return sums of nothing."""
+        return cls(np.zeros(shape), np.zeros(shape))
+
+    def at(self, index: Any = ...) -> Array:
+        """Return the sums at ``index``, in the working precision."""
+        found: Array = self.high[index] + self.low[index]
+        return found
+
+    def copy(self, *, joined: bool) -> MatrixTotal:
+        """Return sums whose ``low`` can be added to; ``joined``: in twice the working precision."""
+        if not joined:
+            return MatrixTotal(self.high, self.low.copy())
+        total = Total(self.high.copy(), np.zeros_like(self.low))
+        total.add(self.low)
+        return MatrixTotal(*total)
+
+    def add(self, N: Array | csr_array, Y: Array | csr_array, *, late: bool) -> None:
+        """Add N^T Y in place; ``late``: to ``low`` alone, where both are dense and of few rows."""
+        if late:
+            dgemm(1.0, Y.T, N, 1.0, self.low.T, overwrite_c=True)
+            return
+        values, step = _dense(N.T @ Y), max(1, _CACHED // self.high.shape[1])
+        for start in range(0, len(values), step):
+            block = slice(start, start + step)
+            Total(self.high[block], self.low[block]).add(values[block])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +126,11 @@ class Contribution:
     def __len__(self) -> int:
         return len(self.X)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Contribution]) -> Contribution:
+        """Return the rows of all parts, of which there is one at least."""
+        return cls(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+
     def take(self, block: slice) -> Contribution:
         """Return some of the rows."""
         return Contribution(
@@ -98,6 +142,13 @@ class Contribution:
             self.error[block],
             self.reach[block],
         )
+
+
+class RowsSummed(NamedTuple):
+    """Rows that were added to sums (``sign`` 1) or subtracted from them (-1)."""
+
+    rows: Contribution
+    sign: int
 
 
 @dataclass(slots=True)
@@ -138,9 +189,11 @@ class Sums:
     balanced
         A lower bound of the smallest eigenvalue of A_b over balanced directions, which the rebuild
         fixes (`engine.preprocess.remainder`).
-    stamps
-        (q,) a new number whenever an entry's sums change: in one process, equal stamps mean equal
-        sums.
+    since
+        What came and went since these sums were written whole, in that order, where that is noted:
+        the store keeps sums as they were at a rebuild, and these rows beside them.
+    late
+        How many rows' changes are in ``low`` alone of the matrices; at most `_LATE`.
     """
 
     rows: int
@@ -150,8 +203,8 @@ class Sums:
     second: Total
     target: Total
     all_target: Total
-    crossed: Total
-    paired: Total
+    crossed: MatrixTotal
+    paired: MatrixTotal
     responses: Total
     weighted: Total
     errors: Total
@@ -161,10 +214,8 @@ class Sums:
     longest: float = 0.0
     reach: float = 0.0
     balanced: float = 0.0
-    stamps: NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.stamps = np.full(len(self.counts), next(_STAMPS))
+    since: tuple[RowsSummed, ...] = ()
+    late: int = 0
 
     @classmethod
     def of(cls, layout: Layout, rows: Contribution) -> Sums:
@@ -178,11 +229,12 @@ class Sums:
             second=Total.zero(p),
             target=Total.zero(2, q),
             all_target=Total.zero(2),
-            crossed=Total.zero(q, d),
-            paired=Total.zero(q, q),
+            crossed=MatrixTotal.zero(q, d),
+            paired=MatrixTotal.zero(q, q),
             responses=Total.zero(q, m),
             weighted=Total.zero(d),
             errors=Total.zero(d, rows.error.shape[1]),
+            late=_LATE,  # so that no row is
         )
         return empty.changed(layout, rows, 1)
 
@@ -191,21 +243,22 @@ class Sums:
 
         Cost O(k (p + g d)) and a copy, O(q (d + q)).
         """
-        after = self._copy()
+        late = self.late + len(rows)
+        late = late if late <= _LATE and len(rows) <= _DENSE else 0
+        after = self._copy(joined=late == 0)
+        after.late = late
         for start in range(0, len(rows), _SUMMED):
             after._add(layout, rows.take(slice(start, start + _SUMMED)), sign)
         return after
 
-    def changed_since(self, before: Sums | None) -> Places:
-        """Return the entries whose sums are not those ``before``, of the same layout; None: all."""
-        return np.flatnonzero(self.stamps != (-1 if before is None else before.stamps))
-
-    def _copy(self) -> Sums:
+    def _copy(self, *, joined: bool) -> Sums:
         copied = copy(self)
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, Total):
                 setattr(copied, each.name, Total(value.high.copy(), value.low.copy()))
+            elif isinstance(value, MatrixTotal):
+                setattr(copied, each.name, value.copy(joined=joined))
             elif isinstance(value, np.ndarray):
                 setattr(copied, each.name, value.copy())
         return copied
@@ -214,7 +267,8 @@ class Sums:
     def nbytes(self) -> int:
         """Bytes of what grows with entries and features."""
         totals = (self.crossed, self.paired, self.responses, self.weighted)
-        return sum(total.high.nbytes + total.low.nbytes for total in totals)
+        since = sum(rows.X.nbytes for rows, _ in self.since)
+        return sum(total.high.nbytes + total.low.nbytes for total in totals) + since
 
     def allowance(self, theta: Array) -> float:
         """Return what rounding of these sums, and of the rows, does to a gradient at ``theta``."""
@@ -242,15 +296,13 @@ class Sums:
         self.reach = float(np.max(rows.reach, initial=self.reach))
         if not len(entry):
             return
-        touched, local = np.unique(entry, return_inverse=True)
-        N = _indicator(row_of, local, (len(rows), len(touched)))
-        self.stamps[touched] = next(_STAMPS)
-        self.counts[touched] += sign * np.bincount(local, minlength=len(touched))
-        self.target.add(sign * (N.T @ np.column_stack([y, y * y])).T, (slice(None), touched))
-        scaled = (sign * rows.curvature)[:, None]
-        self.crossed.add_rows(N.T @ (scaled * rows.X), touched)
-        self.paired.add(_dense(N.T @ (N * scaled)), np.ix_(touched, touched))
-        self.responses.add(sign * (N.T @ rows.response), touched)
+        N = _indicator(row_of, entry, (len(rows), layout.entries))
+        self.counts += sign * np.bincount(entry, minlength=layout.entries)
+        self.target.add(sign * (N.T @ np.column_stack([y, y * y])).T)
+        self.responses.add(sign * (N.T @ rows.response))
+        scaled, late = (sign * rows.curvature)[:, None], self.late > 0
+        self.crossed.add(N, scaled * rows.X, late=late)
+        self.paired.add(N, N * scaled, late=late)
 
 
 def _indicator(row_of: Places, column: Places, shape: tuple[int, int]) -> Array | csr_array:

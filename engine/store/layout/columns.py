@@ -10,12 +10,16 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.records import Finite, Stored
 
 Step = Literal["numeric", "date", "one-hot", "ordinal", "target-encode"]
+NUMERIC: tuple[Step, ...] = ("numeric", "date")
 Category: TypeAlias = StrictStr | StrictBool | StrictInt | None
 Categories = Annotated[tuple[Category, ...], Field(fail_fast=True)]
 
@@ -72,6 +76,42 @@ FixedPart: TypeAlias = tuple[str, Step, bool, tuple[tuple[Category, type], ...]]
 
 _COLUMNS = TypeAdapter(tuple[FittedColumn, ...])
 _CHANGING = attrgetter("impute", "mean", "deviation", "values", "vanished", "otherwise")
+
+
+@dataclass(frozen=True, slots=True)
+class FixedColumns:
+    """What of columns stays as it is while their rows change, made once.
+
+    Attributes
+    ----------
+    records
+        The columns.
+    parts
+        What digests are looked up by (`fixed_parts`).
+    starts
+        Name and step of each as JSON, up to where an object's next member follows.
+    numeric_starts, imputes
+        Of the numeric columns, these starts, and whether a mean stands in for missing numbers.
+    """
+
+    records: tuple[ColumnRecord, ...]
+    parts: tuple[FixedPart, ...]
+    starts: tuple[bytes, ...]
+    numeric_starts: tuple[bytes, ...]
+    imputes: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, records: tuple[ColumnRecord, ...]) -> FixedColumns:
+        """Return what is fixed of columns."""
+        starts = [to_json({"name": one.name, "step": one.step})[:-1] for one in records]
+        numeric = [i for i, one in enumerate(records) if one.step in NUMERIC]
+        return cls(
+            records,
+            tuple(map(fixed_part, records)),
+            tuple(starts),
+            tuple(starts[i] for i in numeric),
+            np.array([records[i].impute for i in numeric], dtype=np.bool_),
+        )
 
 
 @dataclass(frozen=True)

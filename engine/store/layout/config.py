@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -12,7 +13,7 @@ from lethe.engine.error.terms import OutputNoise, Terms
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.policy import Limits
-from lethe.engine.store.layout.columns import ColumnRecord
+from lethe.engine.store.layout.columns import ColumnRecord, FixedColumns
 from lethe.engine.store.layout.reading import Texts, parse_model
 from lethe.engine.store.layout.records import Finite, Stored, outputs
 
@@ -87,6 +88,11 @@ class ModelConfig(Stored):
     def output_noise(self) -> OutputNoise | None:
         """The terms of a model whose every version is published with noise of its own."""
         return self.certify if isinstance(self.certify, OutputNoise) else None
+
+    @cached_property
+    def fixed_columns(self) -> FixedColumns:
+        """What of the columns does not change with rows."""
+        return FixedColumns.of(self.preprocess)
 
     @property
     def d(self) -> int:

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.preprocess.transformation.layout import CodedPart, OneHotPart
+from lethe.engine.preprocess.transformation.layout import (
+    CodedPart,
+    Layout,
+    OneHotPart,
+)
 from lethe.engine.store.layout.columns import (
+    NUMERIC,
     ColumnRecord,
     FittedColumn,
+    FixedColumns,
     PublishedColumns,
-    fixed_part,
     numbers_of_column,
 )
 
 _CODED = ("ordinal", "target-encode")
-_NUMBERS = struct.Struct("<8d")  # of a numeric column: `numbers_of_column`
 
 
-def fitted_columns(records: Sequence[ColumnRecord], pipeline: LivePipeline) -> PublishedColumns:
+_Fitted: TypeAlias = tuple[bytes, bytes]
+"""A column as JSON, and its `numbers_of_column`."""
+
+
+def fitted_columns(columns: FixedColumns, pipeline: LivePipeline) -> PublishedColumns:
     """Return the columns as the live rows have fitted them. Cost O(p + q).
 
     Raises
@@ -34,74 +43,86 @@ def fitted_columns(records: Sequence[ColumnRecord], pipeline: LivePipeline) -> P
         One of their numbers is not finite.
     """
     layout, given = pipeline.base.layout, _Given.of(pipeline)
-    numeric, coded = iter(layout.numeric), iter(layout.coded)
+    numeric, coded = _numeric(columns, given, layout), iter(layout.coded)
     one_hot = iter(layout.one_hot)
-    members: list[dict[str, Any]] = []
+    packed: list[bytes] = []
     numbers: list[bytes] = []
-    for record in records:
-        if record.step in ("numeric", "date"):
-            fitted = _numeric(record, given, next(numeric).feature, numbers)
+    for record, start in zip(columns.records, columns.starts, strict=True):
+        if record.step in NUMERIC:
+            text, of_column = next(numeric)
         elif record.step == "one-hot":
-            fitted = _one_hot(record, pipeline, next(one_hot), numbers)
+            text, of_column = _one_hot(record, start, pipeline, next(one_hot))
         else:
-            fitted = _coded(record, pipeline, given, next(coded), numbers)
-        members.append(fitted)
+            text, of_column = _coded(record, start, pipeline, given, next(coded))
+        packed.append(text)
+        numbers.append(of_column)
     changing = b"".join(numbers)
     if not np.isfinite(np.frombuffer(changing, "<f8")).all():
         raise InvalidData(
             "a statistic of a column is not finite; scale its numbers down, and register the model "
             "again with --replace"
         )
-    return PublishedColumns(to_json(members), tuple(map(fixed_part, records)), changing)
+    return PublishedColumns(b"[" + b",".join(packed) + b"]", columns.parts, changing)
 
 
 class _Given(NamedTuple):
     """Statistics of each feature as it is given, p numbers each."""
 
-    mean: list[float]
-    deviation: list[float]
-    imputed: list[float]
+    mean: Array
+    deviation: Array
+    imputed: Array
 
     @classmethod
     def of(cls, pipeline: LivePipeline) -> _Given:
         base, live = pipeline.base, pipeline.answer.live
         return cls(  # with 0.0 in place of -0.0, which readers do not get to see
-            (base.centre + base.scale * live.mean + 0.0).tolist(),
-            (base.scale * live.deviation).tolist(),
-            (base.centre + base.scale * live.imputed + 0.0).tolist(),
+            base.centre + base.scale * live.mean + 0.0,
+            base.scale * live.deviation,
+            base.centre + base.scale * live.imputed + 0.0,
         )
 
 
-def _numeric(record: ColumnRecord, given: _Given, j: int, numbers: list[bytes]) -> dict[str, Any]:
-    """Return a column's members, and add its numbers to those before."""
+def _numeric(columns: FixedColumns, given: _Given, layout: Layout) -> Iterator[_Fitted]:
+    """Return the numeric columns: they are many, so nothing is computed one by one."""
+    j, imputes = layout.numeric_features, columns.imputes
     mean, deviation = given.mean[j], given.deviation[j]
-    members: dict[str, Any] = {"name": record.name, "step": record.step}
-    imputed = 0.0
-    if record.impute:
-        members["impute"] = imputed = given.imputed[j]
-    numbers.append(_NUMBERS.pack(record.impute, imputed, mean, deviation, 0, 0, 0, 0))
-    return members | _scaling(mean, deviation)
+    imputed = np.where(imputes, given.imputed[j], 0.0)
+    numbers = np.zeros((len(j), len(numbers_of_column(None, 0.0, 1.0, (), (), None))))
+    numbers[:, :4] = np.column_stack([imputes, imputed, mean, deviation])
+    packed, size = numbers.tobytes(), numbers.strides[0]
+    members = zip(
+        columns.numeric_starts,
+        _members(b',"impute":', imputed, imputes),
+        _members(b',"mean":', mean, mean != 0.0),
+        _members(b',"deviation":', deviation, deviation != 1.0),
+        strict=True,
+    )
+    places = range(0, len(packed), size)
+    return (
+        (b"%b%b%b%b}" % parts, packed[at : at + size])
+        for parts, at in zip(members, places, strict=True)
+    )
+
+
+def _members(name: bytes, values: Array, given: NDArray[np.bool_]) -> list[bytes]:
+    """Return a member of each object as JSON; nothing where it is not ``given``."""
+    texts = to_json(values.tolist())[1:-1].split(b",")
+    return [name + text if one else b"" for text, one in zip(texts, given.tolist(), strict=True)]
 
 
 def _one_hot(
-    record: ColumnRecord, pipeline: LivePipeline, part: OneHotPart, numbers: list[bytes]
-) -> dict[str, Any]:
+    record: ColumnRecord, start: bytes, pipeline: LivePipeline, part: OneHotPart
+) -> _Fitted:
     vanished = _without_rows(pipeline.answer.sums.present[part.features])
-    numbers.append(_packed(None, 0.0, 1.0, (), vanished, None))
-    members: dict[str, Any] = {"name": record.name, "step": record.step}
-    members |= _given_only(categories=record.categories, vanished=vanished)
+    members: dict[str, Any] = _given_only(categories=record.categories, vanished=vanished)
     if record.unknown == "ignore":
         members["ignores_unknown"] = True
-    return members
+    return _object(start, members), _packed(None, 0.0, 1.0, (), vanished, None)
 
 
 def _coded(
-    record: ColumnRecord,
-    pipeline: LivePipeline,
-    given: _Given,
-    part: CodedPart,
-    numbers: list[bytes],
-) -> dict[str, Any]:
+    record: ColumnRecord, start: bytes, pipeline: LivePipeline, given: _Given, part: CodedPart
+) -> _Fitted:
     base, live, j = pipeline.base, pipeline.answer.live, part.feature
     own, counts = part.entries, pipeline.answer.sums.counts[part.entries]
     places = base.centre[j] + base.scale[j] * (base.value[own] + live.shift[own])
@@ -114,14 +135,24 @@ def _coded(
         places = np.arange(len(counts), dtype=np.float64)
     else:
         vanished = _without_rows(counts)
-    values, mean, deviation = tuple(places.tolist()), given.mean[j], given.deviation[j]
-    numbers.append(_packed(None, mean, deviation, values, vanished, otherwise))
-    members: dict[str, Any] = {"name": record.name, "step": record.step}
-    members |= _scaling(mean, deviation)
+    mean, deviation = float(given.mean[j]), float(given.deviation[j])
+    values = tuple(places.tolist())
+    members: dict[str, Any] = _scaling(mean, deviation)
     members |= _given_only(categories=record.categories, values=values, vanished=vanished)
     if otherwise is not None:
         members["otherwise"] = otherwise
-    return members
+    changing = _packed(None, mean, deviation, values, vanished, otherwise)
+    return _object(start, members), changing
+
+
+def _object(start: bytes, members: dict[str, Any]) -> bytes:
+    """Return an object as JSON, from its start and its further members."""
+    return start + (b"," if members else b"") + to_json(members)[1:]
+
+
+def _packed(*changing: Any) -> bytes:
+    numbers = numbers_of_column(*changing)
+    return struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def _scaling(mean: float, deviation: float) -> dict[str, float]:
@@ -133,11 +164,6 @@ def _scaling(mean: float, deviation: float) -> dict[str, float]:
 def _given_only(**lists: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
     """Return the lists that are not empty."""
     return {name: values for name, values in lists.items() if values}
-
-
-def _packed(*changing: Any) -> bytes:
-    numbers = numbers_of_column(*changing)
-    return struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def _without_rows(counts: NDArray[np.int64]) -> tuple[int, ...]:

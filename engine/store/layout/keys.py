@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from urllib.parse import quote
 from zlib import crc32
 
-FORMAT = 7
+FORMAT = 8
 """Version of the stored format: layout, script, commits and events together.
 
 A program reads only the format that it writes: nobody had state to migrate when a new one came.

@@ -43,8 +43,10 @@ def check_same_pipeline(found: ModelState, twin: ModelState) -> None:
     assert np.array_equal(ours.present, theirs.present)
     for name in ("longest", "reach", "balanced"):
         assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-12)
-    for name in ("first", "second", "crossed", "paired", "responses", "weighted", "errors"):
-        mine, other = getattr(ours, name).high, getattr(theirs, name).high
+    totals = ("first", "second", "responses", "weighted", "errors")
+    pairs = [(getattr(ours, name).high, getattr(theirs, name).high) for name in totals]
+    pairs += [(ours.crossed.at(), theirs.crossed.at()), (ours.paired.at(), theirs.paired.at())]
+    for mine, other in pairs:
         most = 1 + np.abs(other).max(initial=0.0)
         np.testing.assert_allclose(mine, other, rtol=1e-14, atol=1e-14 * most)
 

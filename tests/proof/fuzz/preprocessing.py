@@ -26,7 +26,7 @@ from lethe.engine.preprocess.input.columns import (
     TargetEncode,
 )
 from lethe.engine.preprocess.input.table import Table, read_table
-from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.preprocess.live import LivePipeline, RowsMoved, TransformedRows
 from lethe.engine.store.generation import read_published
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import FittedColumn, packed_columns
@@ -36,6 +36,7 @@ from lethe.engine.store.layout.preprocessing import (
     given_values,
     layout_of,
     pack_base,
+    packed_since,
     packed_sums,
     recorded,
     settings_of,
@@ -145,8 +146,9 @@ def _base(data: bytes) -> None:
 def _sums(data: bytes) -> None:
     settings, _, first = _model()
     layout = first.base.layout
-    whole, *entries = parts(data, layout.entries + 1)
-    stored = {b"all": whole} | {b"%d" % i: entry for i, entry in enumerate(entries)}
+    whole, since, *entries = parts(data, layout.entries + 2)
+    stored = {b"all": whole, b"since:0": since or None}
+    stored |= {b"%d" % i: entry for i, entry in enumerate(entries)}
     found = {name: value for name, value in stored.items() if value is not None}
     sums = unpack_sums(found, layout, settings.d, settings.m, "m", kind=settings.kind)
     assert sums.rows >= 1
@@ -154,9 +156,14 @@ def _sums(data: bytes) -> None:
 
 
 def sums_seeds() -> list[bytes]:
-    """Return the sums of the first generation."""
+    """Return the sums of the first generation, and these after a row has left."""
     _, _, first = _model()
-    return [joined(*packed_sums(first.answer.sums).values())]
+    pipeline = LivePipeline(first.base, (), first.answer, intercept=True)
+    one = slice(0, 1)
+    moved = RowsMoved(leaving=TransformedRows(first.rows.take(one), first.entries[one]))
+    [since] = packed_since(pipeline.sums_after(first.generation, moved)).values()
+    whole, *entries = packed_sums(first.answer.sums).values()
+    return [joined(whole, b"", *entries), joined(whole, since, *entries)]
 
 
 # -- what is published ---------------------------------------------------------------------------
@@ -178,7 +185,7 @@ def columns_of_versions() -> tuple[FittedColumn, ...]:
     """Return columns as a version publishes them."""
     settings, table, first = _model()
     pipeline = LivePipeline(first.base, table.vocabularies, first.answer, intercept=True)
-    return fitted_columns(settings.preprocess, pipeline).columns
+    return fitted_columns(settings.fixed_columns, pipeline).columns
 
 
 def published_seeds() -> list[bytes]:

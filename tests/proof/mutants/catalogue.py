@@ -795,15 +795,15 @@ MUTANTS = (
         f"{_REMAINDER}::test_the_bound_holds_and_is_of_use_over_a_stream",
     ),
     Mutant(
-        "every sum that a row was in is written",
+        "rows that came and went since the sums were written are counted",
         (
             Edit(
-                "engine/preprocess/transformation/sums.py",
-                "self.stamps[touched] = next(_STAMPS)",
-                "pass",
+                "engine/store/layout/preprocessing.py",
+                "for sign in (1, -1):",
+                "for sign in (1,):",
             ),
         ),
-        f"{_PREPROCESSING}::test_only_the_entries_that_a_row_has_are_written",
+        f"{_PREPROCESSING}::test_sums_come_back_with_the_rows_since",
     ),
     Mutant(
         "a category whose last row has gone is unknown",

@@ -57,8 +57,8 @@ def test_the_sums_are_those_of_the_dense_indicator_matrix(rows: tuple) -> None: 
         N[i, entries[entries >= 0]] = 1.0
     S = np.diag(contribution.curvature)
     np.testing.assert_array_equal(sums.counts, N.sum(axis=0))
-    np.testing.assert_allclose(sums.crossed.high, N.T @ S @ contribution.X, rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(sums.paired.high, N.T @ S @ N, rtol=1e-13)
+    np.testing.assert_allclose(sums.crossed.at(), N.T @ S @ contribution.X, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(sums.paired.at(), N.T @ S @ N, rtol=1e-13)
     np.testing.assert_allclose(sums.responses.high, N.T @ contribution.response, rtol=1e-12)
     np.testing.assert_allclose(
         sums.weighted.high, contribution.X.T @ contribution.curvature, rtol=1e-13, atol=1e-13
@@ -78,7 +78,26 @@ def test_subtracted_rows_leave_the_sums_of_the_others(rows: tuple) -> None:  # t
     assert before.rows == 60  # the old sums stay as they are
     np.testing.assert_array_equal(after.counts, afresh.counts)
     np.testing.assert_array_equal(after.present, afresh.present)
-    names = ("first", "second", "target", "all_target", "crossed", "paired", "responses", "errors")
-    for name in names:
+    np.testing.assert_allclose(after.crossed.at(), afresh.crossed.at(), rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(after.paired.at(), afresh.paired.at(), rtol=1e-13, atol=1e-14)
+    for name in ("first", "second", "target", "all_target", "responses", "errors"):
         mine, other = getattr(after, name).high, getattr(afresh, name).high
         np.testing.assert_allclose(mine, other, rtol=1e-13, atol=1e-14, err_msg=name)
+
+
+def test_changes_of_a_few_rows_join_the_others_in_the_end(rows: tuple) -> None:  # type: ignore[type-arg]
+    layout, contribution = rows
+    before = Sums.of(layout, contribution)
+    kept = before.crossed.at().copy()
+    sums, most = before, 0
+    for i in range(60):
+        some = contribution.take(slice(i % 35, i % 35 + 25))
+        for sign in (-1, 1):
+            sums = sums.changed(layout, some, sign)
+            most = max(most, sums.late)
+    assert 0 < sums.late < 60 * 2 * 25
+    assert most <= 1024
+    np.testing.assert_allclose(sums.crossed.at(), kept, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(sums.paired.at(), before.paired.at(), rtol=1e-13)
+    np.testing.assert_array_equal(before.crossed.at(), kept)  # the old sums stay as they are
+    np.testing.assert_array_equal(sums.counts, before.counts)

@@ -13,7 +13,7 @@ from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, Ordinal, TargetEncode
 from lethe.engine.preprocess.input.table import read_table
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.store.layout.columns import ColumnRecord, PublishedColumns
+from lethe.engine.store.layout.columns import FixedColumns, PublishedColumns
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.fitted_columns import fitted_columns
 from lethe.engine.store.layout.preprocessing import layout_of, recorded, settings_of
@@ -38,7 +38,7 @@ ROWS = {
 }
 
 
-def fitted() -> tuple[tuple[ColumnRecord, ...], LivePipeline]:
+def fitted() -> tuple[FixedColumns, LivePipeline]:
     """Return columns of every kind, and the pipeline of a linear model of six rows."""
     records, table = recorded(COLUMNS, read_table(COLUMNS, ROWS))
     config = ModelConfig(
@@ -54,7 +54,8 @@ def fitted() -> tuple[tuple[ColumnRecord, ...], LivePipeline]:
     )
     y = np.array([[1.0], [2.5], [0.5], [2.0], [1.5], [3.0]])
     first = prepare(settings_of(config), table, y, np.ones(6), 0)
-    return records, LivePipeline(first.base, table.vocabularies, first.answer, intercept=True)
+    pipeline = LivePipeline(first.base, table.vocabularies, first.answer, intercept=True)
+    return config.fixed_columns, pipeline
 
 
 def with_statistics(pipeline: LivePipeline, centre: float, mean: float) -> LivePipeline:
@@ -81,11 +82,11 @@ def test_bytes_and_digest_are_those_of_the_columns_as_objects() -> None:
 
 def test_a_mean_of_minus_zero_has_the_digest_that_readers_find() -> None:
     """JSON leaves it out, as the default: readers have 0.0, which is another number."""
-    records, pipeline = fitted()
-    assert_written_as_objects(fitted_columns(records, with_statistics(pipeline, -0.0, -0.0)))
+    columns, pipeline = fitted()
+    assert_written_as_objects(fitted_columns(columns, with_statistics(pipeline, -0.0, -0.0)))
 
 
 def test_a_statistic_that_is_not_finite_is_never_published() -> None:
-    records, pipeline = fitted()
+    columns, pipeline = fitted()
     with pytest.raises(InvalidData, match="--replace"):
-        fitted_columns(records, with_statistics(pipeline, 0.0, np.inf))
+        fitted_columns(columns, with_statistics(pipeline, 0.0, np.inf))

@@ -7,10 +7,12 @@ import pytest
 
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.fit.objective import Kind
-from lethe.engine.preprocess.answer import Prepared, contribution, prepare
+from lethe.engine.preprocess.answer import Prepared, prepare
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table, read_table
+from lethe.engine.preprocess.live import LivePipeline, RowsMoved, TransformedRows
+from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.layout.preprocessing import (
     columns_of,
@@ -18,6 +20,7 @@ from lethe.engine.store.layout.preprocessing import (
     given_values,
     layout_of,
     pack_base,
+    packed_since,
     packed_sums,
     recorded,
     unpack_base,
@@ -54,18 +57,82 @@ def test_columns_rows_base_and_sums_come_back(kind: Kind) -> None:
     sums = first.answer.sums
     stored = {name.encode(): value for name, value in packed_sums(sums).items()}
     found = unpack_sums(stored, layout, first.generation.objective.d, 1, "m", kind=kind)
-    assert packed_sums(sums, sums).keys() == {"all"}
     assert packed_sums(found) == packed_sums(sums)
+    assert packed_since(sums) == {}
 
 
-def test_only_the_entries_that_a_row_has_are_written() -> None:
-    _, _, first = made()
-    sums = first.answer.sums
-    own = first.entries[:1]
-    leaving = contribution(first.generation, first.base, first.rows.take(slice(0, 1)), own)
-    after = sums.changed(first.base.layout, leaving, -1)
-    written = packed_sums(after, sums).keys() - {"all"}
-    assert written == {str(entry) for entry in own[own >= 0]}
+def changed_twice(first: Prepared) -> list[Sums]:
+    """Return sums after rows went, and after a row came and two went."""
+    pipeline = LivePipeline(first.base, (), first.answer, intercept=True)
+
+    def rows(which: slice) -> TransformedRows:
+        return TransformedRows(first.rows.take(which), first.entries[which], first.dual_rows[which])
+
+    found: list[Sums] = []
+    for moved in (
+        RowsMoved(leaving=rows(slice(0, 3))),
+        RowsMoved(arriving=rows(slice(0, 1)), leaving=rows(slice(5, 7))),
+    ):
+        found.append(pipeline.sums_after(first.generation, moved))
+        pipeline = pipeline.with_sums(found[-1])
+    return found
+
+
+@pytest.mark.parametrize("kind", [Kind.LINEAR, Kind.LOGISTIC])
+def test_sums_come_back_with_the_rows_since(kind: Kind) -> None:
+    records, _, first = made(kind)
+    layout, d = layout_of(records), first.generation.objective.d
+    one, two = changed_twice(first)
+    assert packed_since(one).keys() == {"since:0"}
+    assert packed_since(two, one).keys() == {"since:1", "since:2"}
+    fields = packed_sums(first.answer.sums) | packed_since(one) | packed_since(two, one)
+    stored = {name.encode(): value for name, value in fields.items()}
+    found = unpack_sums(stored, layout, d, 1, "m", kind=kind)
+    assert packed_since(found) == packed_since(two)
+    assert found.rows == 80 - 3 + 1 - 2
+    for name in ("counts", "present"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(two, name))
+    for name in ("square_size", "response_size", "error_size", "longest", "reach", "balanced"):
+        assert getattr(found, name) == pytest.approx(getattr(two, name), rel=1e-14)
+    for name in ("first", "second", "target", "all_target", "responses", "weighted", "errors"):
+        mine, other = getattr(found, name).high, getattr(two, name).high
+        np.testing.assert_allclose(mine, other, rtol=1e-15, atol=1e-15, err_msg=name)
+    np.testing.assert_allclose(found.crossed.at(), two.crossed.at(), rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(found.paired.at(), two.paired.at(), rtol=1e-14)
+
+
+def test_damaged_rows_since_are_corrupt() -> None:
+    records, _, first = made()
+    layout, d = layout_of(records), first.generation.objective.d
+    _, two = changed_twice(first)
+    fields = packed_sums(first.answer.sums) | packed_since(two)
+    stored = {name.encode(): value for name, value in fields.items()}
+    name = b"since:1"
+    numbers = np.frombuffer(stored[name], dtype="<f8")
+    damaged = [stored[name][:-8], b"", stored[name][:8]]
+    for at, value in ((0, 0.0), (0, 2.0), (1, np.nan), (4, 0.5), (4, -2.0), (4, layout.entries)):
+        wrong = numbers.copy()
+        wrong[at] = value
+        damaged.append(wrong.tobytes())
+    for data in damaged:
+        with pytest.raises(CorruptState):
+            unpack_sums(stored | {name: data}, layout, d, 1, "m", kind=Kind.LINEAR)
+    del stored[name]  # one between two others
+    with pytest.raises(CorruptState):
+        unpack_sums(stored, layout, d, 1, "m", kind=Kind.LINEAR)
+
+
+def test_more_rows_gone_since_than_there_were_are_corrupt() -> None:
+    records, _, first = made()
+    layout, d = layout_of(records), first.generation.objective.d
+    everything = slice(0, 80)
+    leaving = TransformedRows(first.rows, first.entries[everything], first.dual_rows)
+    pipeline = LivePipeline(first.base, (), first.answer, intercept=True)
+    gone = pipeline.sums_after(first.generation, RowsMoved(leaving=leaving))
+    fields = packed_sums(first.answer.sums) | packed_since(gone)
+    stored = {name.encode(): value for name, value in fields.items()}
+    with pytest.raises(CorruptState, match="are those of no rows"):
+        unpack_sums(stored, layout, d, 1, "m", kind=Kind.LINEAR)
 
 
 def test_damaged_values_are_corrupt() -> None:
