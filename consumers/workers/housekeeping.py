@@ -1,4 +1,4 @@
-"""The deletion worker's periodic tasks: rewritten files, age limits, abandoned registrations.
+"""The deletion worker's periodic tasks: rewritten files and sums, age limits, what was abandoned.
 
 Any number of workers may do them: a second rewrite, or a second rebuild of the same generation,
 does no harm.
@@ -19,7 +19,7 @@ from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.membership import every_model
+from lethe.engine.store.membership import every_model, registered_models
 from lethe.engine.store.offline.staging import TIME_TO_LIVE, sweep_registrations
 from lethe.engine.store.server.rewrite import (
     PERIOD_SECONDS,
@@ -30,10 +30,11 @@ from lethe.engine.store.server.rewrite import (
     read_erasures,
 )
 from lethe.engine.store.store import ModelStore
+from lethe.engine.store.sums import models_with_rows_beside, rewrite_sums
 
 _LOOK_SECONDS = 60.0  # between checks of the files: a few short commands
 _FINISH_SECONDS = 2.0
-_AGE_SECONDS = 3600.0  # between checks of all models' ages, and of what registrations staged
+_AGE_SECONDS = 3600.0  # between looks at all models: ages, rows beside sums, what was staged
 
 
 class Housekeeper:
@@ -76,6 +77,7 @@ class Housekeeper:
         if _is_due(self._ages_checked, now, _AGE_SECONDS):
             self._ages_checked = now
             self._check_ages(now)
+            self._rewrite_sums()
             self._sweep_registrations()
 
     def finish(self) -> None:
@@ -153,6 +155,18 @@ class Housekeeper:
                 model=job.model_id,
                 job=job.job_id,
             )
+
+    def _rewrite_sums(self) -> None:
+        """Remove deleted rows that lie beside sums of a model with preprocessing."""
+        client = self._store.client
+        for model in models_with_rows_beside(client, registered_models(client)):
+            try:
+                state = self._store.load_model(model)
+            except Unavailable:
+                raise
+            except LetheError:
+                continue  # a damaged model halts where it is used
+            rewrite_sums(client, state)
 
     def _sweep_registrations(self) -> None:
         """Remove what registrations staged and can never become live; it would not expire."""

@@ -96,7 +96,7 @@ class ArraysChange:
     V_rows, Q_rows, v_before, q_before, clear_Q
         Rows to append, the lengths before (paired assertion), whether Q is emptied first.
     sums
-        Fields of the hash of sums that change.
+        Fields to add to the hash of sums.
     """
 
     expected: str | None

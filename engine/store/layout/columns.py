@@ -10,8 +10,6 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
@@ -98,7 +96,7 @@ class FixedColumns:
     parts: tuple[FixedPart, ...]
     starts: tuple[bytes, ...]
     numeric_starts: tuple[bytes, ...]
-    imputes: NDArray[np.bool_]
+    imputes: tuple[bool, ...]
 
     @classmethod
     def of(cls, records: tuple[ColumnRecord, ...]) -> FixedColumns:
@@ -110,7 +108,7 @@ class FixedColumns:
             tuple(map(fixed_part, records)),
             tuple(starts),
             tuple(starts[i] for i in numeric),
-            np.array([records[i].impute for i in numeric], dtype=np.bool_),
+            tuple(records[i].impute for i in numeric),
         )
 
 

@@ -84,7 +84,7 @@ class _Given(NamedTuple):
 
 def _numeric(columns: FixedColumns, given: _Given, layout: Layout) -> Iterator[_Fitted]:
     """Return the numeric columns: they are many, so nothing is computed one by one."""
-    j, imputes = layout.numeric_features, columns.imputes
+    j, imputes = layout.numeric_features, np.array(columns.imputes, dtype=np.bool_)
     mean, deviation = given.mean[j], given.deviation[j]
     imputed = np.where(imputes, given.imputed[j], 0.0)
     numbers = np.zeros((len(j), len(numbers_of_column(None, 0.0, 1.0, (), (), None))))

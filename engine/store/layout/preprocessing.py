@@ -246,6 +246,9 @@ _ALL = "all"
 _SINCE = "since:"
 """Before a number from 0 on: fields of the rows that came and went since then."""
 
+FIRST_SINCE = f"{_SINCE}0"
+"""A field that is there if anything came or went."""
+
 
 def packed_sums(sums: Sums) -> dict[str, bytes]:
     """Return sums as the fields of a hash, whole: nothing has come or gone since."""

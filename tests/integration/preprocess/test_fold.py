@@ -6,12 +6,17 @@ commit names from the sums that the store has, as it recomputes V and Q.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 
+from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.steps import Step
+from lethe.consumers.workers.housekeeping import Housekeeper
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.sums import rewrite_sums
 from tests.integration.commits.test_fold import (
     STEPS,
     check_same,
@@ -163,3 +168,27 @@ def test_every_refresh_leaves_the_refitted_pipeline(memory: Platform, size: Refr
         distance, length = table.distance()
         assert distance <= 1e-9 * length
         table.check()
+
+
+def test_deleted_rows_beside_the_sums_are_removed_within_the_hour(memory: Platform) -> None:
+    """The next commit is made by a worker that has them in memory: it reads the state again."""
+    table = PreparedTable(memory)
+    table.register()
+    table.delete(1, 2)
+    memory.drain()  # the worker's first turn ends with a look at all models
+    table.delete(5, 6)
+    memory.drain()
+    before, raw = memory.load(), memory.raw()
+    where = before.generation_keys.sums
+    assert raw.hexists(where, "since:0")
+    Housekeeper(
+        memory.store, memory.producer, now=lambda: datetime.now(UTC), logger=logger("test")
+    ).run_due()
+    assert not raw.hexists(where, "since:0")
+    after = memory.load()
+    check_same_pipeline(after, before)
+    assert not rewrite_sums(memory.store.client, before)  # of a state that is no longer the store's
+    assert memory.load().arrays_id == after.arrays_id
+    table.delete(3)
+    memory.drain()
+    table.check()

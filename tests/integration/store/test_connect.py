@@ -39,7 +39,7 @@ def test_a_store_of_an_older_lethe_is_refused(tmp_path: Path) -> None:
     with open_runtime(Settings(data_dir=tmp_path)) as runtime:
         runtime.store().client.sadd(FORMER_MODELS, "churn")
 
-        with pytest.raises(FormatTooOld, match=r"older Lethe, before format 7.*an empty store"):
+        with pytest.raises(FormatTooOld, match=r"older Lethe, before format 8.*an empty store"):
             runtime.store()
         with pytest.raises(FormatTooOld):
             runtime.ensure_topics()

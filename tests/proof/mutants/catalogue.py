@@ -806,6 +806,18 @@ MUTANTS = (
         f"{_PREPROCESSING}::test_sums_come_back_with_the_rows_since",
     ),
     Mutant(
+        "sums that were written whole are not those that a worker knew",
+        (
+            Edit(
+                "engine/store/sums.py",
+                "redis.call('HSET', HEAD, 'arrays', ARGV[2])\n",
+                "",
+            ),
+        ),
+        "tests/integration/preprocess/test_fold.py"
+        "::test_deleted_rows_beside_the_sums_are_removed_within_the_hour",
+    ),
+    Mutant(
         "a category whose last row has gone is unknown",
         (
             Edit(

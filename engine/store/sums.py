@@ -1,0 +1,67 @@
+"""Sums of a model with preprocessing, written whole again, so that rows leave them in the store.
+
+A commit writes the rows that came and went beside the sums that it leaves as they are
+(`engine.store.layout.preprocessing.packed_since`). Those numbers go when the sums are written
+anew: with a generation, and within the hour by the deletion worker's housekeeping.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import redis
+
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.preprocessing import FIRST_SINCE, packed_sums
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.lookup import read_summaries
+from lethe.engine.store.server.connection import reachable
+from lethe.engine.store.server.pipeline import Script, run_pipeline
+
+REWRITE = Script("""
+local HEAD, SUMS = KEYS[1], KEYS[2]
+if redis.call('HGET', HEAD, 'arrays') ~= ARGV[1] then return 0 end
+redis.call('DEL', SUMS)
+for i = 3, #ARGV, 2 do redis.call('HSET', SUMS, ARGV[i], ARGV[i + 1]) end
+redis.call('HSET', HEAD, 'arrays', ARGV[2])
+return 1
+""")
+"""Replaces sums if V, Q and sums are still those that were read, and renews their id."""
+
+
+def models_with_rows_beside(client: redis.Redis, models: Sequence[str]) -> Iterator[str]:
+    """Yield those of the registered models that have rows beside their sums.
+
+    Of models without preprocessing, only the heads are read.
+    """
+    for summary in read_summaries(client, models):
+        if not summary.meta.config.preprocess:
+            continue
+        where = ModelKeys(summary.model_id).generation(summary.meta.generation_key)
+        with reachable(client):
+            beside = client.hexists(where.sums, FIRST_SINCE)
+        if beside:
+            yield summary.model_id
+
+
+def rewrite_sums(client: redis.Redis, state: ModelState) -> bool:
+    """Write a model's sums whole, with nothing beside them.
+
+    Returns whether it was done: not if a commit came after the state, and not while the model waits
+    for a rebuild, which writes sums of its own. The id of the arrays is new, so that nobody writes
+    beside sums that are no longer there.
+
+    Raises
+    ------
+    StoreUnavailable
+        No answer: it may or may not have happened, which are equally good.
+    """
+    if state.pipeline is None or not state.arrays_id:
+        return False
+    keys = [state.keys.head, state.generation_keys.sums]
+    fields = packed_sums(state.pipeline.answer.sums).items()
+    parts = [state.arrays_id, secrets.token_hex(8), *chain.from_iterable(fields)]
+    [done] = run_pipeline(client, (REWRITE,), lambda pipeline: REWRITE.queue(pipeline, keys, parts))
+    return bool(done)
