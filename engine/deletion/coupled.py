@@ -56,7 +56,7 @@ def base_dual_rows(generation: Generation, factor: Factor, U: Array) -> tuple[Ar
     off, sizes = lengths(U - factor.product(W.T).T), lengths(W)
     ratios = np.divide(off, sizes, out=np.zeros(len(U)), where=sizes > 0)
     measured = float(np.max(ratios, initial=0.0))
-    return W, measured + gradient_allowance(generation.largest) + generation.dual_error
+    return W, measured + gradient_allowance(generation.largest) + generation.by_factor.dual_error
 
 
 def linearised_error(

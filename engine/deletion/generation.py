@@ -14,7 +14,7 @@ models too. `engine.deletion.stream` deletes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +44,9 @@ class Generation:
     dual_error
         Largest |x_i - A_b w_i| / |w_i| of a stored dual row, as it was measured
         (`engine.fit.precompute.dual_error`).
+    factor_error
+        The same of what is solved with the factor, once it was not made from the rows
+        (`engine.fit.precompute.factor_error`); 0 while it is the one that the dual rows came from.
     """
 
     number: int
@@ -52,6 +55,12 @@ class Generation:
     smallest: float
     largest: float
     dual_error: float
+    factor_error: float = 0.0
+
+    @property
+    def by_factor(self) -> Generation:
+        """The generation, with the error of solutions with the factor as that of dual rows."""
+        return replace(self, dual_error=max(self.dual_error, self.factor_error))
 
     @property
     def blocks(self) -> int:

@@ -47,7 +47,7 @@ def base_dual_rows(generation: Generation, factor: Factor, X: Array) -> tuple[Ar
         ratios = np.divide(off, w_lengths, out=np.zeros(len(X)), where=w_lengths > 0)
         worst = float(np.max(ratios, initial=worst))
         parts.append(w)
-    error = worst + gradient_allowance(generation.largest) + generation.dual_error
+    error = worst + gradient_allowance(generation.largest) + generation.by_factor.dual_error
     return (parts[0] if h == 1 else np.hstack(parts)), error if len(X) and d else 0.0
 
 

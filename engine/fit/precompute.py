@@ -136,22 +136,43 @@ def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array, largest
     residual is x_i.z - w_i.A z. An allowance of 4 eps |A| is added: sums of dual rows
     have that much rounding of their own. Cost O(n d `PROBES`), little more than reading X and W.
     """
-    z = np.random.default_rng(0).standard_normal((objective.d, PROBES))
-    s = objective.curvature(rows, theta)[:, None]
-    along = np.empty((len(rows), PROBES))
-    Az = objective.penalty[:, None] * z
-    blocks = [slice(begin, begin + _CACHED) for begin in range(0, len(rows), _CACHED)]
-    for block in blocks:
-        along[block] = rows.X[block] @ z
-        Az += rows.X[block].T @ (s[block] * along[block])
+    z, along, Az = _probed(objective, rows, theta)
     ratios = np.zeros(len(rows))
     with np.errstate(invalid="ignore"):  # detected in the ratios
-        for block in blocks:
+        for block in _blocks_of(rows):
             residuals = np.abs(along[block] - W[block] @ Az).max(axis=1)
             dual_lengths = lengths(W[block])
             np.divide(residuals, dual_lengths, out=ratios[block], where=dual_lengths != 0)
             ratios[block][(dual_lengths == 0) & (residuals > 0)] = np.inf
     return PROBED * float(np.max(ratios, initial=0.0)) + gradient_allowance(largest)
+
+
+def factor_error(objective: Objective, rows: Rows, theta: Array, factor: Factor) -> float:
+    """Return a bound of |A - L L^T| for a factor that was not made from the rows.
+
+    A is as of `dual_error`, and so are the directions: they are not solved for, because a solution
+    lies along the small eigenvalues, and would not show an error beside the large ones. Cost
+    O(n d `PROBES`).
+    """
+    z, _, Az = _probed(objective, rows, theta)
+    off = lengths((Az - factor.product(z)).T)
+    return PROBED * float(np.max(off)) + gradient_allowance(factor.largest)
+
+
+def _probed(objective: Objective, rows: Rows, theta: Array) -> tuple[Array, Array, Array]:
+    """Return `PROBES` random directions z, X z and A z."""
+    z = np.random.default_rng(0).standard_normal((objective.d, PROBES))
+    s = objective.curvature(rows, theta)[:, None]
+    along = np.empty((len(rows), PROBES))
+    Az = objective.penalty[:, None] * z
+    for block in _blocks_of(rows):
+        along[block] = rows.X[block] @ z
+        Az += rows.X[block].T @ (s[block] * along[block])
+    return z, along, Az
+
+
+def _blocks_of(rows: Rows) -> list[slice]:
+    return [slice(begin, begin + _CACHED) for begin in range(0, len(rows), _CACHED)]
 
 
 def check_inverse(smallest: float, off: float) -> None:

@@ -233,7 +233,7 @@ def conjugate_gradients(
     StatisticsMoved
         More than `CORRECTIONS` would be needed.
     """
-    off = dual_row_error(generation, stream, stream.least_pivot)
+    off = dual_row_error(generation.by_factor, stream, stream.least_pivot)
     # Each a vector and its product with A_t, one above the other: they are updated at once.
     total, search = np.zeros((2, *r.shape)), np.zeros((2, *r.shape))
     error = direction_error = 0.0

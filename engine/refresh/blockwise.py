@@ -17,7 +17,7 @@ from lethe.engine.error.certificate import Certificate
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
-from lethe.engine.fit.precompute import Precomputation, dual_error, precompute
+from lethe.engine.fit.precompute import Precomputation, dual_error, factor_error, precompute
 from lethe.engine.refresh import compact
 from lethe.engine.refresh.polish import Polish, polish
 
@@ -160,6 +160,17 @@ def dual_error_of_blocks(
     return _worst(
         [
             dual_error(objective, rows, blocks.outputs(theta, c, h), blocks.part(W, c, d), largest)
+            for c in range(h)
+        ]
+    )
+
+
+def factor_error_of_blocks(objective: Objective, rows: Rows, theta: Array, factor: Factor) -> float:
+    """Return the largest `engine.fit.precompute.factor_error` of a block. Cost that of each."""
+    h = objective.blocks(theta.shape[1])
+    return _worst(
+        [
+            factor_error(objective, rows, blocks.outputs(theta, c, h), factor.block(c))
             for c in range(h)
         ]
     )

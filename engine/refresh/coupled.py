@@ -14,7 +14,7 @@ from lethe.engine.error.certificate import Certificate, gradient_allowance
 from lethe.engine.error.coupled import certify, certify_fit, certify_solved
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.fit import fit
-from lethe.engine.fit.multinomial import SoftmaxObjective
+from lethe.engine.fit.multinomial import SoftmaxObjective, unvec, vec
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.fit.precompute import PROBED, PROBES, check_inverse
 from lethe.engine.refresh.compact import downdated_factor
@@ -54,10 +54,19 @@ def _resting(theta: Array) -> Stream:
     return at_rest(theta, 0.0, theta.shape[1])
 
 
-def _factor_error(objective: SoftmaxObjective, rows: Rows, theta: Array, factor: Factor) -> float:
+def _factor_error(
+    objective: SoftmaxObjective,
+    rows: Rows,
+    theta: Array,
+    factor: Factor,
+    *,
+    made_of_rows: bool = True,
+) -> float:
     """Return the error of the factor's solutions, |z - A A^-1 z| / |A^-1 z|, along random z.
 
-    As `engine.fit.precompute.dual_error`, which measures stored dual rows. Cost O(n d C `PROBES`).
+    As `engine.fit.precompute.dual_error`, which measures stored dual rows. Of a factor that was not
+    ``made_of_rows``, also that of the factor itself, as `engine.fit.precompute.factor_error`. Cost
+    O(n d C `PROBES`).
     """
     rng = np.random.default_rng(0)
     worst = 0.0
@@ -66,6 +75,10 @@ def _factor_error(objective: SoftmaxObjective, rows: Rows, theta: Array, factor:
         w = stale_inverse(factor, Correction.empty(theta.size), z)
         off = np.linalg.norm(z - objective.hessian_times(rows, theta, w))
         worst = max(worst, float(off / np.linalg.norm(w)))
+        if not made_of_rows:
+            product = unvec(factor.product(vec(z)), len(z))
+            off = np.linalg.norm(objective.hessian_times(rows, theta, z) - product)
+            worst = max(worst, float(off))
     return PROBED * worst + gradient_allowance(factor.largest)
 
 
@@ -83,7 +96,7 @@ def compact(
     """
     theta = stream.theta_exact
     folded = downdated_factor(factor, stream)
-    off = _factor_error(objective, rows, generation.theta_b, folded)
+    off = _factor_error(objective, rows, generation.theta_b, folded, made_of_rows=False)
     smallest = folded.smallest - inverse_error(generation, stream)
     check_inverse(smallest, off)
     after = Generation(

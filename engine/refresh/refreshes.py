@@ -38,6 +38,7 @@ from lethe.engine.refresh.blockwise import (
     compacted_dual_rows,
     downdated_factors,
     dual_error_of_blocks,
+    factor_error_of_blocks,
     polish_blocks,
     precompute_blocks,
 )
@@ -209,8 +210,8 @@ def compact(
 ) -> NewGeneration:
     """Fold V into the factor and the live rows' dual rows; nothing is refitted.
 
-    The effect on the dual rows is measured against the live rows, and so is a linear model's
-    residual: otherwise either would be carried into the next generation and grow again.
+    The effect on the dual rows and on the factor is measured against the live rows, and so is a
+    linear model's residual: otherwise they would be carried on into the next generation, and grow.
 
     Raises
     ------
@@ -222,10 +223,11 @@ def compact(
     compacted = compacted_dual_rows(stream, rows.X, W)
     largest = min(folded.largest, _trace(generation, rows))
     off = dual_error_of_blocks(objective, rows, theta_b, compacted, largest)
+    off_by_factor = factor_error_of_blocks(objective, rows, theta_b, folded)
     smallest = folded.smallest - inverse_error(generation, stream)
-    check_inverse(smallest, off)
+    check_inverse(smallest, max(off, off_by_factor))
     number = generation.number + 1
-    after = Generation(number, objective, theta_b, smallest, largest, off)
+    after = Generation(number, objective, theta_b, smallest, largest, off, off_by_factor)
     emptied = stream._replace(
         V=Correction.empty(generation.blocks * objective.d),
         v_trace=0.0,

@@ -58,6 +58,7 @@ def generation_info(
         "smallest": generation.smallest,
         "largest": generation.largest,
         "dual_error": generation.dual_error,
+        "factor_error": generation.factor_error,
         "sentinels": sampled.ids,
     }
     if sampled.pi is not None:
@@ -119,6 +120,7 @@ def read_fixed(
         smallest=float(info["smallest"]),
         largest=float(info["largest"]),
         dual_error=float(info["dual_error"]),
+        factor_error=float(info["factor_error"]),
     )
     return generation, _sampled(info, what)
 
@@ -127,10 +129,10 @@ def _info(stored: bytes, what: str) -> dict[str, Any]:
     """Return the spectrum's bounds and the sentinels, each checked by itself."""
     info = parse_json_value(stored, f"{what}, info")
     if not isinstance(info, dict) or not all(
-        _is_number(info.get(name)) for name in ("smallest", "largest", "dual_error")
+        _is_number(info.get(name)) for name in ("smallest", "largest", "dual_error", "factor_error")
     ):
         raise CorruptState(f"{what}: its info has no spectrum; register it with --replace")
-    if not info["smallest"] >= SAFE * info["dual_error"]:
+    if not info["smallest"] >= SAFE * max(info["dual_error"], info["factor_error"], 0.0):
         raise CorruptState(f"{what}: its info is not that of a precomputation; run `lethe check`")
     ids = info.get("sentinels")
     if not isinstance(ids, list) or not all(isinstance(row, str) for row in ids):
