@@ -136,7 +136,7 @@ def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array, largest
     residual is x_i.z - w_i.A z. An allowance of 4 eps |A| is added: sums of dual rows
     have that much rounding of their own. Cost O(n d `PROBES`), little more than reading X and W.
     """
-    z, along, Az = _probed(objective, rows, theta)
+    _z, along, Az = _probed(objective, rows, theta)
     ratios = np.zeros(len(rows))
     with np.errstate(invalid="ignore"):  # detected in the ratios
         for block in _blocks_of(rows):

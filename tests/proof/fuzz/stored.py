@@ -151,7 +151,13 @@ def _generation(data: bytes) -> None:
 
 def generation_seeds() -> list[bytes]:
     """Return a precomputation without and with chances, and one with noise."""
-    info = {"smallest": 0.5, "largest": 40.0, "dual_error": 1e-14, "sentinels": ["u1", "u2"]}
+    info = {
+        "smallest": 0.5,
+        "largest": 40.0,
+        "dual_error": 1e-14,
+        "factor_error": 1e-14,
+        "sentinels": ["u1", "u2"],
+    }
     chances = {**info, "sentinel_chances": [1.0, 0.25]}
     theta, penalty = codec.pack(np.array([1.0, 2.0, 3.0])), codec.pack(np.ones(3))
     return [

@@ -6,7 +6,7 @@ import pytest
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit import precompute
 from lethe.engine.fit.factor import Factor, lower_triangle
-from lethe.engine.fit.precompute import check_inverse, dual_error, dual_rows
+from lethe.engine.fit.precompute import check_inverse, dual_error, dual_rows, factor_error
 from tests.support.families import families
 from tests.support.states import started
 
@@ -103,3 +103,21 @@ def test_a_dual_row_that_is_no_number_or_nothing_is_not_taken_for_a_good_one(bad
     W[3] = bad
     found = dual_error(state.objective, state.rows, state.made.theta, W, 1.0)
     assert not np.isfinite(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_error_of_a_factor_is_seen_in_every_direction(kind: str) -> None:
+    for name in families(kind):
+        state = started(name, kind)
+        theta, factor = state.made.theta, state.made.factor
+        A = state.objective.hessian(state.rows, theta)
+        values, vectors = np.linalg.eigh(A)
+        exact = factor_error(state.objective, state.rows, theta, factor)
+        assert exact <= 1e-12 * values[-1] * len(A)
+        for direction in (vectors[:, 0], vectors[:, -1], vectors[:, len(A) // 2]):
+            off = 1e-6 * values[-1]
+            wrong = np.linalg.cholesky(A + off * np.outer(direction, direction))
+            found = factor_error(
+                state.objective, state.rows, theta, Factor(wrong, factor.smallest, factor.largest)
+            )
+            assert off <= found <= 100.0 * off
