@@ -806,6 +806,18 @@ MUTANTS = (
         f"{_PREPROCESSING}::test_sums_come_back_with_the_rows_since",
     ),
     Mutant(
+        "what is solved with the factor of a compact has that factor's error",
+        (
+            Edit(
+                "engine/refresh/refreshes.py",
+                "Generation(number, objective, theta_b, smallest, largest, off, off_by_factor)",
+                "Generation(number, objective, theta_b, smallest, largest, off)",
+            ),
+        ),
+        "tests/proof/properties/test_preprocessing.py"
+        "::test_the_factor_of_a_compact_is_as_wrong_as_it_was_measured",
+    ),
+    Mutant(
         "sums that were written whole are not those that a worker knew",
         (
             Edit(
