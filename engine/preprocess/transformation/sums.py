@@ -40,21 +40,18 @@ class Total(NamedTuple):
         """Return sums of nothing."""
         return cls(np.zeros(shape), np.zeros(shape))
 
-    def add(self, values: Array, index: Any = ...) -> None:
-        """Add ``values`` in place to the sums at ``index``, none of them twice."""
-        high = self.high[index]
-        total = high + values
-        part = total - high
+    def add(self, values: Array) -> None:
+        """Add ``values`` in place."""
+        total = self.high + values
+        part = total - self.high
         low = values - part
         part -= total
-        part += high  # high - (total - part), what total has lost of it
+        part += self.high  # high - (total - part), what total has lost of it
         low += part
-        low += self.low[index]
-        np.add(total, low, out=part)
-        self.high[index] = part
-        total -= part
-        low += total
-        self.low[index] = low
+        low += self.low
+        np.add(total, low, out=self.high)
+        total -= self.high
+        np.add(low, total, out=self.low)
 
 
 class MatrixTotal(NamedTuple):
@@ -234,7 +231,7 @@ class Sums:
             responses=Total.zero(q, m),
             weighted=Total.zero(d),
             errors=Total.zero(d, rows.error.shape[1]),
-            late=_LATE,  # so that no row is
+            late=_LATE,  # so that the rows of a fit are added exactly
         )
         return empty.changed(layout, rows, 1)
 
