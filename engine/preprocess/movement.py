@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import daxpy
 
 from lethe.engine.deletion.generation import Generation, Stream, largest_eigenvalue
 from lethe.engine.deletion.residual import dual_row_error, storing_error
@@ -235,7 +236,7 @@ def conjugate_gradients(
     """
     off = dual_row_error(generation.by_factor, stream, stream.least_pivot)
     # Each a vector and its product with A_t, one above the other: they are updated at once.
-    total, search = np.zeros((2, *r.shape)), np.zeros((2, *r.shape))
+    total, search, r = np.zeros((2, *r.shape)), np.zeros((2, *r.shape)), r.copy()
     error = direction_error = 0.0
     last = math.inf
     for count in range(CORRECTIONS):
@@ -254,9 +255,10 @@ def conjugate_gradients(
         if not curvature >= 0.0:
             break
         alpha = now / max(curvature, _TINY)
-        total += alpha * search
+        daxpy(search.ravel(), total.ravel(), a=alpha)
         error += abs(alpha) * direction_error
-        r, last = r - alpha * product, now
+        daxpy(product.ravel(), r.ravel(), a=-alpha)
+        last = now
     raise StatisticsMoved("the live statistics are too far from those of the fit")
 
 
@@ -266,4 +268,6 @@ def _solved(stream: Stream, factor: Factor, v: Array) -> tuple[Array, float]:
     if not len(stream.V):
         return base, norm(base)
     added = stream.V.times(v)
-    return base + added, norm(base) + norm(added)
+    terms = norm(base) + norm(added)
+    base += added
+    return base, terms
