@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import daxpy
 
 from lethe.engine.deletion.generation import Generation, Stream, largest_eigenvalue
 from lethe.engine.deletion.residual import dual_row_error, storing_error
@@ -236,7 +235,7 @@ def conjugate_gradients(
     """
     off = dual_row_error(generation.by_factor, stream, stream.least_pivot)
     # Each a vector and its product with A_t, one above the other: they are updated at once.
-    total, search, r = np.zeros((2, *r.shape)), np.zeros((2, *r.shape)), r.copy()
+    total, search = np.zeros((2, *r.shape)), np.zeros((2, *r.shape))
     error = direction_error = 0.0
     last = math.inf
     for count in range(CORRECTIONS):
@@ -255,10 +254,9 @@ def conjugate_gradients(
         if not curvature >= 0.0:
             break
         alpha = now / max(curvature, _TINY)
-        daxpy(search.ravel(), total.ravel(), a=alpha)
+        total += alpha * search
         error += abs(alpha) * direction_error
-        daxpy(product.ravel(), r.ravel(), a=-alpha)
-        last = now
+        r, last = r - alpha * product, now
     raise StatisticsMoved("the live statistics are too far from those of the fit")
 
 
@@ -268,6 +266,4 @@ def _solved(stream: Stream, factor: Factor, v: Array) -> tuple[Array, float]:
     if not len(stream.V):
         return base, norm(base)
     added = stream.V.times(v)
-    terms = norm(base) + norm(added)
-    base += added
-    return base, terms
+    return base + added, norm(base) + norm(added)
