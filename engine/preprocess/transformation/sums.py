@@ -54,16 +54,8 @@ class Total(NamedTuple):
         np.add(low, total, out=self.low)
 
 
-class MatrixTotal(NamedTuple):
-    """Sums of many numbers: ``high`` + ``low``, where ``low`` alone has the newest changes."""
-
-    high: Array
-    low: Array
-
-    @classmethod
-    def zero(cls, *shape: int) -> Self:
-        """Return sums of nothing."""
-        return cls(np.zeros(shape), np.zeros(shape))
+class MatrixTotal(Total):
+    """Sums of many numbers, where ``low`` alone has the newest changes."""
 
     def at(self, index: Any = ...) -> Array:
         """Return the sums at ``index``, in the working precision."""
@@ -78,7 +70,7 @@ class MatrixTotal(NamedTuple):
         total.add(self.low)
         return MatrixTotal(*total)
 
-    def add(self, N: Array | csr_array, Y: Array | csr_array, *, late: bool) -> None:
+    def add_product(self, N: Array | csr_array, Y: Array | csr_array, *, late: bool) -> None:
         """Add N^T Y in place; ``late``: to ``low`` alone, where both are dense and of few rows."""
         if late:
             dgemm(1.0, Y.T, N, 1.0, self.low.T, overwrite_c=True)
@@ -252,10 +244,10 @@ class Sums:
         copied = copy(self)
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, Total):
-                setattr(copied, each.name, Total(value.high.copy(), value.low.copy()))
-            elif isinstance(value, MatrixTotal):
+            if isinstance(value, MatrixTotal):
                 setattr(copied, each.name, value.copy(joined=joined))
+            elif isinstance(value, Total):
+                setattr(copied, each.name, Total(value.high.copy(), value.low.copy()))
             elif isinstance(value, np.ndarray):
                 setattr(copied, each.name, value.copy())
         return copied
@@ -298,8 +290,8 @@ class Sums:
         self.target.add(sign * (N.T @ np.column_stack([y, y * y])).T)
         self.responses.add(sign * (N.T @ rows.response))
         scaled, late = (sign * rows.curvature)[:, None], self.late > 0
-        self.crossed.add(N, scaled * rows.X, late=late)
-        self.paired.add(N, N * scaled, late=late)
+        self.crossed.add_product(N, scaled * rows.X, late=late)
+        self.paired.add_product(N, N * scaled, late=late)
 
 
 def _indicator(row_of: Places, column: Places, shape: tuple[int, int]) -> Array | csr_array:

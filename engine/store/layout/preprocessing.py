@@ -267,7 +267,7 @@ def packed_since(sums: Sums, before: Sums | None = None) -> dict[str, bytes]:
     """Return the fields of what came and went since ``before``, or since the sums were written.
 
     A commit writes these and no sums: 8 d bytes a row, where the sums of the entries that ten rows
-    have take megabytes. They lie beside V, whose rows are the same ones'.
+    have take megabytes. V gets a row for each of them, too.
     """
     first = 0 if before is None else len(before.since)
     return {
