@@ -84,6 +84,8 @@ class _Given(NamedTuple):
 
 def _numeric(columns: FixedColumns, given: _Given, layout: Layout) -> Iterator[_Fitted]:
     """Return the numeric columns: they are many, so nothing is computed one by one."""
+    if not layout.numeric:
+        return iter(())
     j, imputes = layout.numeric_features, np.array(columns.imputes, dtype=np.bool_)
     mean, deviation = given.mean[j], given.deviation[j]
     imputed = np.where(imputes, given.imputed[j], 0.0)

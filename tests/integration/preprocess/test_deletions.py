@@ -13,6 +13,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess import movement
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, Ordinal, TargetEncode
 from lethe.engine.refresh.kind import RefreshKind
+from tests.support import pipelines
 from tests.support.pipelines import Rows
 from tests.support.platform import Platform
 from tests.support.prepared import PreparedTable
@@ -32,6 +33,26 @@ def test_after_every_deletion_it_is_the_refitted_pipeline(platform: Platform, me
     verification = verify(platform.store, "m")
     assert verification.holds
     assert verification.rows_live == 126
+
+
+@pytest.mark.parametrize("name", pipelines.EVERY_KIND)
+def test_a_model_may_have_columns_of_one_kind_alone(memory: Platform, name: str) -> None:
+    table = PreparedTable(memory, {name: pipelines.EVERY_KIND[name]}, n=40)
+    table.register()
+    table.check()
+    rng = np.random.default_rng(2)
+    requests = [
+        table.delete(3, 4),
+        table.change("insert", 40, 41, rng=rng),
+        table.change("correct", 7, rng=rng),
+    ]
+    memory.drain()
+    assert [memory.final(request).status for request in requests] == ["APPLIED"] * 3
+    table.check()
+    memory.order("m", RefreshKind.REBUILD)
+    memory.drain()
+    table.check()
+    assert verify(memory.store, "m").holds
 
 
 def test_a_subscriber_predicts_on_rows_as_they_are_given(platform: Platform) -> None:
