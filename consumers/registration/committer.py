@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from lethe.consumers.commits.apply import change_of
@@ -18,9 +19,12 @@ from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.service.telemetry.steps import AtStep
 from lethe.consumers.versions.transition import Transition, opened
 from lethe.engine.errors import StoreUnavailable
-from lethe.engine.store.layout.keys import ModelKeys, commit_partition
+from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys, commit_partition
 from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.membership import models_in
 from lethe.engine.store.store import ModelStore
+
+_TRIES = 5
 
 
 class Committer:
@@ -51,8 +55,18 @@ class Committer:
         )
 
     def fold(self, model_id: str) -> Folded:
-        """Fold the model's commits partition to its present end."""
+        """Fold the model's commits partition to its present end.
+
+        What it publishes may land after what a worker has committed and published meanwhile, and
+        compaction keeps what lands last: then the newest parameters are sent again.
+        """
         index = commit_partition(model_id)
+        folded = self._follow(index)
+        if folded.published and self._others_committed(index):
+            return self._send_newest(index)
+        return folded
+
+    def _follow(self, index: int) -> Folded:
         folded = self._fold.run(index)
         self._journal.follow(index, folded.followed)
         return folded
@@ -95,8 +109,7 @@ class Committer:
     def publish(self, sealed: Sequence[Sealed]) -> None:
         """Publish what was committed for a model; the published cursor moves past it, no further.
 
-        If others have committed since, compaction may keep the parameters that were sent here,
-        though there are newer: then the newest are sent again.
+        If others have committed since, the newest parameters are sent again, as by `fold`.
         """
         self._producer.publish(messages_of([each.commit for each in sealed]))
         overtaken = False
@@ -108,14 +121,27 @@ class Committer:
             except StoreUnavailable:  # once more, for only the answer says who was overtaken
                 before = self._store.cursors.move_published(partition, low, end)
             overtaken |= before.published > end
-        for model_id in {each.commit.model_id for each in sealed}:
-            if overtaken or self._others_committed(model_id):
-                self.fold(model_id)
-                self._producer.publish(newest_parameters(self._store, [model_id]))
+        for index in {commit_partition(each.commit.model_id) for each in sealed}:
+            if overtaken or self._others_committed(index):
+                self._send_newest(index)
 
-    def _others_committed(self, model_id: str) -> bool:
-        """Return whether the model's partition goes on beyond what is known of it here."""
-        followed = self._journal.followed(commit_partition(model_id))
+    def _send_newest(self, index: int) -> Folded:
+        """Send the newest parameters of a partition until nobody commits meanwhile.
+
+        It gives up where others never stop: whatever they commit next is published later.
+        """
+        keys = PartitionKeys(index)
+        for tries in itertools.count(1):
+            folded = self._follow(index)  # the newest may not be in the store yet
+            models = models_in(self._store.client, keys)
+            self._producer.publish(newest_parameters(self._store, models))
+            if tries == _TRIES or not self._others_committed(index):
+                break
+        return folded
+
+    def _others_committed(self, index: int) -> bool:
+        """Return whether a partition goes on beyond what is known of it here."""
+        followed = self._journal.followed(index)
         if followed is None:
             return True
         partition = followed.tail.partition

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
 from lethe.consumers.commits.journal import Followed, Tail, read_records
-from lethe.consumers.commits.publish import messages_of, newest_parameters
+from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.commits.recovery.counted import OpenRecord, count, read_open
 from lethe.consumers.commits.recovery.fold_lease import FoldLease
 from lethe.consumers.commits.recovery.opener import Opener
@@ -25,7 +25,7 @@ from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.apply import Answer, Applied, Change, Place, corrupt
-from lethe.engine.store.cursors import Pair, PartitionCursors
+from lethe.engine.store.cursors import PartitionCursors
 from lethe.engine.store.layout.keys import PartitionKeys
 from lethe.engine.store.layout.state import Head
 from lethe.engine.store.lookup import read_heads
@@ -384,12 +384,12 @@ class PartitionFold:
         self._producer.publish(messages_of([one.commit for one in to_send]))
         self._published += len(to_send)
 
-    def _advance(self, end: int) -> Pair:
-        """Note that everything below ``end`` is published; return the previous cursors."""
+    def _advance(self, end: int) -> None:
+        """Note that everything below ``end`` is published."""
         self._at_step(Step.FOLD_ADVANCE)
         low, self._published_to = self._published_to, end
         halted = sorted(self._halted)
-        return self._store.cursors.move_published(self._keys, low, end, halted=halted)
+        self._store.cursors.move_published(self._keys, low, end, halted=halted)
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -403,8 +403,7 @@ class PartitionFold:
         self._store.cursors.move_apply(
             self._keys, low, self._end, last_digest=last_digest, epoch=epoch, halted=halted
         )
-        if self._advance(self._end).published > self._end:
-            self._resend_newest(records)
+        self._advance(self._end)
         for model in self._cursors.behind:
             if model in self._halted:
                 continue
@@ -418,8 +417,3 @@ class PartitionFold:
             )
         self._followed.valid_end = self._end
         self._followed.tail = Tail(self._partition, self._end, last_digest, epoch)
-
-    def _resend_newest(self, records: Sequence[OpenRecord]) -> None:
-        """Send the newest parameters again: compaction may have kept older ones that we sent."""
-        models = sorted({record.open.model_id for record in records} - self._halted.keys())
-        self._producer.publish(newest_parameters(self._store, models))

@@ -24,7 +24,7 @@ from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
 from lethe.consumers.service.telemetry.steps import Step, no_hook
 from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.errors import LogReset, LogUnavailable
+from lethe.engine.errors import LogReset, LogUnavailable, ModelExists
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.apply import Applied, ArraysChange, Change, Place, Swap
 from lethe.engine.store.layout.config import LimitsRecord
@@ -725,6 +725,31 @@ def test_parameters_that_were_sent_again_while_others_committed_are_sent_once_mo
     other._newest._producer = memory.producer
     other._newest.send_due(math.inf)
     assert memory.parameters().version == 3
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_registration_that_is_refused_leaves_the_newest_parameters_last(
+    memory: Platform, times: int
+) -> None:
+    """Its fold publishes what a worker has not noted yet; by then, that worker may have gone on."""
+    memory.register("m", budget=10.0)
+    worker = memory.deletion_worker()
+    memory.drain(worker)
+    deleted = iter(range(1, 10))
+    memory.send_index("m", next(deleted))
+    worker.run_once(0.0)
+    published: list[int] = []
+
+    def gone_on(step: str) -> None:
+        if step == Step.FOLD_PUBLISH and len(published) < times:
+            memory.send_index("m", next(deleted))
+            worker.run_once(0.0)
+            published.append(memory.parameters().version)
+
+    with pytest.raises(ModelExists):
+        memory.register("m", at_step=gone_on)
+    assert published == list(range(2, 2 + times))
+    assert memory.parameters().version == published[-1]
 
 
 def test_a_registration_is_durable_before_it_is_appended(

@@ -11,6 +11,7 @@ import pytest
 from lethe.consumers.registration import committer
 from lethe.consumers.registration.committer import Committer
 from lethe.engine.errors import StoreUnavailable
+from lethe.engine.store.layout.keys import commit_partition
 
 
 @pytest.mark.parametrize(
@@ -42,8 +43,15 @@ def test_the_newest_parameters_are_sent_again_if_others_were_faster(
     )  # fmt: skip
     tail = SimpleNamespace(partition="commits", offset=8)
     monkeypatch.setattr(made._journal, "followed", lambda _: SimpleNamespace(tail=tail))
-    folded: list[str] = []
-    monkeypatch.setattr(made, "fold", folded.append)
+    monkeypatch.setattr(committer, "models_in", lambda *_: ["churn"])
+    folded: list[int] = []
+
+    def follow(index: int) -> None:
+        folded.append(index)
+        reader.ends.return_value = {"commits": 8}
+
+    monkeypatch.setattr(made, "_follow", follow)
     made.publish(cast("Any", [each]))
     assert [one for call in producer.publish.call_args_list for one in call.args[0]] == sent
-    assert folded == ["churn"] * (len(sent) - 1)  # the newest may not be in the store yet
+    # The newest may not be in the store yet.
+    assert folded == [commit_partition("churn")] * (len(sent) - 1)

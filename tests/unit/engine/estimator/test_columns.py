@@ -80,7 +80,7 @@ def test_frames_that_cannot_be_used_are_refused() -> None:
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("form", ["csr_array", "csr_matrix", "csc_array", "coo_array"])
 def test_a_sparse_matrix_gives_what_the_array_gives(kind: Model, form: str) -> None:
-    dense = np.where(RNG.random((40, 3)) < 0.5, X, 0.0)
+    dense = np.where(np.random.default_rng(1).random((40, 3)) < 0.5, X, 0.0)
     given = getattr(sparse, form)(dense)
     model, other = kind().fit(given, Y), kind().fit(dense, Y)
     np.testing.assert_array_equal(model.theta, other.theta)
