@@ -335,7 +335,7 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "targets": list(config.target_names),
         "classes": list(config.class_names),
         "class_counts": meta.class_counts,
-        "subjects": len(read.data.subjects),
+        "subjects": done.subjects,
         "fit_intercept": config.fit_intercept,
         "error": meta.error.model_dump(mode="json"),
         "certificate": None if certificate is None else certificate.model_dump(mode="json"),
@@ -344,10 +344,11 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
 
 def _lines(done: Registered, read: TableRead) -> list[str]:
     meta, config = done.state.meta, done.state.meta.config
+    features = counted(len(config.feature_names), "feature")
     intercept = " and an intercept" if config.fit_intercept else ""
     lines = [
         f"registered {config.model_id}: version {done.state.version}, {config.kind} by "
-        f"{config.method}, {meta.rows_live} rows, {len(config.feature_names)} features{intercept}",
+        f"{config.method}, {counted(meta.rows_live, 'row')}, {features}{intercept}",
         f"error {error_number(meta.error.relative)} of a budget of {number(config.error_budget)}",
     ]
     if config.class_names and meta.class_counts is not None:
@@ -358,7 +359,7 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
     if config.frozen_transformer is not None:
         lines.append("the transformer is frozen: what it learnt from deleted rows stays in it")
     if read.data.subjects:
-        lines.append(f"{len(read.data.subjects)} subjects")
+        lines.append(counted(done.subjects, "subject"))
         without = len(read.data.ids) - sum(map(len, read.data.subjects.values()))
         if without:
             rows = counted(without, "row")
@@ -371,7 +372,7 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         them, numbers = ("it", "a number") if one else ("them", "numbers")
         lines.append(f"left out: {columns}; encode {them} as {numbers} to learn from {them}")
     if done.left_out:
-        lines.append(f"{done.left_out} rows of the file were deleted before and stay out")
+        lines.append(f"left out: {counted(done.left_out, 'row')}, deleted before")
     if done.erased:
-        lines.append(f"{done.erased} rows of the file belong to erased subjects and stay out")
+        lines.append(f"left out: {counted(done.erased, 'row')} of erased subjects")
     return lines

@@ -14,6 +14,7 @@ from lethe.consumers.cli.terminal.output import (
     Output,
     certificate_line,
     classes_line,
+    counted,
     duration,
     error_number,
     number,
@@ -70,10 +71,12 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
     else:
         out.document({"models": models, **facts})
         _all(out, models)
-    partitions = f"{len(waiting)} partition{'s' * (len(waiting) != 1)}"
+    partitions = counted(len(waiting), "partition")
     for stuck_model in (one for one in models if one["stuck"] is not None):
         out.line(f"STUCK: {stuck_model['stuck']}")
-    out.line(f"lag: {total} requests in {partitions}; {jobs} refresh jobs wait")
+    wait = "waits" if jobs == 1 else "wait"
+    lag, orders = counted(total, "request"), counted(jobs, "refresh job")
+    out.line(f"lag: {lag} in {partitions}; {orders} {wait}")
 
 
 def _document(state: ModelState) -> dict[str, Any]:
@@ -198,6 +201,6 @@ def _one(out: Output, m: dict[str, Any]) -> None:
             "refresh": "none is pending"
             if pending is None
             else f"pending since {pending['ordered_at']}: {pending['reason']}",
-            "deferred": f"{m['requests_deferred']} requests",
+            "deferred": counted(m["requests_deferred"], "request"),
         }
     )

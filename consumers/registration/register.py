@@ -70,12 +70,13 @@ class Registered:
     """What registration did.
 
     ``left_out`` rows were in the deletion ledger; ``erased`` rows belong to subjects that were
-    erased (`consumers.suppression`).
+    erased (`consumers.suppression`); ``subjects`` have rows.
     """
 
     state: ModelState
     left_out: int
-    erased: int = 0
+    erased: int
+    subjects: int
 
 
 class Registrar:
@@ -203,8 +204,12 @@ class Registrar:
             now=self._now(),
         )
         state = self._commit(candidate, before, replace_model=replace_model, accept=accept)
+        rows = frozenset(kept.ids)
         return Registered(
-            state, len(known.ids) - len(kept.ids), erased=len(data.ids) - len(known.ids)
+            state,
+            left_out=len(known.ids) - len(kept.ids),
+            erased=len(data.ids) - len(known.ids),
+            subjects=sum(not rows.isdisjoint(names) for names in known.subjects.values()),
         )
 
     def unregister(self, model_id: str) -> Head:

@@ -57,7 +57,8 @@ def test_a_person_leaves_every_model_and_stays_out_until_it_is_lifted(
     assert [model["model_id"] for model in told["models"]] == ["churn", "risk"]
     assert again == told
     assert "no model knows this subject: is it spelt as in the training data?" in nobody.out
-    assert f"{count} rows of the file belong to erased subjects and stay out" in later.out
+    assert f"left out: {count} rows of erased subjects" in later.out
+    assert f"\n{back['subjects'] - 1} subjects\n" in later.out
     assert "may be registered and inserted again" in lifted.out
     assert back["rows_of_erased_subjects"] == 0
     for model in ("churn", "risk", "back"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,9 @@ MAX_TABLE_BYTES = 16 << 30
 
 MAX_FOOTER_BYTES = 64 << 20
 """Size of one text or list in a Parquet footer: 8,000 columns in 10,000 row groups take less."""
+
+_OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 _BATCH_ROWS = 65_536
 _BATCH_VALUES = 4_000_000
@@ -106,12 +110,37 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         raise _unreadable(path, error) from error
     except pa.ArrowException as error:
-        form = (
-            "Parquet" if path.suffix.lower() == ".parquet" else "CSV (UTF-8, commas, a header line)"
-        )
+        form = "Parquet"
+        if path.suffix.lower() == ".csv":
+            _check_utf8(path)
+            form = "CSV (UTF-8, commas, a header line)"
         raise InvalidData(f"{path}: is not readable as {form}; is it damaged or cut off?") from (
             error
         )
+
+
+def _check_utf8(path: Path) -> None:
+    """Refuse text in another encoding, which spreadsheets write, with the command that mends it."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if number == 1 and line.startswith(_UTF16):
+                place, source = f"{path}", "UTF-16"
+            elif _is_utf8(line):
+                continue
+            else:
+                place, source = f"{path}, line {number}", "WINDOWS-1252"
+            raise InvalidData(
+                f"{place}: is not UTF-8 text; convert the file, for example with "
+                f"`iconv -f {source} -t UTF-8`"
+            )
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _read_parquet(path: Path, only: Sequence[str] | None = None) -> pa.Table:
@@ -235,9 +264,16 @@ def _header(path: Path) -> list[str]:
     """Return the names in the first line that is not blank."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
-            return next((names for names in csv.reader(lines) if names), [])
+            header = next((names for names in csv.reader(lines) if names), [])
     except (UnicodeDecodeError, csv.Error) as error:
         raise pa.ArrowInvalid(str(error)) from error
+    for separator, name in _OTHER_SEPARATORS.items():
+        if len(header) == 1 and separator in header[0]:
+            raise InvalidData(
+                f"{path}: its values are separated by {name}; save it with commas between values "
+                "and points in numbers, or as Parquet"
+            )
+    return header
 
 
 def _line_of(path: Path, row: int) -> int:

@@ -94,9 +94,16 @@ def _checked_categories(where: str, listed: list[Any]) -> list[Any]:
     return listed
 
 
-def proposal(steps: Mapping[str, str]) -> str:
-    """Return a file to start from: ``steps`` by column."""
-    return "\n".join(f'[columns.{_key(name)}]\nstep = "{step}"\n' for name, step in steps.items())
+def proposal(steps: Mapping[str, str | None]) -> str:
+    """Return a file to start from: ``steps`` by column; without one, a column is commented out."""
+    return "\n".join(_section(name, step) for name, step in steps.items())
+
+
+def _section(name: str, step: str | None) -> str:
+    if step is None:
+        why = "# Hardly a value repeats: does it name rows, and describe none?"
+        return f'{why}\n# [columns.{_key(name)}]\n# step = "target-encode"\n'
+    return f'[columns.{_key(name)}]\nstep = "{step}"\n'
 
 
 def _key(name: str) -> str:

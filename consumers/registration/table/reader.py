@@ -26,6 +26,7 @@ from lethe.consumers.registration.table.values import (
     mixed,
     names_in,
     numbers,
+    spells_number,
     what_it_holds,
 )
 from lethe.consumers.registration.training_data import TrainingData
@@ -249,25 +250,31 @@ def _targets(file: TableFile, columns: Columns, kind: Kind) -> tuple[tuple[str, 
     return (), np.column_stack([numbers(file, name) for name in columns.targets])
 
 
-def proposed_steps(path: Path, columns: Columns) -> dict[str, str]:
+def proposed_steps(path: Path, columns: Columns) -> dict[str, str | None]:
     """Return a step for each column that could be a feature: what its values suggest.
 
-    Of text, and of true and false: one-hot, or target-encode if there are many categories.
+    Of text, and of true and false: one-hot, or target-encode if there are many categories; None if
+    most values have a row of their own, as names and numbers of people do.
     """
     file = open_file(path, {columns.id, columns.subject or columns.id})
     special = {columns.id, columns.subject, *columns.targets}
     return {name: _proposed(file, name) for name in file.table.column_names if name not in special}
 
 
-def _proposed(file: TableFile, name: str) -> str:
+def _proposed(file: TableFile, name: str) -> str | None:
     if is_boolean(file, name):
         return "one-hot"
     if is_numeric(file, name):
         return "numeric"
-    if what_it_holds(file, name) == "dates":
+    what = what_it_holds(file, name)
+    if what == "dates":
         return "date"
+    if what.startswith("numbers"):
+        return "numeric"
     distinct = len(file.table.column(name).unique())
-    return "one-hot" if distinct <= _ONE_HOT_CATEGORIES else "target-encode"
+    if distinct <= _ONE_HOT_CATEGORIES:
+        return "one-hot"
+    return "target-encode" if distinct <= file.table.num_rows / 2 else None
 
 
 # -- which columns ------------------------------------------------------------------------------
@@ -290,12 +297,15 @@ def _check_present(path: Path, present: Sequence[str], wanted: Sequence[str]) ->
     """Refuse a file that has two columns of one name, or lacks one."""
     repeated = next((name for name in present if present.count(name) > 1), None)
     if repeated is not None:
-        raise InvalidData(f"{path}: has more than one column {repeated!r}; rename one")
+        headless = "; is its header line missing?" if spells_number(repeated) else "; rename one"
+        raise InvalidData(f"{path}: has more than one column {repeated!r}{headless}")
     absent = [name for name in dict.fromkeys(wanted) if name not in present]
     if absent:
         missing = [repr(name) for name in absent]
         near = get_close_matches(absent[0], present, n=1) if len(absent) == 1 else []
         hint = f"; did you mean {near[0]!r}?" if near else ""
+        if any(map(spells_number, present)):
+            hint = hint or "; is its header line missing?"
         more = ", ..." if len(present) > _NAMES_SHOWN else ""
         shown = ", ".join(repr(name) for name in present[:_NAMES_SHOWN])
         what = f"column{'s' * (len(missing) > 1)} {', '.join(missing)}"

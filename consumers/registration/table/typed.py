@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from lethe.consumers.contract.events import RowValue
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.values import (
+    NUMBER,
     ColumnError,
     counted,
     is_text,
     mask,
+    not_a_number_because,
     numeric_type,
 )
 from lethe.engine.errors import InvalidData
@@ -29,7 +31,6 @@ from lethe.engine.preprocess.input.values import is_missing, read_dates
 MAX_CATEGORY_LENGTH = 128
 """Characters of a category, as of an id: they are in every version."""
 
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _MISSING = r"(?i)^(nan)?$"
 """What a CSV file has in place of a missing number or date."""
 
@@ -84,11 +85,10 @@ def _numbers(file: TableFile, name: str, column: Numeric) -> Array:
     if is_text(file, name):
         text = pc.utf8_trim_whitespace(values)
         missing = _matches(text, _MISSING)
-        bad = ~(missing | _matches(text, _NUMBER))
+        bad = ~(missing | _matches(text, NUMBER))
         if bad.any():
-            raise _unusable(
-                file, name, bad, "not a number", "correct the row, or encode the column"
-            )
+            why = not_a_number_because(text[int(np.flatnonzero(bad)[0])].as_py())
+            raise _unusable(file, name, bad, why, "correct the row, or encode the column")
         plain = pc.if_else(pa.array(missing), None, pc.replace_substring_regex(text, r"^\+", ""))
         numbers: Array = pc.cast(plain, pa.float64()).to_numpy()
     elif numeric_type(values.type):

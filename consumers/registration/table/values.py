@@ -14,7 +14,8 @@ from lethe.engine.fit.objective import Array
 MAX_ID_LENGTH = 128
 """Characters of row and subject ids (docs/events.md), and of class names."""
 
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_COMMAS = r"^[+-]?[0-9][0-9. ]*(,[0-9]+)+(\.[0-9]+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
 _BOOLEAN = r"(?i)^(true|false)$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,Z+-]+)?$"
@@ -43,7 +44,10 @@ def what_it_holds(file: TableFile, name: str) -> str:
     filled = mask(pc.not_equal(text, ""))
     if not filled.any():
         return "nothing"
-    return "dates" if mask(_matches(text, _DATE))[filled].all() else "text"
+    for what, pattern in (("dates", _DATE), ("numbers with commas", _COMMAS)):
+        if mask(_matches(text, pattern))[filled].all():
+            return what
+    return "text"
 
 
 def is_numeric(file: TableFile, name: str) -> bool:
@@ -90,8 +94,13 @@ def is_boolean(file: TableFile, name: str) -> bool:
     return bool(mask(_matches(text, _BOOLEAN)).any() and not _spells_number(text).any())
 
 
+def spells_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    return _is(text, NUMBER)
+
+
 def _spells_number(text: pa.ChunkedArray) -> NDArray[np.bool_]:
-    return mask(pc.or_(_matches(text, _NUMBER), _matches(text, _NOT_FINITE)))
+    return mask(pc.or_(_matches(text, NUMBER), _matches(text, _NOT_FINITE)))
 
 
 def numeric_type(kind: pa.DataType) -> bool:
@@ -145,13 +154,13 @@ def _numbers_of_text(file: TableFile, name: str, column: pa.ChunkedArray) -> Arr
     if boolean.all():
         truth: Array = mask(pc.equal(pc.utf8_lower(text), "true")).astype(np.float64)
         return truth
-    bad = ~mask(_matches(text, _NUMBER))
+    bad = ~mask(_matches(text, NUMBER))
     if bad.any():
         first = text[int(np.flatnonzero(bad)[0])].as_py()
         if first == "":
             raise not_numbers(file, name, mask(pc.equal(text, "")), "missing")
-        infinite = _any(_matches(pa.chunked_array([[first]]), _NOT_FINITE))
-        why = "not finite (NaN or infinity)" if infinite else "not a number"
+        infinite = _is(first, _NOT_FINITE)
+        why = "not finite (NaN or infinity)" if infinite else not_a_number_because(first)
         error = not_numbers(file, name, bad, why)
         if bad.all() and not infinite:
             raise ColumnError(str(error), f"{name!r}: {what_it_holds(file, name)}")
@@ -169,6 +178,12 @@ def not_numbers(file: TableFile, name: str, bad: NDArray[np.bool_], why: str) ->
         "the row",
         f"{name!r}: {counted(bad)} {why} (first: {file.place(row)})",
     )
+
+
+def not_a_number_because(text: str) -> str:
+    """Return what is wrong with a text that should be a number."""
+    commas = " (write it with a decimal point, and without commas)" if _is(text, _COMMAS) else ""
+    return f"not a number{commas}"
 
 
 def not_a_number(file: TableFile, name: str, row: int) -> ColumnError:
@@ -209,5 +224,5 @@ def mask(values: pa.ChunkedArray) -> NDArray[np.bool_]:
     return truth
 
 
-def _any(values: pa.ChunkedArray) -> bool:
-    return bool(pc.any(values).as_py())
+def _is(text: str, pattern: str) -> bool:
+    return bool(mask(_matches(pa.chunked_array([[text]]), pattern)).all())

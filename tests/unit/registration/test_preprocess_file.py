@@ -16,6 +16,7 @@ from lethe.consumers.registration.table.reader import (
     TableRead,
     proposed_steps,
     read_prepared_table,
+    read_table,
 )
 from lethe.consumers.registration.table.typed import json_values, typed_columns
 from lethe.engine.errors import InvalidData
@@ -191,9 +192,14 @@ def test_two_features_cannot_have_one_name(tmp_path: Path) -> None:
 
 def test_what_is_proposed_can_be_read_and_fits_the_table(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    many = "".join(f"{i},{i},t{i % 3},p{i},2021-03-01,{i % 2 > 0},{i}\n" for i in range(60))
-    path.write_text(f'id,age,town,"a ""b"".\\c",day,paid,y\n{many}', encoding="utf-8")
-    columns = parsed(tmp_path, proposal(proposed_steps(path, COLUMNS)))
+    header = 'id,age,town,"a ""b"".\\c",day,paid,who,y\n'
+    many = "".join(
+        f"{i},{i},t{i % 3},p{i % 55},2021-03-01,{i % 2 > 0},ann{i},{i}\n" for i in range(120)
+    )
+    path.write_text(header + many, encoding="utf-8")
+    proposed = proposal(proposed_steps(path, COLUMNS))
+    assert '# [columns.who]\n# step = "target-encode"' in proposed
+    columns = parsed(tmp_path, proposed)
     assert columns == {
         "age": Numeric(),
         "town": OneHot(),
@@ -201,7 +207,20 @@ def test_what_is_proposed_can_be_read_and_fits_the_table(tmp_path: Path) -> None
         "day": Date(),
         "paid": OneHot(),
     }
-    assert read_prepared_table(path, COLUMNS, Kind.LINEAR, columns).left_out == {}
+    assert read_prepared_table(path, COLUMNS, Kind.LINEAR, columns).left_out == {"who": "text"}
+
+
+@pytest.mark.parametrize("fee", ["9,50", "1.009,50", "1,009.50", "1,000,009"])
+def test_numbers_with_commas_are_proposed_as_numbers_and_refused_as_such(
+    tmp_path: Path, fee: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f'id,a,fee,y\n1,3,"{fee}",1\n2,4,"-2,5",2\n', encoding="utf-8")
+    assert read_table(path, COLUMNS, Kind.LINEAR).left_out == {"fee": "numbers with commas"}
+    columns = parsed(tmp_path, proposal(proposed_steps(path, COLUMNS)))
+    assert columns == {"a": Numeric(), "fee": Numeric()}
+    with pytest.raises(InvalidData, match=r"line 2, column 'fee'.*with a decimal point"):
+        read_prepared_table(path, COLUMNS, Kind.LINEAR, columns)
 
 
 def test_the_target_of_a_logistic_model_is_read_as_two_classes(tmp_path: Path) -> None:
