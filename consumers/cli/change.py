@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -22,6 +23,7 @@ from lethe.consumers.cli.requests.receipts import (
 )
 from lethe.consumers.cli.terminal.options import global_options, sign_option, wait_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
+from lethe.consumers.commits.packed_receipt import unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, ChangedRow, RowsChanged
 from lethe.consumers.contract.receipt import Receipt
@@ -37,6 +39,7 @@ from lethe.engine.errors import InvalidRequest
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.lookup import read_summary
+from lethe.engine.store.store import ModelStore
 
 _PAUSE_SECONDS = 1.0
 _ROWS_BYTES = MAX_REQUEST_BYTES - 1024  # of the rows in a request
@@ -82,9 +85,9 @@ def _options(command: Any) -> Any:
 def insert(ctx: click.Context, /, **options: Any) -> int:
     """Add the rows of a file to MODEL, as if they had been there when it was registered.
 
-    The file is split into requests, each of which is applied whole or rejected. The same file sent
-    again is the same requests: they are answered again, but not executed again. Exit code 1: a
-    request was rejected, or no receipt came in time.
+    The file is split into requests, each of which is applied whole or rejected. The same rows sent
+    again are the same requests: they are answered again, but not executed again, unless they were
+    rejected. Exit code 1: a request was rejected, or no receipt came in time.
 
     \b
     Example:
@@ -99,9 +102,9 @@ def correct(ctx: click.Context, /, **options: Any) -> int:
     """Replace live rows of MODEL by those of a file with the same ids.
 
     The model is then as if it had been registered with the corrected rows. The file is split into
-    requests, each of which is applied whole or rejected. The same file sent again is the same
-    requests: they are answered again, but not executed again. Exit code 1: a request was rejected,
-    or no receipt came in time.
+    requests, each of which is applied whole or rejected. The same rows sent again are the same
+    requests: they are answered again, but not executed again, unless they were rejected. Exit code
+    1: a request was rejected, or no receipt came in time.
 
     \b
     Example:
@@ -121,9 +124,10 @@ def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
         closing(runtime.log.reader()) as reader,
         closing(runtime.log.producer()) as producer,
     ):
-        config = read_summary(runtime.store().client, options["model"]).meta.config
+        store = runtime.store()
+        config = read_summary(store.client, options["model"]).meta.config
         data = _read(path, config, options, report)
-        sender = _Sender(reader, producer, config.model_id, op, _digest(path), signer)
+        sender = _Sender(store, reader, producer, config.model_id, op, signer)
         parts = list(_parts(data, config, op))
         if options["wait"] is None:
             ids = [sender.send(part) for part in parts]
@@ -166,16 +170,6 @@ def _read(path: Path, config: ModelConfig, options: dict[str, Any], report: Prog
     return read_given_rows(path, columns, config, report)
 
 
-def _digest(path: Path) -> bytes:
-    """Return the digest of a file, or of all files in a directory."""
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    digest = hashlib.sha256()
-    for each in files:
-        with each.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.digest()
-
-
 def _parts(data: GivenRows, config: ModelConfig, op: Op) -> Iterator[_Part]:
     """Split rows into requests that the log takes, and that one generation takes several of."""
     most = config.limits.limits().hard_rows(config.d) // _SHARE
@@ -214,28 +208,43 @@ class _Sender:
 
     def __init__(
         self,
+        store: ModelStore,
         reader: Reader,
         producer: Producer,
         model_id: str,
         op: Op,
-        digest: bytes,
         signer: Signer | None,
     ) -> None:
         self.reader, self.model_id, self.op = reader, model_id, op
         self.receipts = receipts_partition(reader, model_id, topics.ROW_CHANGES)
-        self._producer, self._digest, self._signer = producer, digest, signer
+        self._store, self._producer, self._signer = store, producer, signer
 
-    def send(self, part: _Part, attempt: int = 0) -> str:
-        """Send a request, and return its id: always the same for a part of a file."""
-        name = f"{self.model_id}\n{self.op}\n{part.number}\n{attempt}".encode()
+    def send(self, part: _Part) -> str:
+        """Send a request, and return its id: the same rows have the same, unless it was rejected.
+
+        A rejected one changed nothing, and its reason may have gone: these rows are asked for under
+        the next id.
+        """
+        content = hashlib.sha256(f"{self.model_id}\n{self.op}".encode())
+        for row in part.rows:
+            content.update(b"\n" + row.model_dump_json(exclude_none=True).encode())
+        for attempt in itertools.count():
+            each = content.copy()
+            each.update(b"\n%d" % attempt)
+            request_id = each.hexdigest()[:32]
+            if not self._rejected(request_id):
+                break
         request = RowsChanged(
-            request_id=hashlib.sha256(self._digest + name).hexdigest()[:32],
-            model_id=self.model_id,
-            op=self.op,
-            rows=part.rows,
+            request_id=request_id, model_id=self.model_id, op=self.op, rows=part.rows
         )
         self._producer.publish([change_message(request, self._signer)])
-        return request.request_id
+        return request_id
+
+    def _rejected(self, request_id: str) -> bool:
+        stored = self._store.receipt(self.model_id, request_id)
+        if stored is None:
+            return False
+        return unpack(stored, self.model_id, request_id).receipt.status == "REJECTED"
 
 
 # -- the receipts -----------------------------------------------------------------------------
@@ -249,12 +258,10 @@ def _wait(
     receipts: list[Receipt] = []
     for part in parts:
         report("waiting for receipts", part.number, len(parts))
-        attempt = 0
-        receipt = _answered(sender, part, attempt, deadline)
+        receipt = _answered(sender, part, deadline)
         while receipt.code in _TEMPORARY and time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)
-            attempt += 1
-            receipt = _answered(sender, part, attempt, deadline)
+            receipt = _answered(sender, part, deadline)
         receipts.append(receipt)
     out.document([receipt.model_dump(mode="json") for receipt in receipts])
     for receipt in receipts:
@@ -262,7 +269,7 @@ def _wait(
     return 1 if any(receipt.status == "REJECTED" for receipt in receipts) else 0
 
 
-def _answered(sender: _Sender, part: _Part, attempt: int, deadline: float) -> Receipt:
+def _answered(sender: _Sender, part: _Part, deadline: float) -> Receipt:
     """Send a request and return its receipt.
 
     Raises
@@ -271,7 +278,7 @@ def _answered(sender: _Sender, part: _Part, attempt: int, deadline: float) -> Re
         None came in time.
     """
     offset = sender.reader.bounds(sender.receipts).end
-    request_id = sender.send(part, attempt)
+    request_id = sender.send(part)
     for records in new_records(sender.reader, sender.receipts, offset, deadline):
         for record in records:
             receipt = receipt_in(record, sender.model_id, request_id)

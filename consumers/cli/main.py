@@ -162,7 +162,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 _SAME_FILE = (
-    "a request that was sent will be processed; the same file sent again is the same requests"
+    "a request that was sent will be processed; the same rows sent again are the same requests"
 )
 _AFTER_INTERRUPT = MappingProxyType(
     {

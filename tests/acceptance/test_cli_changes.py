@@ -43,6 +43,7 @@ def test_rows_of_a_file_are_inserted_and_corrected_and_the_model_verifies(tmp_pa
             twice = tmp_path / "twice.csv"
             pacsv.write_csv(new.slice(0, 5), twice)
             exists = lethe("insert", *whose, *change, str(twice), code=1).document
+            still = lethe("insert", *whose, *change, str(twice), code=1).document
             lethe("delete", "m", "--row", "n0", "u11", "u100", "--wait", "120")
             status = lethe("status", "m", "--json").document
             worker.terminate()
@@ -59,7 +60,8 @@ def test_rows_of_a_file_are_inserted_and_corrected_and_the_model_verifies(tmp_pa
     assert sum(receipt["rows_inserted"] for receipt in inserted) == 90
     assert again == inserted
     assert sum(receipt["rows_corrected"] for receipt in corrected) == 20
-    assert {receipt["code"] for receipt in exists} == {"ROW_EXISTS"}
+    assert {receipt["code"] for receipt in exists + still} == {"ROW_EXISTS"}
+    assert exists[0]["request_id"] != still[0]["request_id"]  # what was rejected is decided anew
     assert version["rows_live"] == 240 + 90 - 3 + 3
     assert (status["rows_inserted"], status["rows_corrected"]) == (90, 20)
     assert "inserted" in shown.out

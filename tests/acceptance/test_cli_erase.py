@@ -42,6 +42,11 @@ def test_a_person_leaves_every_model_and_stays_out_until_it_is_lifted(
 ) -> None:
     path, household, count = rows
     file = ("--data", str(path), *FIT)
+    new = path.with_name("new.parquet")
+    theirs = pq.read_table(path, filters=[("household", "=", household)]).slice(0, 1)
+    pq.write_table(theirs.set_column(0, "id", pa.array(["new"])), new)
+    whose = ("--id", "id", "--subject", "household")
+    insert = ("insert", "churn", "--data", str(new), *whose, "--wait=120", "--json")
     for model in ("churn", "risk"):
         lethe("register", model, *file, "--subject", "household")
     with lethe.working() as worker:
@@ -49,8 +54,10 @@ def test_a_person_leaves_every_model_and_stays_out_until_it_is_lifted(
         again = lethe("erase", household, "--wait", "120", "--erasure-id", "e-1", "--json").document
         nobody = lethe("erase", "nobody", "--wait=120")
         later = lethe("register", "later", *file, "--subject", "household")
+        refused = lethe(*insert, code=1).document
         lifted = lethe("erase", household, "--lift", "--wait=120")
         back = lethe("register", "back", *file, "--subject", "household", "--json").document
+        inserted = lethe(*insert).document
         worker.terminate()
         worker.communicate(timeout=120)
     assert (told["status"], told["complete"], told["rows_deleted"]) == ("COMPLETE", True, 2 * count)
@@ -60,6 +67,8 @@ def test_a_person_leaves_every_model_and_stays_out_until_it_is_lifted(
     assert f"left out: {count} rows of erased subjects" in later.out
     assert f"\n{back['subjects'] - 1} subjects\n" in later.out
     assert "may be registered and inserted again" in lifted.out
+    assert [receipt["code"] for receipt in refused] == ["SUBJECT_ERASED"]
+    assert [receipt["rows_inserted"] for receipt in inserted] == [1]
     assert back["rows_of_erased_subjects"] == 0
     for model in ("churn", "risk", "back"):
         lethe("verify", model)
