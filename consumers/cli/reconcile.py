@@ -11,7 +11,7 @@ import click
 from lethe.consumers.cdc.naming import joined
 from lethe.consumers.cdc.reconcile import deletions_of, missing_rows
 from lethe.consumers.cli.terminal.options import global_options, sign_option
-from lethe.consumers.cli.terminal.output import Output, counted, prepare
+from lethe.consumers.cli.terminal.output import Output, agreed, counted, prepare
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.registration.table.reader import read_ids
 from lethe.consumers.service.configuration.signing_keys import request_signer
@@ -76,12 +76,12 @@ def reconcile(ctx: click.Context, /, **options: Any) -> int:
         found = f"{len(missing)} of {counted(len(live), 'live row')} of {model} are not in {path}"
         _check_fraction(found, len(missing), len(live), options["max_fraction"])
         wanted = bool(missing) and not options["dry_run"]
-        agreed = wanted and _agreed(found, yes=options["yes"])
-        if agreed:
+        confirmed = wanted and agreed(f"{found}. Request their deletion?", yes=options["yes"])
+        if confirmed:
             report["request_ids"] = _send(runtime, model, missing)
     out.document(report)
     _say(out, found, report)
-    return 1 if wanted and not agreed else 0
+    return 1 if wanted and not confirmed else 0
 
 
 def _check_fraction(found: str, missing: int, live: int, limit: float) -> None:
@@ -91,10 +91,6 @@ def _check_fraction(found: str, missing: int, live: int, limit: float) -> None:
             f"{found}, more than {limit:g} of them: is it the whole table, and the column of the "
             "model's ids? If it is, raise --max-fraction. Nothing was sent"
         )
-
-
-def _agreed(found: str, *, yes: bool) -> bool:
-    return yes or click.confirm(f"{found}. Request their deletion?", err=True)
 
 
 def _send(runtime: Runtime, model: str, missing: list[str]) -> list[str]:

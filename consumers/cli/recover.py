@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lethe.consumers.cli.terminal.options import global_options
-from lethe.consumers.cli.terminal.output import prepare
+from lethe.consumers.cli.terminal.output import agreed, prepare
 from lethe.consumers.registration.log_loss import Plan, Recovery
 from lethe.consumers.registration.writer import committing
 from lethe.consumers.service.connect import open_runtime
@@ -37,9 +37,7 @@ def recover(ctx: click.Context, /, *, model: str, yes: bool) -> int:
         plan = recovering.plan(model)
         for line in _lines(plan):
             click.echo(f"lethe: {line}", err=True)
-        if not yes and not click.confirm(
-            "Continue from the store, with all workers stopped?", err=True
-        ):
+        if not agreed("Continue from the store, with all workers stopped?", yes=yes):
             out.document({"model_id": model, "recovered": []})
             out.line("nothing was changed")
             return 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lethe.consumers.cli.terminal.options import global_options
-from lethe.consumers.cli.terminal.output import counted, prepare
+from lethe.consumers.cli.terminal.output import agreed, counted, prepare
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.registration.writer import committing
 from lethe.consumers.service.connect import open_runtime
@@ -33,16 +33,15 @@ def unregister(ctx: click.Context, /, *, model: str, yes: bool) -> int:
         store = runtime.store()
         summary = read_summary(store.client, model)
         rows, waiting = summary.meta.rows_live, summary.deferred
-        if not yes:
-            also = f"; {counted(waiting, 'deferred request')} will be rejected" if waiting else ""
-            question = (
-                f"Unregister {model}, version {summary.version}: delete its "
-                f"{counted(rows, 'live row')} and its state{also}?"
-            )
-            if not click.confirm(question, err=True):
-                out.document({"model_id": model, "commit": None})
-                out.line("nothing was changed")
-                return 1
+        also = f"; {counted(waiting, 'deferred request')} will be rejected" if waiting else ""
+        question = (
+            f"Unregister {model}, version {summary.version}: delete its "
+            f"{counted(rows, 'live row')} and its state{also}?"
+        )
+        if not agreed(question, yes=yes):
+            out.document({"model_id": model, "commit": None})
+            out.line("nothing was changed")
+            return 1
         with (
             out.progress() as report,
             committing(Registrar, runtime, store, report) as registering,

@@ -210,6 +210,25 @@ def wrapped(value: str, begin: str) -> list[str]:
     )
 
 
+def agreed(question: str, *, yes: bool) -> bool:
+    """Return whether a person says yes; ``yes`` of the option --yes answers for them.
+
+    Raises
+    ------
+    click.UsageError
+        Nobody is there to answer.
+    """
+    try:
+        return yes or click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin is not None and sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise click.UsageError(
+            "nobody answered, so nothing was changed: to do it without a question, pass --yes"
+        ) from None
+
+
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun, whose plural ends in s: 1 row, 2 rows."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
