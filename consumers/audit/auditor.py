@@ -204,7 +204,7 @@ def _read(
             if one.topic == topics.RECEIPTS
         }
         history.read(records_of_model(reader, model_id, extent, progress))
-        chain = read_chain(reader, history, progress)
+        chain = read_chain(reader, history, state, progress)
         if state is None or before is None:
             return _Reading(history, chain, extent, None, fault)
         _complete(store, state, history)

@@ -80,11 +80,16 @@ class CommitChain:
                 yield known, framed
 
 
-def read_chain(reader: Reader, history: History, progress: Progress = no_progress) -> CommitChain:
+def read_chain(
+    reader: Reader,
+    history: History,
+    state: ModelState | None,
+    progress: Progress = no_progress,
+) -> CommitChain:
     """Read and judge the commits of the model that a history is about.
 
-    Where the log does not reach back to commit 0, the chain begins with a record that a version
-    names or that another record continues.
+    Where the log does not reach back to commit 0, the chain begins with a record that a version or
+    the state names, or that another record continues; one before it counts as void.
     """
     index = commit_partition(history.model_id)
     partitions = (one for one in reader.partitions(topics.COMMITS) if one.index == index)
@@ -101,9 +106,13 @@ def read_chain(reader: Reader, history: History, progress: Progress = no_progres
     named = {event.commit: event.commit_prev for event in events}
     continued = {record.open.prev for record in records}
     continued |= {one.digest for one in records if named.get(one.number) == one.open.prev}
+    continued |= set() if state is None else {state.head.digest}
     head: Head | None = None
     for record in records:
         before = head_before(record, continued) if head is None else head
+        if head is None and before.commit < 0 < min(record.number, bounds.begin):
+            chain.void += 1  # nobody can tell: what it says it continues has expired
+            continue
         match judge(record.open, before, index):
             case Verdict.VALID:
                 chain.valid[record.number] = record
@@ -184,14 +193,19 @@ class RequestCommit:
 
 
 def commit_of(
-    reader: Reader, history: History, receipt: Receipt, value: bytes, opener: Opener | None
+    reader: Reader,
+    history: History,
+    state: ModelState | None,
+    receipt: Receipt,
+    value: bytes,
+    opener: Opener | None,
 ) -> RequestCommit | None:
     """Return the commit that holds a receipt (``value``: its bytes); None if it is not known.
 
     A version names the commit that made it. Where a request made no version, only the sealed
     content of the commits tells.
     """
-    chain = read_chain(reader, history)
+    chain = read_chain(reader, history, state)
     version = None if receipt.version is None else history.versions.get(receipt.version)
     named: OpenRecord | None = None
     if version is not None and receipt.request_id in version.event.request_ids:

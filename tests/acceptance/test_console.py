@@ -169,6 +169,8 @@ def test_ids_are_shown_as_text_whatever_they_hold(served: Served, chromium: Any)
         seen.page.locator("p.lead a").click()
         assert seen.page.locator("h1").text_content() == HOSTILE
         seen.page.wait_for_selector(".chart canvas")
+        figures = seen.page.locator(".u-legend .u-value").all_inner_texts()
+        assert [float(figure) > 0 for figure in figures] == [True] * 3  # version, error, budget
         assert not seen.complaints
 
 

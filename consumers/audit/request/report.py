@@ -244,7 +244,7 @@ def report_of(
         else Finding.passed_over("chain", "the model has no version"),
         version=None if number is None else history.versions.get(number),
         inclusion=None if state is None else _inclusion(store, state, history, last),
-        commit=commit_of(reader, history, last.receipt, last.value, Opener.of(seals, state)),
+        commit=commit_of(reader, history, state, last.receipt, last.value, Opener.of(seals, state)),
     )
 
 

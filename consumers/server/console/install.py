@@ -130,9 +130,19 @@ def install(app: FastAPI, console: Console) -> None:
     app.include_router(erasing.router, include_in_schema=False)
     static = files("lethe.consumers.server.console").joinpath("static")
     app.mount(f"{PREFIX}/static", StaticFiles(directory=str(static)), name="console-static")
+    app.add_api_route("/", _to_console, include_in_schema=False)
+    app.add_api_route(f"{PREFIX}/{{rest:path}}", _no_such_page, include_in_schema=False)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(SignIn, _to_sign_in)
     app.add_middleware(_Headers)
+
+
+async def _to_console() -> RedirectResponse:
+    return RedirectResponse(f"{PREFIX}/", 303)
+
+
+async def _no_such_page() -> None:
+    raise Refused(404, "No such page", "The console has no page at this address.")
 
 
 async def _refused(request: Request, error: Exception) -> HTMLResponse:

@@ -219,6 +219,42 @@ def test_a_missing_or_altered_receipt_of_the_index_is_found(memory: Platform) ->
     assert failed(audited(memory)) == {}
 
 
+def test_wherever_the_retained_commits_begin_they_are_no_fault(memory: Platform) -> None:
+    """With void ones among them; the newest commit makes no version."""
+    run(memory)
+    memory.send("m", "stranger")
+    memory.drain()
+    index, number = commit_partition("m"), memory.load().head.commit
+    records = [r for r in memory.records(topics.COMMITS) if r.partition.index == index]
+    copies = [Message(topics.COMMITS, b"m", r.value, partition=index) for r in records]
+    memory.producer.publish(copies)
+    memory.pair[0].recover()
+    memory.drain()
+    for place, record in enumerate(records):
+        memory.log.trim(record.partition, record.offset)  # type: ignore[attr-defined]
+        audit = audited(memory)
+        assert failed(audit) == {}, place
+        [detail] = [one.detail for one in audit.findings if one.check == "commits"]
+        assert detail.startswith(f"commits {place} to {number}, dense and linked"), place
+
+
+def test_a_void_record_may_be_the_oldest_that_is_retained(memory: Platform) -> None:
+    run(memory)
+    index = commit_partition("m")
+    opening = [r for r in memory.records(topics.COMMITS) if r.partition.index == index][1]
+    memory.producer.publish([Message(topics.COMMITS, b"m", opening.value, partition=index)])
+    memory.pair[0].recover()
+    memory.send("m", "stranger")
+    memory.drain()
+    *_, void, _ = [r for r in memory.records(topics.COMMITS) if r.partition.index == index]
+    memory.log.trim(void.partition, void.offset)  # type: ignore[attr-defined]
+    audit = audited(memory)
+    assert failed(audit) == {}
+    [detail] = [one.detail for one in audit.findings if one.check == "commits"]
+    number = memory.load().head.commit
+    assert detail == f"commits {number} to {number}, dense and linked, 1 void records"
+
+
 def test_commits_that_expired_leave_the_rest_checkable(memory: Platform) -> None:
     run(memory)
     whole = {one.check: one for one in audited(memory).findings}

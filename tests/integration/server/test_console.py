@@ -202,6 +202,18 @@ def test_a_form_that_is_filled_in_wrongly_is_shown_again_with_what_is_wrong(
     assert sent(memory, topics.DELETIONS) == []
 
 
+def test_an_address_without_a_page_has_one_that_says_so(
+    visitor_of: Callable[..., Visitor],
+) -> None:
+    visitor = visitor_of()
+    began = visitor.client.get("/", follow_redirects=False)
+    assert (began.status_code, began.headers["Location"]) == (303, "/console/")
+    lost = visitor.get("no/such")
+    assert lost.status_code == 404
+    assert "<h1>No such page</h1>" in lost.text
+    assert visitor.client.get("/v1/nothing").headers["Content-Type"] == "application/problem+json"
+
+
 def test_every_page_has_the_policy_and_is_not_kept(visitor_of: Callable[..., Visitor]) -> None:
     visitor = visitor_of()
     paths = ("requests", "request", "models", "model", "waiting", "erasures", "erasure", "erase",

@@ -22,6 +22,11 @@ function colours() {
   return found;
 }
 
+// Where the pointer is, or else at the newest version.
+function figure(format) {
+  return (u, value, series, at) => format(u.data[series][at ?? u.data[0].length - 1]);
+}
+
 function options(place, refreshed, of) {
   const short = (u, values) => values.map((value) => (value === null ? "" : Number(value.toPrecision(2)).toString()));
   const axis = { stroke: of.muted, grid: { stroke: of.line, width: 1 }, ticks: { stroke: of.line, width: 1 }, font: "12px system-ui, sans-serif" };
@@ -34,13 +39,13 @@ function options(place, refreshed, of) {
       { ...axis, size: 64, values: short },
     ],
     series: [
-      { label: "version", value: (u, value) => (value === null ? "" : String(value)) },
+      { label: "version", value: figure(String) },
       {
         label: "error", stroke: of.accent, width: 2, spanGaps: false,
         points: { show: true, size: 6, fill: of.accent, filter: (u, series, show) => (show ? refreshed.flatMap((is, i) => (is ? [i] : [])) : null) },
-        value: (u, value, series, place) => (place === null || place === undefined ? "" : value === null ? "unknown" : value.toPrecision(3)),
+        value: figure((error) => (error === null ? "unknown" : error.toPrecision(3))),
       },
-      { label: "budget", stroke: of.bad, width: 1.5, dash: [6, 4], points: { show: false }, value: (u, value) => (value === null ? "" : value.toPrecision(3)) },
+      { label: "budget", stroke: of.bad, width: 1.5, dash: [6, 4], points: { show: false }, value: figure((budget) => budget.toPrecision(3)) },
     ],
   };
 }
