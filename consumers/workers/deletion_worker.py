@@ -328,9 +328,7 @@ class DeletionWorker:
             self._states.drop(model_id)
             self._follower.follow([commit_partition(model_id)])
             self._journal.reconcile(model_id)
-        for prepared_commit, winner in won:
-            self._to_publish.append((winner, messages[winner.commit.model_id]))
-            self._remove_processed(prepared_commit, winner)
+        self._to_publish += [(winner, messages[winner.commit.model_id]) for _, winner in won]
         return won
 
     # -- 7 ------------------------------------------------------------------------------------
@@ -374,6 +372,10 @@ class DeletionWorker:
                 self._to_publish = [each for each in self._to_publish if each[0] is not sealed]
                 self._follower.forget(prepared.group.model_id)
         self._follower.follow({commit_partition(prepared.group.model_id) for prepared, _ in won})
+        for prepared, sealed in won:
+            # Records of a model that the fold has halted stay: the watermark must not pass them.
+            if prepared.group.model_id not in self._halts:
+                self._remove_processed(prepared, sealed)
 
     def _keep(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
         """Keep the state after a commit that was applied."""

@@ -792,6 +792,33 @@ def test_no_watermark_passes_what_is_not_acknowledged(memory: Platform) -> None:
     check_model(memory)
 
 
+def test_no_watermark_passes_a_commit_whose_model_the_fold_has_halted(memory: Platform) -> None:
+    """Once the model is mended, a fold applies it, and needs the values of its inserted rows."""
+    memory.register("m", budget=10.0)
+    raw, head = memory.raw(), memory.load().keys.head
+    meta = raw.hget(head, "meta")
+    assert meta is not None
+
+    def damage(step: str) -> None:
+        if step == Step.APPLY:
+            raw.hset(head, mapping={"meta": "no meta", "digest": "0" * 64})
+
+    digest = memory.load().head.digest
+    worker = memory.deletion_worker(at_step=damage)
+    hers = memory.send_index("m", 1)
+    place = memory.records(topics.DELETIONS)[0]
+    for _ in range(5):
+        memory.turn(worker)
+    assert "m" in worker._halts
+    assert memory.statuses(hers) == []
+    assert (memory.store.cursors.watermark(str(place.partition)) or 0) <= place.offset
+    leave(memory, worker)
+    raw.hset(head, mapping={"meta": meta, "digest": digest})
+    memory.drain(memory.deletion_worker())
+    assert memory.final(hers).status == "APPLIED"
+    check_model(memory)
+
+
 def test_no_watermark_passes_what_a_halted_model_has_not_decided(memory: Platform) -> None:
     """Its neighbour goes on; once it is mended, its request is read again and decided."""
     other = neighbour_of("m")

@@ -61,6 +61,7 @@ _FOLDER = "consumers/commits/recovery/fold.py"
 _PARTITION_FOLD = "consumers/commits/recovery/partition_fold.py"
 _FOLLOWER = "consumers/commits/recovery/follower.py"
 _NEWEST = "consumers/commits/newest.py"
+_COMMITTER = "consumers/registration/committer.py"
 _PUBLISHER = "consumers/commits/publisher.py"
 _ERASURE_WORKER = "consumers/workers/erasure_worker.py"
 
@@ -370,6 +371,22 @@ MUTANTS = (
             ),
         ),
         "tests/integration/log/test_retention.py::test_a_watermark_never_goes_back",
+    ),
+    Mutant(
+        "the watermark below a commit that a halted model has not applied",
+        (
+            Edit(
+                _WORKER,
+                "            if prepared.group.model_id not in self._halts:\n",
+                "            if True:\n",
+            ),
+        ),
+        f"{_GUARDS}::test_no_watermark_passes_a_commit_whose_model_the_fold_has_halted",
+    ),
+    Mutant(
+        "the newest parameters, once more, by a registration that is refused",
+        (Edit(_COMMITTER, "if folded.published and self._others_committed(index):", "if False:"),),
+        f"{_GUARDS}::test_a_registration_that_is_refused_leaves_the_newest_parameters_last",
     ),
     Mutant(
         "the newest parameters, once more, by who was overtaken",
