@@ -71,14 +71,18 @@ class Housekeeper:
             self._logger.error("housekeeping failed", action="housekeeping", reason=str(error))
 
     def _look(self, now: datetime) -> None:
+        if _is_due(self._ages_checked, now, _AGE_SECONDS):
+            before, self._ages_checked = self._ages_checked, now
+            try:
+                self._rewrite_sums()  # before the files, which hold these rows as long as the keys
+                self._check_ages(now)
+                self._sweep_registrations()
+            except Unavailable:
+                self._ages_checked = before
+                raise
         if _is_due(self._files_checked, now, _LOOK_SECONDS):
             self._files_checked = now
             self._check_files(now)
-        if _is_due(self._ages_checked, now, _AGE_SECONDS):
-            self._ages_checked = now
-            self._check_ages(now)
-            self._rewrite_sums()
-            self._sweep_registrations()
 
     def finish(self) -> None:
         """Before the worker ends: wait a moment for a rewrite to end, and note it."""

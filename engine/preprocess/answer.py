@@ -205,7 +205,7 @@ def resumed_answer(
     """
     if stream.gradient is None:
         raise AssertionError("the stream is not one of live statistics")
-    live = live_statistics(base, vocabularies, sums)
+    live = live_statistics(base, vocabularies, sums, read=True)
     moved = movement(base, sums, live, penalty)
     left = norm(stream.gradient + moved.gradient(stream.theta_exact))
     return Answer(sums, live, moved, stream.gradient, left, 0)

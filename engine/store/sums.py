@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 import redis
 
@@ -17,18 +16,23 @@ from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.preprocessing import FIRST_SINCE, packed_sums
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import read_summaries
-from lethe.engine.store.server.connection import reachable
+from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import Script, run_pipeline
 
 REWRITE = Script("""
-local HEAD, SUMS = KEYS[1], KEYS[2]
+local HEAD, SUMS, ERASURES = KEYS[1], KEYS[2], KEYS[3]
 if redis.call('HGET', HEAD, 'arrays') ~= ARGV[1] then return 0 end
 redis.call('DEL', SUMS)
 for i = 3, #ARGV, 2 do redis.call('HSET', SUMS, ARGV[i], ARGV[i + 1]) end
 redis.call('HSET', HEAD, 'arrays', ARGV[2])
+local time = redis.call('TIME')
+redis.call('HSET', ERASURES, 'last', time[1] .. '.' .. string.format('%06d', time[2]))
 return 1
 """)
-"""Replaces sums if V, Q and sums are still those that were read, and renews their id."""
+"""Replaces sums if V, Q and sums are still those that were read, and renews their id.
+
+That is an erasure: the server's files hold the rows until they are rewritten.
+"""
 
 
 def models_with_rows_beside(client: redis.Redis, models: Sequence[str]) -> Iterator[str]:
@@ -39,7 +43,12 @@ def models_with_rows_beside(client: redis.Redis, models: Sequence[str]) -> Itera
     for summary in read_summaries(client, models):
         if not summary.meta.config.preprocess:
             continue
-        where = ModelKeys(summary.model_id).generation(summary.meta.generation_key)
+        keys = ModelKeys(summary.model_id)
+        with reachable(client):
+            stored = client.hget(keys.head, "rows")
+        if stored is None:
+            continue
+        where = keys.generation(text(stored))  # not that of the meta, if a refresh's result is lost
         with reachable(client):
             beside = client.hexists(where.sums, FIRST_SINCE)
         if beside:
@@ -49,19 +58,22 @@ def models_with_rows_beside(client: redis.Redis, models: Sequence[str]) -> Itera
 def rewrite_sums(client: redis.Redis, state: ModelState) -> bool:
     """Write a model's sums whole, with nothing beside them.
 
-    Returns whether it was done: not if a commit came after the state, and not while the model waits
-    for a rebuild, which writes sums of its own. The id of the arrays is new, so that nobody writes
-    beside sums that are no longer there.
+    Returns whether it was done: not if a commit came after the state. The id of the arrays is new,
+    so that nobody writes beside sums that are no longer there. While the model waits for a rebuild,
+    which writes sums of its own, nobody needs these: they go.
 
     Raises
     ------
     StoreUnavailable
         No answer: it may or may not have happened, which are equally good.
     """
-    if state.pipeline is None or not state.arrays_id:
-        return False
-    keys = [state.keys.head, state.generation_keys.sums]
-    fields = packed_sums(state.pipeline.answer.sums).items()
-    parts = [state.arrays_id, secrets.token_hex(8), *chain.from_iterable(fields)]
+    keys = [state.keys.head, state.generation_keys.sums, state.keys.partition.erasures]
+    parts: list[str | bytes] = [state.arrays_id, ""]
+    if not state.awaiting_rebuild:
+        if state.pipeline is None:
+            return False
+        parts[1] = secrets.token_hex(8)
+        for name, value in packed_sums(state.pipeline.answer.sums).items():
+            parts += [name, value]
     [done] = run_pipeline(client, (REWRITE,), lambda pipeline: REWRITE.queue(pipeline, keys, parts))
     return bool(done)

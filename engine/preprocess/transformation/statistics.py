@@ -29,6 +29,10 @@ _MEANS = 10.0
 variance loses three digits at most to the subtraction of the mean's square, of twice as many as
 float64 has."""
 
+_READ_AGAIN = 1e-9
+"""Share of a limit by which sums that are read may pass it: they were within it when they were
+written, and are added up in another order now."""
+
 
 class StatisticsMoved(IllConditioned):
     """The live statistics are too far from the base; a rebuild makes them the base."""
@@ -69,9 +73,16 @@ class Statistics:
 
 
 def live_statistics(
-    base: BaseTransformation, vocabularies: tuple[Vocabulary, ...], sums: Sums
+    base: BaseTransformation,
+    vocabularies: tuple[Vocabulary, ...],
+    sums: Sums,
+    *,
+    read: bool = False,
 ) -> Statistics:
     """Return the statistics of the live rows. Cost O(p + q).
+
+    ``read``: the sums were stored by a step that had passed the limits, so that they are not judged
+    to the last digit once more.
 
     Raises
     ------
@@ -113,7 +124,7 @@ def live_statistics(
     unit += np.abs(base.value) + np.abs(shift)
     return Statistics(
         shift,
-        *_standardised(base, mean, variance, n),
+        *_standardised(base, mean, variance, n, read=read),
         unit,
         _amplified(base, mean, variance),
         imputed,
@@ -122,22 +133,25 @@ def live_statistics(
 
 
 def _standardised(
-    base: BaseTransformation, mean: Array, variance: Array, n: int
+    base: BaseTransformation, mean: Array, variance: Array, n: int, *, read: bool
 ) -> tuple[Array, Array]:
     """Return what is subtracted from each feature, and what it is then divided by."""
     flags = base.layout.standardised
     raw_mean = base.centre + base.scale * mean
     constant = flags & is_constant(variance * base.scale**2, raw_mean, n)
     varied = flags & ~base.constant
+    if read:  # as the step found them, unless they cannot be those of a model at all
+        constant = np.where(varied, variance <= 0.0, base.constant)
     if (constant != base.constant)[flags].any():
         raise StatisticsMoved("a feature has become constant, or is so no longer")
     deviation = np.ones(len(mean))
     deviation[varied] = np.sqrt(variance[varied])
     least, most = _DEVIATIONS
+    slack = 1.0 + _READ_AGAIN if read else 1.0
     if (
-        (deviation[varied] < least).any()
-        or (deviation[varied] > most).any()
-        or (np.abs(mean[varied]) > _MEANS).any()
+        (deviation[varied] * slack < least).any()
+        or (deviation[varied] > most * slack).any()
+        or (np.abs(mean[varied]) > _MEANS * slack).any()
     ):
         raise StatisticsMoved("the statistics of a feature have moved far from those of the fit")
     return np.where(flags, mean, -base.centre), deviation
