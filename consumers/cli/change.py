@@ -38,6 +38,7 @@ from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.lookup import read_summary
 from lethe.engine.store.store import ModelStore
 
@@ -66,6 +67,11 @@ def _options(command: Any) -> Any:
             help="The rows: Parquet or CSV, with the model's features and targets as columns.",
         ),
         click.option("--id", "id_column", required=True, metavar="COL", help="Column of row ids."),
+        click.option(
+            "--again", is_flag=True,
+            help="Send rows anew whose request was answered before: to correct rows back to what "
+            "an earlier file made of them.",
+        ),
         sign_option,
         wait_option("the receipts, and for refreshes that rows have to wait for", 300),
         global_options,
@@ -87,7 +93,7 @@ def insert(ctx: click.Context, /, **options: Any) -> int:
 
     The file is split into requests, each of which is applied whole or rejected. The same rows sent
     again are the same requests: they are answered again, but not executed again, unless they were
-    rejected. Exit code 1: a request was rejected, or no receipt came in time.
+    rejected (or --again is given). Exit code 1: a request was rejected, or no receipt came in time.
 
     \b
     Example:
@@ -103,8 +109,8 @@ def correct(ctx: click.Context, /, **options: Any) -> int:
 
     The model is then as if it had been registered with the corrected rows. The file is split into
     requests, each of which is applied whole or rejected. The same rows sent again are the same
-    requests: they are answered again, but not executed again, unless they were rejected. Exit code
-    1: a request was rejected, or no receipt came in time.
+    requests: they are answered again, but not executed again, unless they were rejected (or --again
+    is given). Exit code 1: a request was rejected, or no receipt came in time.
 
     \b
     Example:
@@ -125,15 +131,17 @@ def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
         closing(runtime.log.producer()) as producer,
     ):
         store = runtime.store()
-        config = read_summary(store.client, options["model"]).meta.config
+        meta = read_summary(store.client, options["model"]).meta
+        config = meta.config
         data = _read(path, config, options, report)
-        sender = _Sender(store, reader, producer, config.model_id, op, signer)
+        sender = _Sender(store, reader, producer, meta, op, signer, again=options["again"])
         parts = list(_parts(data, config, op))
         if options["wait"] is None:
             ids = [sender.send(part) for part in parts]
             out.document({"model_id": config.model_id, "op": op, "request_ids": ids})
             rows = counted(len(data.ids), "row")
             out.line(f"{rows} sent in {counted(len(ids), 'request')}")
+            _say_repeated(out, sender)
             return 0
         return _wait(out, sender, parts, options["wait"], report)
 
@@ -211,40 +219,44 @@ class _Sender:
         store: ModelStore,
         reader: Reader,
         producer: Producer,
-        model_id: str,
+        meta: Meta,
         op: Op,
         signer: Signer | None,
+        *,
+        again: bool,
     ) -> None:
-        self.reader, self.model_id, self.op = reader, model_id, op
-        self.receipts = receipts_partition(reader, model_id, topics.ROW_CHANGES)
+        self.reader, self.model_id, self.op = reader, meta.config.model_id, op
+        self.receipts = receipts_partition(reader, self.model_id, topics.ROW_CHANGES)
+        self.repeated = 0
         self._store, self._producer, self._signer = store, producer, signer
+        self._registration, self._again = meta.dataset_key, again
 
     def send(self, part: _Part) -> str:
         """Send a request, and return its id: the same rows have the same, unless it was rejected.
 
         A rejected one changed nothing, and its reason may have gone: these rows are asked for under
-        the next id.
+        the next id. A model that is registered anew has forgotten what came before.
         """
-        content = hashlib.sha256(f"{self.model_id}\n{self.op}".encode())
+        content = hashlib.sha256(f"{self.model_id}\n{self._registration}\n{self.op}".encode())
         for row in part.rows:
             content.update(b"\n" + row.model_dump_json(exclude_none=True).encode())
         for attempt in itertools.count():
             each = content.copy()
             each.update(b"\n%d" % attempt)
             request_id = each.hexdigest()[:32]
-            if not self._rejected(request_id):
+            answer = self._answer(request_id)
+            if answer is None or not (answer.status == "REJECTED" or self._again):
                 break
+        self.repeated += answer is not None
         request = RowsChanged(
             request_id=request_id, model_id=self.model_id, op=self.op, rows=part.rows
         )
         self._producer.publish([change_message(request, self._signer)])
         return request_id
 
-    def _rejected(self, request_id: str) -> bool:
+    def _answer(self, request_id: str) -> Receipt | None:
         stored = self._store.receipt(self.model_id, request_id)
-        if stored is None:
-            return False
-        return unpack(stored, self.model_id, request_id).receipt.status == "REJECTED"
+        return None if stored is None else unpack(stored, self.model_id, request_id).receipt
 
 
 # -- the receipts -----------------------------------------------------------------------------
@@ -266,7 +278,16 @@ def _wait(
     out.document([receipt.model_dump(mode="json") for receipt in receipts])
     for receipt in receipts:
         out.line(sentence(receipt))
+    _say_repeated(out, sender)
     return 1 if any(receipt.status == "REJECTED" for receipt in receipts) else 0
+
+
+def _say_repeated(out: Output, sender: _Sender) -> None:
+    if sender.repeated:
+        requests = counted(sender.repeated, "request")
+        out.line(
+            f"answered before, and not executed again: {requests}; --again sends the rows anew"
+        )
 
 
 def _answered(sender: _Sender, part: _Part, deadline: float) -> Receipt:

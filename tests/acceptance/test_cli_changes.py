@@ -31,6 +31,7 @@ def test_rows_of_a_file_are_inserted_and_corrected_and_the_model_verifies(tmp_pa
     pq.write_table(first, tmp_path / "rows.parquet")
     pacsv.write_csv(new, tmp_path / "new.csv")
     pq.write_table(better, tmp_path / "better.parquet")
+    pq.write_table(table(logistic=False, seed=11).slice(10, 20), tmp_path / "other.parquet")
     change = ("m", "--id", "id", "--json", "--wait", "120", "--data")
     whose = ("--subject", "household")
     with EmbeddedValkey(tmp_path / "valkey") as server:
@@ -40,6 +41,10 @@ def test_rows_of_a_file_are_inserted_and_corrected_and_the_model_verifies(tmp_pa
             inserted = lethe("insert", *whose, *change, str(tmp_path / "new.csv")).document
             again = lethe("insert", *whose, *change, str(tmp_path / "new.csv")).document
             corrected = lethe("correct", *change, str(tmp_path / "better.parquet")).document
+            other = lethe("correct", *change, str(tmp_path / "other.parquet")).document
+            repeat = ("correct", "m", "--id", "id", "--wait=120", "--data")
+            answered = lethe(*repeat, str(tmp_path / "better.parquet"))
+            back = lethe("correct", *change, str(tmp_path / "better.parquet"), "--again").document
             twice = tmp_path / "twice.csv"
             pacsv.write_csv(new.slice(0, 5), twice)
             exists = lethe("insert", *whose, *change, str(twice), code=1).document
@@ -57,14 +62,22 @@ def test_rows_of_a_file_are_inserted_and_corrected_and_the_model_verifies(tmp_pa
         lethe("audit", "m")
         lethe("check")
         version = lethe("versions", "m", "--json").document["versions"][-1]
+        lethe("register", "m", "--data", str(tmp_path / "rows.parquet"), *FIT, "--replace")
+        lethe("insert", *whose, "m", "--id", "id", "--data", str(tmp_path / "last.csv"))
+        lethe("work", "--until-idle")
+        anew = lethe("status", "m", "--json").document
     assert sum(receipt["rows_inserted"] for receipt in inserted) == 90
     assert again == inserted
-    assert sum(receipt["rows_corrected"] for receipt in corrected) == 20
+    for changed in (corrected, other, back):
+        assert sum(receipt["rows_corrected"] for receipt in changed) == 20
+    assert f"answered before, and not executed again: {len(corrected)} request" in answered.out
+    assert corrected[0]["request_id"] != back[0]["request_id"]
     assert {receipt["code"] for receipt in exists + still} == {"ROW_EXISTS"}
     assert exists[0]["request_id"] != still[0]["request_id"]  # what was rejected is decided anew
     assert version["rows_live"] == 240 + 90 - 3 + 3
-    assert (status["rows_inserted"], status["rows_corrected"]) == (90, 20)
+    assert (status["rows_inserted"], status["rows_corrected"]) == (90, 60)
     assert "inserted" in shown.out
+    assert anew["rows_live"] == 240 - 2 + 3  # a model that is registered anew takes them anew
 
 
 @pytest.mark.parametrize(
