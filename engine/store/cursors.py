@@ -166,8 +166,8 @@ class Cursors:
     ) -> Pair:
         """Note that everything from ``low`` to ``high`` is published; return what was noted before.
 
-        A caller that finds it beyond ``high`` was overtaken: compaction may have kept the caller's
-        older parameters, so it sends the newest once more.
+        If that is beyond ``high``, the caller was overtaken: compaction may have kept its older
+        parameters (`consumers.commits.newest`).
         """
         moved = ["published", low, high, "", -1, "", *halted]
         return self.noted(self._call(partition, moved))
