@@ -14,7 +14,7 @@ import numpy as np
 
 from lethe.engine.deletion.correction import INSERTED
 from lethe.engine.deletion.coupled import step
-from lethe.engine.deletion.generation import Generation, Stream, at_rest
+from lethe.engine.deletion.generation import Generation, Stream, at_rest, has_lost_digits
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.error.coupled import certify
 from lethe.engine.error.estimate import PublishedError, published_error
@@ -170,7 +170,12 @@ class FittedSoftmax(Fitted):
         )
 
     def _certified(self, stream: Stream, live: Rows) -> float | None:
-        """Return a bound of |theta_exact - theta*| over ``live`` rows. Cost O(n d C)."""
+        """Return a bound of |theta_exact - theta*| over ``live`` rows. Cost O(n d C).
+
+        None once V has lost its digits.
+        """
+        if has_lost_digits(stream):
+            return None
         return certify(
             self.objective, self.generation, stream, self.factor, live, stream.theta_exact
         ).bound

@@ -95,7 +95,9 @@ def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
     )
     choice = _of_pipeline(snapshot.state, choose_kind(snapshot.state, job.event, now))
-    choice = _audited(job, snapshot, choice)
+    fault = _drift(job, snapshot, choice)
+    if fault is not None:
+        return _doubted(job, snapshot, fault)
     match choice.size:
         case RefreshKind.COMPLETE:
             return store_result(job, result_of(job, snapshot.state, choice))
@@ -116,15 +118,15 @@ def _of_pipeline(state: ModelState, choice: Choice) -> Choice:
     return Choice(RefreshKind.REBUILD, reason)
 
 
-def _audited(job: Job, snapshot: Snapshot, choice: Choice) -> Choice:
-    """Return the choice, or a rebuild if the drift audit finds a fault in the generation."""
+def _drift(job: Job, snapshot: Snapshot, choice: Choice) -> str | None:
+    """Return the fault that the drift audit finds in the generation; None if it will be rebuilt."""
     state = snapshot.state
     if choice.size is RefreshKind.REBUILD or not snapshot.ids:
-        return choice
+        return None
     job.progress("auditing for drift", 0, 0)
     factor = load_factor(job.store, state)
     limits, budget = state.meta.config.limits.limits(), state.meta.config.error_budget
-    fault = audit(
+    return audit(
         state.generation,
         state.stream,
         factor,
@@ -132,9 +134,18 @@ def _audited(job: Job, snapshot: Snapshot, choice: Choice) -> Choice:
         snapshot.W,
         tolerated=limits.far_under * budget * scale(state.generation, state.stream),
     ).fault
-    return (
-        choice if fault is None else Choice(RefreshKind.REBUILD, f"the drift audit failed: {fault}")
-    )
+
+
+def _doubted(job: Job, snapshot: Snapshot, fault: str) -> JobResult:
+    """Say that the error is unknown, which orders a rebuild; a certified model is rebuilt at once.
+
+    What its certificate rests on may not be published without a bound.
+    """
+    reason = f"the drift audit failed: {fault}"
+    if snapshot.state.meta.config.certify is not None:
+        return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
+    choice = Choice(RefreshKind.COMPLETE, reason)
+    return store_result(job, result_of(job, snapshot.state, choice, drifted=True))
 
 
 def _polish(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:

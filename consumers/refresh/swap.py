@@ -90,7 +90,7 @@ def _swap(
 
 def _changes_nothing(state: ModelState, result: JobResult) -> bool:
     """Return whether a completion that nobody asked for finds theta_exact published already."""
-    if result.asked or result.size is not RefreshKind.COMPLETE:
+    if result.asked or result.drifted or result.size is not RefreshKind.COMPLETE:
         return False
     return len(state.stream.Q) == 0 and distance_to_exact(state.stream) == 0
 

@@ -31,7 +31,13 @@ from lethe.consumers.versions.transition import (
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import after_polish
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.refresh.refreshes import Polished, adopt_polish, complete, concurrent_remainder
+from lethe.engine.refresh.refreshes import (
+    Polished,
+    adopt_polish,
+    complete,
+    concurrent_remainder,
+    disbelieve,
+)
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.meta import Meta, with_meta
 from lethe.engine.store.layout.records import Certificate
@@ -93,6 +99,8 @@ def small_refresh(
     meta = before.meta
     if result.size is RefreshKind.COMPLETE:
         stream = complete(before.stream)
+        if result.drifted:
+            stream = disbelieve(stream)
         changes: dict[str, object] = {}
     else:
         stream, changes = _polished(before, result, arrays)

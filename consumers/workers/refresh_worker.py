@@ -215,6 +215,15 @@ class RefreshWorker:
                 return False
             self._metrics.refreshes.labels(result.size.value).inc()
             self._metrics.refresh_seconds.observe(result.seconds)
+            if result.drifted:
+                self._metrics.drift_audits_failed.inc()
+                self._logger.warning(
+                    "the live rows contradict the model's state; it is rebuilt",
+                    action="drift_audit_failed",
+                    model=event.model_id,
+                    job=event.job_id,
+                    fault=result.reason,
+                )
             self._logger.info(
                 "refresh done",
                 action="refresh_done",

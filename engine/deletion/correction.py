@@ -74,6 +74,14 @@ class Correction:
         """The rows of deletions: A_t^-1 is at most A_b^-1 and their V^T V together."""
         return self.array if self.signs is None else self.array[self.signs > 0]
 
+    def grown_norm(self) -> float:
+        """Return |V V^T| of deletions, from all eigenvalues of the smaller of two squares."""
+        V = self.grown
+        if not len(V):
+            return 0.0
+        gram = V @ V.T if V.shape[0] <= V.shape[1] else V.T @ V
+        return float(np.linalg.eigvalsh(gram)[-1])
+
     @property
     def only_deletions(self) -> bool:
         """Whether nothing was inserted: A_t^-1 is then at least A_b^-1."""

@@ -15,18 +15,21 @@ rows, and reads the factor.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from lethe.engine.deletion.correction import DELETED, Correction
 from lethe.engine.deletion.crossover import step_seconds
 from lethe.engine.deletion.downdate import bring_in, leave_out
-from lethe.engine.deletion.generation import Generation, Stream, inverse_error
+from lethe.engine.deletion.generation import Generation, Stream, has_lost_digits, inverse_error
 from lethe.engine.deletion.methods.method import DeletionMethod, Step
+from lethe.engine.deletion.residual import dual_row_error, inverse_grown
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.multinomial import SoftmaxObjective, curvature_roots, unvec, vec
-from lethe.engine.fit.objective import Array, Rows, lengths
+from lethe.engine.fit.objective import Array, Rows, lengths, norm
 from lethe.engine.fit.precompute import check_inverse
 
 BLOCK = 256
@@ -126,17 +129,22 @@ def _block(
         )
     )
     deleted = sign == DELETED
+    trace = float(np.sum(moved.V**2)) if deleted else 0.0
+    if not has_lost_digits(stream):
+        smallest = 1.0 / (1.0 / generation.smallest + stream.v_trace + trace)
+        check_inverse(smallest, max(inverse_error(generation, stream), off))
+    summed = lengths(W) + (lengths(dual - W) if len(stream.V) else 0.0)
+    wrong = dual_row_error(generation, stream, min(stream.least_pivot, moved.smallest_pivot))
+    lost = 2.0 * wrong * norm(moved.V) * norm(summed) / math.sqrt(moved.smallest_pivot)
     after = stream._replace(
         theta_exact=theta,
         published=published,
         V=V,
         Q=stream.Q.append(basis_rows) if len(basis_rows) else stream.Q,
         v_seconds=stream.v_seconds + step_seconds(theta.size, len(stream.V), len(U)),
-        v_trace=stream.v_trace + (float(np.sum(moved.V**2)) if deleted else 0.0),
+        v_trace=inverse_grown(generation, stream, trace, lost),
         least_pivot=min(stream.least_pivot, moved.smallest_pivot),
         added=stream.added + (0.0 if deleted else float(np.sum(U**2))),
         dual_error=max(stream.dual_error, off),
     )
-    smallest = 1.0 / (1.0 / generation.smallest + after.v_trace)
-    check_inverse(smallest, inverse_error(generation, after))
     return after

@@ -14,6 +14,7 @@ models too. `engine.deletion.stream` deletes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -25,6 +26,10 @@ from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
 from lethe.engine.fit.precompute import Precomputation
+
+UNBOUNDED = 1e300
+"""``Stream.v_trace`` where V tells nothing of the inverse any more: a number, because stores and
+records keep no infinity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,14 @@ class Generation:
         return replace(self, dual_error=max(self.dual_error, self.factor_error))
 
     @property
+    def floor(self) -> float:
+        """The least penalty of a coordinate: no Hessian of any rows has a smaller eigenvalue.
+
+        0 with a free intercept.
+        """
+        return float(self.objective.penalty.min(initial=math.inf))
+
+    @property
     def blocks(self) -> int:
         """Number of blocks h: outputs that share one Hessian (`engine.fit.blocks`)."""
         return self.objective.blocks(self.theta_b.shape[1])
@@ -82,8 +95,9 @@ class Stream(NamedTuple):
         deleted or inserted since the anchor. With h blocks V is K x (h d); Q depends on features
         only and is shared.
     v_trace
-        trace(V V^T) of deletions, an upper bound of what they added to the norm of the inverse;
-        with several blocks a bound of the largest.
+        A bound of what deletions added to the norm of the inverse: trace(V V^T) of their rows, the
+        error of V itself included (`engine.deletion.residual.inverse_grown`); with several blocks
+        of the largest. `UNBOUNDED` once V has lost its digits.
     residual
         A bound of the gradient that rounding has left at theta_exact
         (`engine.deletion.residual`); over lam_min(A_t) it is a distance (`rounding`).
@@ -137,6 +151,8 @@ class LeftOut(NamedTuple):
         k x (h d), what is appended to V.
     trace
         trace(V V^T) of these rows, the largest of a block.
+    lost
+        What their error adds to that of the inverse (`engine.deletion.residual.inverse_lost`).
     smallest_pivot
         See `engine.deletion.downdate.Downdate`.
     residual
@@ -146,6 +162,7 @@ class LeftOut(NamedTuple):
     theta: Array
     V: Array
     trace: float
+    lost: float
     smallest_pivot: float
     residual: float
 
@@ -181,8 +198,9 @@ def at_rest(theta: Array, carried: float, h: int = 1) -> Stream:
 
 
 def condition(generation: Generation, stream: Stream) -> float:
-    """Return an upper bound of the condition number of A_t. O(1)."""
-    return largest_eigenvalue(generation, stream) / smallest_eigenvalue(generation, stream)
+    """Return an upper bound of the condition number of A_t; infinite if none is known. O(d)."""
+    smallest = smallest_eigenvalue(generation, stream)
+    return largest_eigenvalue(generation, stream) / smallest if smallest > 0 else math.inf
 
 
 def largest_eigenvalue(generation: Generation, stream: Stream) -> float:
@@ -195,18 +213,47 @@ def inverse_error(generation: Generation, stream: Stream) -> float:
     return max(generation.dual_error, stream.dual_error)
 
 
-def smallest_eigenvalue(generation: Generation, stream: Stream) -> float:
-    """Return a lower bound of lam_min(A_t): A_t^-1 = A_b^-1 + V^T J V, norms add. O(1).
+def smallest_eigenvalue(
+    generation: Generation, stream: Stream, grown: float | None = None
+) -> float:
+    """Return a lower bound of lam_min(A_t), 0 if none is known.
 
-    The error of the dual rows is subtracted, which is enough as measured (docs/error.md). `delete`
-    refuses a step that would leave less than half of the first term.
+    The larger of two: `Generation.floor`, and what follows from V: A_t^-1 = A_b^-1 + V^T J V, and
+    norms add. The error of the dual rows is subtracted, which is enough as measured
+    (docs/error.md).
+
+    Parameters
+    ----------
+    generation, stream
+        The state.
+    grown
+        A bound of what deletions added to the norm of the inverse; by default ``v_trace``.
+
+    Notes
+    -----
+    Cost O(d).
     """
-    return 1.0 / (1.0 / generation.smallest + stream.v_trace) - inverse_error(generation, stream)
+    added = stream.v_trace if grown is None else grown
+    by_inverse = 1.0 / (1.0 / generation.smallest + added) - inverse_error(generation, stream)
+    return max(by_inverse, generation.floor)
+
+
+def has_lost_digits(stream: Stream) -> bool:
+    """Return whether V is too inexact to tell anything of the inverse: only a rebuild helps."""
+    return stream.v_trace >= UNBOUNDED
+
+
+def error_of_trace(stream: Stream, d: int) -> float:
+    """Return the part of ``v_trace`` that is the error of V, and not its trace. Cost O(K d)."""
+    h = blocks.count(stream.V.array, d)
+    traces = [float(np.sum(stream.V.part(c, d).grown ** 2)) for c in range(h)]
+    return max(stream.v_trace - max(traces), 0.0)
 
 
 def rounding(generation: Generation, stream: Stream) -> float:
-    """Return the allowance for rounding in theta_exact, a distance. O(1)."""
-    return stream.residual / smallest_eigenvalue(generation, stream)
+    """Return the allowance for rounding in theta_exact, a distance; infinite if none is known."""
+    smallest = smallest_eigenvalue(generation, stream)
+    return stream.residual / smallest if smallest > 0 else math.inf
 
 
 def current_dual_rows(stream: Stream, X: Array, W: Array) -> Array:

@@ -22,7 +22,7 @@ from lethe.engine.deletion.generation import (
     summed_dual_rows,
 )
 from lethe.engine.deletion.methods.method import DeletionMethod
-from lethe.engine.deletion.residual import residual_added
+from lethe.engine.deletion.residual import rounded
 from lethe.engine.deletion.stream import BLOCK, Deletion, publish_step
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.errors import IllConditioned
@@ -114,6 +114,5 @@ def bring_block_in(
     if not np.isfinite(theta).all():
         raise IllConditioned("the step is not a finite number")
     added = float(np.max(lengths(rows.X) ** 2 @ curvatures))
-    wider = stream._replace(added=stream.added + added)
-    residual = residual_added(generation, wider, rows, update, theta, summed)
-    return LeftOut(theta, update.V, 0.0, 1.0, residual), added
+    off = rounded(generation, stream, rows, update, theta, summed, came=added)
+    return LeftOut(theta, update.V, 0.0, off.lost, 1.0, off.residual), added

@@ -14,7 +14,7 @@ from scipy.linalg.blas import daxpy, ddot
 
 from lethe.engine.deletion.downdate import leave_one_out
 from lethe.engine.deletion.generation import Generation, LeftOut, Stream
-from lethe.engine.deletion.residual import residual_sum
+from lethe.engine.deletion.residual import rounded_sum
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array, Kind, Rows, norm
 
@@ -23,7 +23,7 @@ def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -
     """Leave one row (k = 1, with its base dual row) out of a model of one output. Cost O(K d).
 
     theta' = theta + q w, with q and w as in `engine.deletion.downdate`; the residual grows
-    by the identity of `engine.deletion.residual.residual_added`.
+    by the identity of `engine.deletion.residual.rounded`.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -
     reach = length if origin is None else norm(moved)
     if not math.isfinite(reach):
         raise IllConditioned("the step is not a finite number")
-    residual = residual_sum(
+    rounded = rounded_sum(
         generation,
         stream,
         min(stream.least_pivot, pivot),
@@ -51,8 +51,9 @@ def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -
         scale=x_length * (scale + s * x_length * reach),
         summed=abs(q) * summed,
         length=length,
+        added=v_length * root * summed,
     )
-    return LeftOut(after, w * root, v_length * v_length, pivot, residual)
+    return LeftOut(after, w * root, v_length * v_length, rounded.lost, pivot, rounded.residual)
 
 
 def _summed_dual_row(stream: Stream, x: Array, W: Array) -> tuple[Array, float, float]:

@@ -1,13 +1,15 @@
-"""What a deletion adds to the bound of the gradient that rounding has left (docs/error.md)."""
+"""What rounding in a step adds to the bounds of a stream: gradient and inverse (docs/error.md)."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from lethe.engine.deletion.downdate import SMALLEST_PIVOT, Downdate
 from lethe.engine.deletion.generation import (
+    UNBOUNDED,
     Generation,
     Stream,
     inverse_error,
@@ -18,16 +20,38 @@ from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
 
+MOST_LOST = 0.01
+"""Of the norm of the inverse, what the error of one step's rows of V may come to."""
 
-def residual_added(
+
+class Rounded(NamedTuple):
+    """What rounding in one step adds.
+
+    Attributes
+    ----------
+    residual
+        To the bound of the gradient at theta_exact.
+    lost
+        To the error of the inverse, over its norm. A row w with r = x - H w stands for
+        w* = w + H^-1 r, and its pivot p for p* = p - s w*.r, H being the true Hessian before.
+        Both together change what it adds, (s / p) w w^T, by at most 2 (s / p) |w| |r| |H^-1| to
+        first order; for a block, 2 |V| |C^-1 S^1/2 R| |H^-1|.
+    """
+
+    residual: float
+    lost: float
+
+
+def rounded(
     generation: Generation,
     stream: Stream,
     rows: Rows,
     downdate: Downdate,
     theta: Array,
     summed: Array,
-) -> float:
-    """Return what one block adds to the bound of the gradient that rounding has left.
+    came: float = 0.0,
+) -> Rounded:
+    """Return what rounding in one block's step adds.
 
     With H the Hessian before and r_i = x_i - H w_i the errors of the computed dual rows, the
     gradient over the remaining rows is, exactly,
@@ -41,18 +65,22 @@ def residual_added(
     terms, (k,). Cost O(k d m).
     """
     error = linearised_error_at(generation, stream, rows, theta)
-    return residual_sum(
+    pivot = downdate.smallest_pivot
+    roots = np.sqrt(generation.objective.curvatures(rows, generation.theta_b).max(axis=1))
+    return rounded_sum(
         generation,
         stream,
-        min(stream.least_pivot, downdate.smallest_pivot),
+        min(stream.least_pivot, pivot),
         measured=norm(rows.X.T @ (downdate.q - error)),
         scale=error_scale(generation, stream, rows, theta),
         summed=float(lengths(downdate.q) @ summed),
         length=norm(theta),
+        added=norm(downdate.V) * norm(roots * summed) / math.sqrt(pivot),
+        came=came,
     )
 
 
-def residual_sum(
+def rounded_sum(
     generation: Generation,
     stream: Stream,
     least_pivot: float,
@@ -61,11 +89,31 @@ def residual_sum(
     scale: float,
     summed: float,
     length: float,
-) -> float:
-    """Return the sum of the terms of `residual_added`; ``length`` is |theta'|."""
-    dual = dual_row_error(generation, stream, least_pivot) * summed
-    stored = largest_eigenvalue(generation, stream) * storing_error(length)
-    return measured + gradient_allowance(scale) + dual + stored
+    added: float,
+    came: float = 0.0,
+) -> Rounded:
+    """Return the sums of the terms of `rounded`.
+
+    ``length`` is |theta'|, ``added`` what the relative error of the dual rows is multiplied by in
+    that of the inverse.
+    """
+    off = dual_row_error(generation, stream, least_pivot)
+    after = stream._replace(added=stream.added + came) if came else stream
+    dual = dual_row_error(generation, after, least_pivot) if came else off
+    stored = largest_eigenvalue(generation, after) * storing_error(length)
+    residual = measured + gradient_allowance(scale) + dual * summed + stored
+    return Rounded(residual, 2.0 * off * added)
+
+
+def inverse_grown(generation: Generation, stream: Stream, trace: float, lost: float) -> float:
+    """Return ``v_trace`` after a step: with t = |A_t^-1|, t <= 1 / smallest + V^T V + lost t.
+
+    A step that may be off by `MOST_LOST` of the inverse leaves V without meaning: `UNBOUNDED`.
+    """
+    if not lost <= MOST_LOST:
+        return UNBOUNDED
+    added = stream.v_trace + trace
+    return min(added + (1.0 / generation.smallest + added) * lost / (1.0 - lost), UNBOUNDED)
 
 
 def dual_row_error(generation: Generation, stream: Stream, least_pivot: float) -> float:

@@ -23,6 +23,7 @@ from lethe.engine.deletion.generation import (
     condition,
     current_dual_rows,
     distance_to_exact,
+    has_lost_digits,
     inverse_error,
     linearised_error,
     rounding,
@@ -31,7 +32,7 @@ from lethe.engine.deletion.generation import (
 )
 from lethe.engine.deletion.methods.method import DeletionMethod, Step
 from lethe.engine.deletion.one_row import leave_row_out
-from lethe.engine.deletion.residual import residual_added
+from lethe.engine.deletion.residual import inverse_grown, rounded
 from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit import blocks
 from lethe.engine.fit.objective import Array, Kind, Rows
@@ -122,9 +123,9 @@ def leave_block_out(generation: Generation, stream: Stream, rows: Rows, W: Array
     theta = stream.theta_exact + downdate.delta
     if not np.isfinite(theta).all():  # errors can overflow where leverages do not
         raise IllConditioned("the step is not a finite number")
-    residual = residual_added(generation, stream, rows, downdate, theta, summed)
+    off = rounded(generation, stream, rows, downdate, theta, summed)
     trace = _trace(downdate.V, rows.X.shape[1])
-    return LeftOut(theta, downdate.V, trace, downdate.smallest_pivot, residual)
+    return LeftOut(theta, downdate.V, trace, off.lost, downdate.smallest_pivot, off.residual)
 
 
 def _leave_out(U: Array, W: Array, error: Array, curvatures: Array) -> Downdate:
@@ -156,12 +157,16 @@ def publish_step(
 
     Refuses if its error cannot be stated.
     """
-    objective, v_trace = generation.objective, stream.v_trace + left_out.trace
-    smallest, off = 1.0 / (1.0 / generation.smallest + v_trace), inverse_error(generation, stream)
-    check_inverse(smallest, off)
-    residual = stream.residual + left_out.residual
-    if not math.isfinite(residual / (smallest - off)):  # that is `rounding` after the step
+    objective, residual = generation.objective, stream.residual + left_out.residual
+    if not has_lost_digits(stream):
+        smallest = 1.0 / (1.0 / generation.smallest + stream.v_trace + left_out.trace)
+        off = inverse_error(generation, stream)
+        check_inverse(smallest, off)
+        if not math.isfinite(residual / (smallest - off)):
+            raise IllConditioned(UNSTATED)
+    if not math.isfinite(residual):
         raise IllConditioned(UNSTATED)
+    v_trace = inverse_grown(generation, stream, left_out.trace, left_out.lost)
     published, basis_rows = method.publish(
         Step(
             rows.X,

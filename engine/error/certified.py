@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 
+from lethe.engine.deletion.generation import has_lost_digits
 from lethe.engine.deletion.stream import Generation, Stream, linearised_error
 from lethe.engine.error import gaussian
 from lethe.engine.error.certificate import Measured
@@ -239,7 +240,12 @@ def after_deletion(
 
 
 def spent(ledger: Ledger, generation: Generation, stream: Stream) -> float:
-    """Return a true upper bound of |gradient| at theta_exact over the live rows. Cost O(d m)."""
+    """Return a true upper bound of |gradient| at theta_exact over the live rows. Cost O(d m).
+
+    Infinite once V has lost its digits.
+    """
+    if has_lost_digits(stream):
+        return math.inf
     if generation.objective.kind is Kind.LINEAR:
         return ledger.measured + ledger.rounding
     moved = stream.theta_exact - stream.theta_r

@@ -1,6 +1,6 @@
 """The drift audit: whether the claims of a generation still hold, measured on live rows.
 
-A stream only ever adds to its state, and rounding or a damaged byte stays in it. Three claims can
+A stream only ever adds to its state, and rounding or a damaged byte stays in it. Four claims can
 be measured in a few passes over the live rows, without the rows that are gone:
 
 1. dual rows: L L^T w_i = x_i, on rows drawn at random;
@@ -8,7 +8,9 @@ be measured in a few passes over the live rows, without the rows that are gone:
    s_i x_i x_i^T + penalty is never formed;
 3. theta_exact: the live gradient there is the sum of x_i rem_i (0 for a linear model:
    docs/error.md), so that |A_t^-1 (gradient - that sum)| is at most what the stream carries. With
-   preprocessing the gradient of the generation's own rows is the one that the stream has.
+   preprocessing the gradient of the generation's own rows is the one that the stream has;
+4. a second opinion, in which V has no part (`engine.error.second_opinion`): lam_min(A_t) is as
+   large as V says, and theta_exact as near to its optimum.
 
 The second fails if a row of V, the factor or a live row's features are damaged; the third also
 if theta_exact, theta_r or a target is. An audit cannot tell which: a generation that fails it is
@@ -25,6 +27,7 @@ import numpy as np
 from lethe.engine.deletion.stream import Generation, Stream, rounding, smallest_eigenvalue
 from lethe.engine.error.certificate import roundoff_allowance
 from lethe.engine.error.estimate import remainder
+from lethe.engine.error.second_opinion import second_opinion
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
@@ -49,12 +52,16 @@ class Drift:
         Worst relative residuals of the first two claims.
     theta, allowed
         |A_t^-1 (gradient - sum of x_i rem_i)| at theta_exact, and its limit; absolute.
+    smallest, claimed
+        What lam_min(A_t) is at most, by the rows, and at least, by V.
     """
 
     dual_rows: float
     inverse: float
     theta: float
     allowed: float
+    smallest: float
+    claimed: float
 
     @property
     def fault(self) -> str | None:
@@ -73,6 +80,11 @@ class Drift:
             return (
                 f"the exact answer is off by {self.theta:.1e}, and {self.allowed:.1e} is what its "
                 "rounding may come to"
+            )
+        if not self.smallest >= self.claimed:
+            return (
+                f"V has lost its digits: the Hessian's smallest eigenvalue is at most "
+                f"{self.smallest:.1e} by the live rows, and at least {self.claimed:.1e} by V"
             )
         return None
 
@@ -104,7 +116,8 @@ def audit(
 
     Notes
     -----
-    Cost of each block: O(n d) a probe, O(d^2 + K d) for each solve.
+    Cost of each block: O(n d) a probe, O(d^2 + K d) for each solve, and that of
+    `engine.error.second_opinion`.
     """
     h, d = generation.blocks, generation.objective.d
     parts = [
@@ -128,6 +141,8 @@ def audit(
         float(np.max([one.inverse for one in parts])),
         math.hypot(*(one.theta for one in parts)),
         math.hypot(*(one.allowed for one in parts)),
+        float(np.min([one.smallest for one in parts])),
+        parts[0].claimed,
     )
 
 
@@ -141,12 +156,13 @@ def _audit_block(
     rng: np.random.Generator,
 ) -> Drift:
     objective, V = generation.objective, stream.V
+    smallest = smallest_eigenvalue(generation, stream)
     chosen = rng.permutation(len(rows))[:PROBES]
     dual = dual_residual(factor, rows.X[chosen], W[chosen])
     z = rng.standard_normal((objective.d, PROBES))
     u = factor.solve(z) + V.times(z)
-    s = objective.curvature(rows, generation.theta_b)[:, None]
-    back = rows.X.T @ (s * (rows.X @ u)) + objective.penalty[:, None] * u
+    s = objective.curvature(rows, generation.theta_b)
+    back = rows.X.T @ (s[:, None] * (rows.X @ u)) + objective.penalty[:, None] * u
     gradient = objective.gradient(rows, stream.theta_exact)
     if stream.gradient is not None:  # theta_exact is the optimum of live statistics
         gradient = gradient - stream.gradient
@@ -154,15 +170,17 @@ def _audit_block(
     if objective.kind is not Kind.LINEAR:
         gradient = gradient - rows.X.T @ remainder(generation, stream, rows)
         # What a polish left is a gradient: it weighs more as lam_min(A_t) falls.
-        smallest = smallest_eigenvalue(generation, stream)
         carried = carried * generation.smallest / smallest + tolerated
     scale = objective.gradient_scale(rows, stream.theta_exact)
-    own = roundoff_allowance(scale, smallest_eigenvalue(generation, stream), stream.theta_exact)
+    own = roundoff_allowance(scale, smallest, stream.theta_exact)
+    opinion = second_opinion(rows, s, objective.penalty, factor, gradient, scale)
     return Drift(
         dual,
         relative_residual(factor, u, back, z),
-        norm(factor.solve(gradient) + V.times(gradient)),
+        max(norm(factor.solve(gradient) + V.times(gradient)), opinion.distance),
         rounding(generation, stream) + carried + own,
+        opinion.smallest,
+        smallest,
     )
 
 

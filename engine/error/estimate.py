@@ -8,7 +8,7 @@ Four things are kept apart by name:
   sentinels, which favours rows that can add much to the error;
 - *certificate*: a true bound, from a pass over the live rows (`engine.error.certificate`);
 - *unknown*: no number. A logistic model's error between audits, if the estimate is not believed
-  (`believed_estimate`). It counts as over every budget.
+  (`believed_estimate`); any model's once V has lost its digits. It counts as over every budget.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from lethe.engine.deletion.generation import has_lost_digits
 from lethe.engine.deletion.stream import Generation, Stream, distance_to_exact, rounding
 from lethe.engine.error.budget import over_budget
 from lethe.engine.error.sentinels import Sentinels
@@ -73,6 +74,9 @@ class PublishedError:
     def over(self, budget: float) -> bool:
         """Return whether it counts as over a relative ``budget``; an unknown error does."""
         return over_budget(self.relative, budget)
+
+
+UNKNOWN = PublishedError(None, ErrorKind.UNKNOWN, None, None)
 
 
 def remainder(generation: Generation, stream: Stream, rows: Rows) -> Array:
@@ -231,6 +235,8 @@ def published_error(
     -----
     An estimate that is not finite is published as unknown.
     """
+    if has_lost_digits(stream):  # neither theta_exact nor what was measured by V is believed
+        return UNKNOWN
     distance = distance_to_exact(stream)
     if generation.objective.kind is Kind.LINEAR:
         bound = distance + rounding(generation, stream) + stream.carried
@@ -240,7 +246,7 @@ def published_error(
         return _error(generation, stream, bound, ErrorKind.CERTIFICATE, bound)
     remains = believed_estimate(generation, stream, sentinels, rows_live)
     if remains is None:
-        return PublishedError(None, ErrorKind.UNKNOWN, None, None)
+        return UNKNOWN
     value = distance + rounding(generation, stream) + stream.carried + remains
     return _error(generation, stream, value, ErrorKind.ESTIMATE, None)
 

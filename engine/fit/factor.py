@@ -109,6 +109,19 @@ def factorise(A: Array) -> Factor:
     return Factor(L, _verified_smallest(A, L, largest), largest)
 
 
+def with_triangle(L: Array) -> Factor:
+    """Return the factor of L L^T, its bounds taken from that product. Cost O(d^3).
+
+    Raises
+    ------
+    IllConditioned
+        As `factorise`.
+    """
+    A = L @ L.T
+    largest = float(dlange("1", A))
+    return Factor(L, _verified_smallest(A, L, largest), largest)
+
+
 def _verified_smallest(A: Array, L: Array, largest: float) -> float:
     """Return mu such that A - (mu + rounding) I was verified to be positive definite.
 

@@ -6,8 +6,13 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from lethe.engine.deletion.generation import Generation, Stream, length_above
-from lethe.engine.error.estimate import ErrorKind, PublishedError, relative_to
+from lethe.engine.deletion.generation import (
+    Generation,
+    Stream,
+    has_lost_digits,
+    length_above,
+)
+from lethe.engine.error.estimate import UNKNOWN, ErrorKind, PublishedError, relative_to
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit.factor import Factor
@@ -55,6 +60,8 @@ def pipeline_error(
     proved = proved_error(base, generation, stream, answer, units)
     if generation.objective.kind is Kind.LINEAR or (fresh and proved.bound is not None):
         return proved
+    if has_lost_digits(stream):
+        return proved
     remains = sampled_estimate(base, generation, factor, stream, answer, units, sample)
     if remains is None:
         return proved
@@ -80,13 +87,15 @@ def proved_error(
     IllConditioned
         It is not a finite number.
     """
+    if has_lost_digits(stream):
+        return UNKNOWN
     known, scale = _distance_known(generation, stream, units)
     if generation.objective.kind is Kind.LINEAR:
         left = distance_bound(base, generation, stream, answer, units)
         return _stated(known + left, scale, ErrorKind.EXACT)
     left = logistic_bound(base, generation, stream, answer, units)
     if math.isinf(left):
-        return PublishedError(None, ErrorKind.UNKNOWN, None, None)
+        return UNKNOWN
     return _stated(known + left, scale, ErrorKind.CERTIFICATE)
 
 

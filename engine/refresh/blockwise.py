@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lethe.engine.deletion.generation import inverse_error
+from lethe.engine.deletion.generation import error_of_trace
 from lethe.engine.deletion.stream import Generation, Stream, smallest_eigenvalue
 from lethe.engine.error.certificate import Certificate
+from lethe.engine.errors import IllConditioned
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
@@ -97,7 +98,6 @@ def polish_blocks(
     the passes of all blocks are counted.
     """
     objective, d, h = generation.objective, generation.objective.d, generation.blocks
-    linear = objective.kind is Kind.LINEAR
     polished: list[Polish] = []
     for c in range(h):
         polished.append(
@@ -110,8 +110,7 @@ def polish_blocks(
                 theta=blocks.outputs(stream.theta_exact, c, h),
                 theta_b=blocks.outputs(generation.theta_b, c, h),
                 target=target / math.sqrt(h),
-                smallest=smallest_eigenvalue(generation, stream) if linear else None,
-                off=inverse_error(generation, stream),
+                smallest=_smallest(generation, stream, c),
                 on_pass=_counted_on(on_pass, sum(one.passes for one in polished)),
             )
         )
@@ -123,6 +122,27 @@ def polish_blocks(
         sum(one.passes for one in polished),
         math.hypot(*(one.audited for one in polished)),
     )
+
+
+def _smallest(generation: Generation, stream: Stream, c: int) -> float:
+    """Return a lower bound of lam_min(A_t) of block c.
+
+    Raises
+    ------
+    IllConditioned
+        None is known, and no certificate could be made.
+    """
+    grown: float | None = None
+    if generation.objective.kind is not Kind.LINEAR:  # sharper: the norm in place of the trace
+        d = generation.objective.d
+        grown = stream.V.part(c, d).grown_norm() + error_of_trace(stream, d)
+    smallest = smallest_eigenvalue(generation, stream, grown)
+    if not smallest > 0.0:
+        raise IllConditioned(
+            "the inverse Hessian has lost its digits to rows far longer than the others; rebuild "
+            "the model"
+        )
+    return smallest
 
 
 def _counted_on(on_pass: Callable[[int], None], before: int) -> Callable[[int], None]:

@@ -9,25 +9,28 @@ rows are relative to A_b (docs/algebra.md, Refreshes).
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 
 from lethe.engine.deletion.stream import Stream
-from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.factor import Factor, lower_triangle, with_triangle
 from lethe.engine.fit.objective import Array
 
 _BLOCK = 2048
 
 
 def downdated_factor(factor: Factor, stream: Stream) -> Factor:
-    """Return the factor of A_t. Cost O(K d^2 + d^3)."""
+    """Return the factor of A_t, with the spectrum of what was made. Cost O(K d^2 + d^3).
+
+    Raises
+    ------
+    IllConditioned
+        It is not positive definite to working precision.
+    """
     T = stream.V.array @ factor.L
     grown = np.eye(factor.L.shape[0]) + T.T @ stream.V.signed(T)
-    U = cholesky(grown[::-1, ::-1], lower=True)[::-1, ::-1]
+    U = lower_triangle(grown[::-1, ::-1])[::-1, ::-1]
     L = solve_triangular(U, factor.L.T, lower=False).T
-    gram = stream.V.grown @ stream.V.grown.T
-    removed = float(np.linalg.eigvalsh(gram)[-1]) if len(gram) else 0.0
-    smallest = 1.0 / (1.0 / factor.smallest + removed)
-    return Factor(np.tril(L), smallest, factor.largest + stream.added)
+    return with_triangle(np.tril(L))
 
 
 def compacted_dual_rows(stream: Stream, X: Array, W: Array) -> Array:

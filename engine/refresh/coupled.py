@@ -8,7 +8,7 @@ import numpy as np
 
 from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.coupled import stale_inverse
-from lethe.engine.deletion.generation import Generation, Stream, at_rest, inverse_error
+from lethe.engine.deletion.generation import Generation, Stream, at_rest
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.error.certificate import Certificate, gradient_allowance
 from lethe.engine.error.coupled import certify, certify_fit, certify_solved
@@ -97,7 +97,7 @@ def compact(
     theta = stream.theta_exact
     folded = downdated_factor(factor, stream)
     off = _factor_error(objective, rows, generation.theta_b, folded, made_of_rows=False)
-    smallest = folded.smallest - inverse_error(generation, stream)
+    smallest = max(folded.smallest - off, generation.floor)
     check_inverse(smallest, off)
     after = Generation(
         generation.number + 1,

@@ -18,6 +18,7 @@ from lethe.engine.deletion.crossover import (
     rebuilding_seconds,
     refitting_seconds,
 )
+from lethe.engine.deletion.generation import has_lost_digits
 from lethe.engine.deletion.stream import Generation, Stream, condition, rounding
 from lethe.engine.error.estimate import leverage_limit, scale
 from lethe.engine.fit.objective import Array, Kind
@@ -73,7 +74,8 @@ class Facts:
     that nothing has happened since its fit, so that refitting would give the same again;
     ``audited``, that ``remaining`` was measured by a pass over the live rows and not estimated;
     ``stale`` (`_stale`), that an unknown error will be unknown again after another polish;
-    ``stored``, that rows are read from a store, and written there by a rebuild.
+    ``stored``, that rows are read from a store, and written there by a rebuild; ``lost``, that V
+    has lost its digits (`engine.deletion.generation.has_lost_digits`).
     """
 
     kind: Kind
@@ -92,6 +94,7 @@ class Facts:
     audited: bool = False
     stale: bool = False
     stored: bool = False
+    lost: bool = False
 
     def left_within(self, amount: float) -> bool:
         """Return whether a completion leaves no more than ``amount``; None and NaN do not."""
@@ -149,6 +152,8 @@ def used_up(facts: Facts, limits: Limits) -> Choice | None:
     The refresh that this returns resets the count that it names, so that it is not due again at
     once.
     """
+    if facts.lost:
+        return Choice(RefreshKind.REBUILD, "V has lost its digits, or failed the drift audit")
     # Data that are ill conditioned themselves stay so: a rebuild does not help.
     if facts.condition > max(limits.condition, _WORSE * facts.fresh_condition):
         return Choice(RefreshKind.REBUILD, f"condition {facts.condition:.0e} is past its limit")
@@ -215,6 +220,7 @@ def facts_of(
         audited=audited,
         stale=_stale(generation, stream, rows_live),
         stored=stored,
+        lost=has_lost_digits(stream),
     )
 
 

@@ -81,7 +81,6 @@ def polish(
     theta_b: Array,
     target: float,
     smallest: float | None = None,
-    off: float = 0.0,
     limit: int = PASS_LIMIT,
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polish:
@@ -102,9 +101,8 @@ def polish(
         Where to start, and where the factor's curvatures were taken; d x m (logistic: m = 1).
     target
         Absolute bound to reach.
-    smallest, off
-        A lower bound of lam_min(A_t), or None to compute it from V; and the error of the inverse
-        (`Generation.dual_error`).
+    smallest
+        A lower bound of lam_min(A_t); None to compute it from V, taken to be exact.
     limit
         Passes at most (one more may be taken to certify). The best point is returned when the
         limit is reached.
@@ -118,7 +116,7 @@ def polish(
     """
     passes = _Passes(limit, on_pass)
     if smallest is None:
-        smallest = 1.0 / (1.0 / factor.smallest + _spectral_norm(V.grown)) - off
+        smallest = 1.0 / (1.0 / factor.smallest + V.grown_norm())
     stale = stale_inverse(factor, V)
     if objective.kind is Kind.LINEAR:
         return _refine(objective, rows, stale, smallest, theta, target, passes)
@@ -261,11 +259,3 @@ def _refine(
         if passes.over or certificate.left <= target:
             return best
         theta = theta - stale(measured.gradient)
-
-
-def _spectral_norm(V: Array) -> float:
-    """Return |V V^T|, exactly (K x K eigenvalues), or 0 for K = 0."""
-    if V.shape[0] == 0:
-        return 0.0
-    gram = V @ V.T if V.shape[0] <= V.shape[1] else V.T @ V
-    return float(np.linalg.eigvalsh(gram)[-1])

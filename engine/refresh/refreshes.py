@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.engine.deletion.correction import Correction
-from lethe.engine.deletion.generation import inverse_error
+from lethe.engine.deletion.generation import UNBOUNDED
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.stream import (
     Generation,
@@ -26,10 +26,8 @@ from lethe.engine.deletion.stream import (
     begin,
     current_dual_rows,
     linearised_error,
-    rounding,
-    smallest_eigenvalue,
 )
-from lethe.engine.error.certificate import Measured, certify_by_residual
+from lethe.engine.error.certificate import Measured
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
@@ -93,6 +91,11 @@ def complete(stream: Stream) -> Stream:
         Q=GrowingRows.empty(stream.theta_exact.shape[0]),
         completions=stream.completions + 1,
     )
+
+
+def disbelieve(stream: Stream) -> Stream:
+    """Return the stream without a claim about its error: it is unknown until a rebuild."""
+    return stream._replace(v_trace=UNBOUNDED)
 
 
 def polish_snapshot(
@@ -212,6 +215,7 @@ def compact(
 
     The effect on the dual rows and on the factor is measured against the live rows, and so is a
     linear model's residual: otherwise they would be carried on into the next generation, and grow.
+    The least eigenvalue is that of the new factor, less its error: nothing of V is believed.
 
     Raises
     ------
@@ -224,7 +228,7 @@ def compact(
     largest = min(folded.largest, _trace(generation, rows))
     off = dual_error_of_blocks(objective, rows, theta_b, compacted, largest)
     off_by_factor = factor_error_of_blocks(objective, rows, theta_b, folded)
-    smallest = folded.smallest - inverse_error(generation, stream)
+    smallest = max(folded.smallest - off_by_factor, generation.floor)
     check_inverse(smallest, max(off, off_by_factor))
     number = generation.number + 1
     after = Generation(number, objective, theta_b, smallest, largest, off, off_by_factor)
@@ -240,9 +244,9 @@ def compact(
         completions=0,
     )
     if objective.kind is Kind.LINEAR:
-        # What deleted rows did to the dual rows has been measured.
-        emptied = emptied._replace(least_pivot=1.0)
-        emptied = _with_measured_residual(after, emptied, rows)
+        # What deleted rows did to the dual rows and to theta has been measured.
+        measured = Measured.at(objective, rows, stream.theta_exact)
+        emptied = emptied._replace(least_pivot=1.0, residual=measured.residual, carried=0.0)
     return NewGeneration(after, emptied, folded, compacted, None)
 
 
@@ -251,16 +255,6 @@ def _trace(generation: Generation, rows: Rows) -> float:
     squares = np.einsum("ij,ij->i", rows.X, rows.X)
     drawn = squares @ generation.objective.curvatures(rows, generation.theta_b)
     return float(np.max(drawn) + np.sum(generation.objective.penalty))
-
-
-def _with_measured_residual(generation: Generation, stream: Stream, rows: Rows) -> Stream:
-    """Return the stream with its residual as measured by the live gradient, if that is less."""
-    smallest = smallest_eigenvalue(generation, stream)
-    measured = Measured.at(generation.objective, rows, stream.theta_exact)
-    left = certify_by_residual(measured, smallest).left
-    if left >= rounding(generation, stream) + stream.carried:
-        return stream
-    return stream._replace(residual=measured.residual, carried=0.0)
 
 
 def rebuild(generation: Generation, rows: Rows, start: Array | None = None) -> NewGeneration:

@@ -46,6 +46,10 @@ class Metrics:
         self.refreshes_failed = counter(
             "lethe_refreshes_failed_total", "Refresh jobs that failed; the log says why"
         )
+        self.drift_audits_failed = counter(
+            "lethe_drift_audits_failed_total",
+            "Drift audits in which the live rows contradicted a model's state or error",
+        )
         self.refreshes_refused = counter(
             "lethe_refreshes_refused_total",
             "Refresh requests refused because they are too frequent",

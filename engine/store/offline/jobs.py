@@ -78,6 +78,9 @@ class JobResult(Stored):
         What Cook's distance is measured in, of the rows of the new generation before it caught up,
         and what the state had for it when they were read, if disclosures are kept (compact and
         rebuild).
+    drifted
+        Whether the drift audit failed: a completion then says that the error is unknown, and orders
+        a rebuild.
     caught_up
         Whether it has caught up with changes of rows before it was sealed (compact and rebuild).
     """
@@ -110,6 +113,7 @@ class JobResult(Stored):
     reference: Reference | None = None
     disclosure: ResidualScale | None = None
     disclosure_then: ResidualScale | None = None
+    drifted: bool = False
     caught_up: bool = False
 
 
