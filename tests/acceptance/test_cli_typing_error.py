@@ -1,0 +1,65 @@
+"""A value typed 10^5 times too large, rows deleted meanwhile, the value corrected: through the CLI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from tests.support.command import Lethe
+
+pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_typing_error")]
+
+
+def tables() -> tuple[pa.Table, pa.Table]:
+    """Return 300 rows of which 8 alone have feature 4, and row 9 as it was typed."""
+    rng = np.random.default_rng(23)
+    X = rng.normal(size=(300, 5))
+    X[8:, 4] = 0
+    y = rng.normal(size=300)
+    X[0, 4] = 1
+    wrong = rng.normal(size=(1, 5)) * 1e5
+
+    def table(features: Any, first: int, count: int) -> pa.Table:
+        columns = {f"x{j}": features[:, j] for j in range(5)}
+        ids = [str(i) for i in range(first, first + count)]
+        return pa.table({"id": ids, **columns, "y": y[first : first + count]})
+
+    return table(X, 0, 300), table(wrong, 9, 1)
+
+
+@pytest.mark.parametrize("intercept", [(), ("--no-intercept",)], ids=["intercept", "none"])
+def test_a_typing_error_and_its_correction_leave_a_model_that_verifies(
+    tmp_path: Path, intercept: tuple[str, ...]
+) -> None:
+    rows, wrong = tables()
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    pq.write_table(wrong, tmp_path / "wrong.parquet")
+    pq.write_table(rows.slice(9, 1), tmp_path / "right.parquet")
+    correct = ("correct", "m", "--id", "id", "--data")
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Lethe(server.data_dir)
+        lethe("register", "m", "--data", str(tmp_path / "rows.parquet"), "--id", "id", "--target",
+              "y", "--kind", "linear", "--ridge", "1e-4", *intercept)  # fmt: skip
+        for request in (
+            (*correct, str(tmp_path / "wrong.parquet")),
+            ("delete", "m", *(part for i in range(8) for part in ("--row", str(i)))),
+            (*correct, str(tmp_path / "right.parquet")),
+        ):
+            lethe(*request)
+            lethe("work", "deletions", "--until-idle")
+        unknown = lethe("versions", "m", "--json").document["versions"][-1]
+        lethe("work", "--until-idle")
+        repaired = lethe("versions", "m", "--json").document["versions"][-1]
+        verified = lethe("verify", "m", "--json").document
+        lethe("check")
+    assert (unknown["error"]["kind"], unknown["error"]["value"]) == ("unknown", None)
+    assert repaired["refresh"]["size"] == "rebuild"
+    assert "V has lost its digits" in repaired["refresh"]["reason"]
+    assert repaired["error"]["kind"] == "exact"
+    assert verified["distance"] <= repaired["error"]["bound"] <= 1e-7
