@@ -1,7 +1,7 @@
 """What dual rows are off by does to theta, and lam_min(A_t), against the live Hessian.
 
 A step takes what its dual rows are off by to be `Generation.dual_error` times the lengths that they
-were added up from, times a factor for leverage (`engine.deletion.residual.residual_added`). That is
+were added up from, times a factor for leverage (`engine.deletion.residual.rounded`). That is
 argued to first order in docs/error.md, and measured here without the factor, which is stricter: the
 sum of all such terms of a stream, in extended precision, over lam_min(A_t).
 """
