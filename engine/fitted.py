@@ -1,12 +1,15 @@
 """A fitted library model: its rows and state, and how deletions and refreshes change them.
 
-An operation that raises changes nothing: a new state is adopted only once its error can be stated.
+A change is made on a `Fitted.draft`, which the model adopts once the change is complete. Arrays are
+shared with it, and written to in place only then (`Fitted.erase`): an operation that raises changes
+nothing, and readers in other threads see one state or the other.
 """
 
 from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -32,7 +35,7 @@ from lethe.engine.refresh.refreshes import (
     polish_snapshot,
     rebuild,
 )
-from lethe.engine.rows import Membership
+from lethe.engine.rows import Mask, Membership
 
 
 @dataclass(slots=True)
@@ -55,6 +58,8 @@ class Fitted:
         Names of the features, or None.
     method
         The deletion method used since the last refresh, if any.
+    leaving
+        Rows that a draft has deleted, and whose data are still there.
     """
 
     members: Membership
@@ -69,6 +74,7 @@ class Fitted:
     ridge: float
     columns: tuple[str, ...] | None = None
     method: str | None = None
+    leaving: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -109,6 +115,20 @@ class Fitted:
         )
         _ = fitted.error
         return fitted
+
+    def draft(self) -> Self:
+        """Return a state that may be changed while this one is read. Cost O(1)."""
+        return replace(self, members=replace(self.members))
+
+    def leave(self, ids: tuple[str, ...]) -> None:
+        """Count rows no longer; `erase` overwrites them. Cost O(k m)."""
+        self.members.leave(ids)
+        self.leaving = ids
+
+    def erase(self) -> None:
+        """Overwrite the data of the rows that have left: when a draft is adopted. Cost O(k d)."""
+        self.members.erase(self.leaving)
+        self.leaving = ()
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -166,14 +186,14 @@ class Fitted:
         deletion = delete(self.generation, stream, rows, W, method_named(method))
         sentinels = self.sentinels.without(frozenset(ids))
         remaining = len(members) - len(ids)
+        if 2 * len(sentinels.ids) < min(SENTINELS, remaining):
+            seed = self.seed + self.generation.number
+            sentinels = members.sentinels(self.generation, seed, ids)
         error = published_error(self.generation, deletion.stream, sentinels, remaining)
-        members.forget(ids)
-        self.sentinels = sentinels
-        self.stream, self.certified, self.method = deletion.stream, None, method
-        if 2 * len(sentinels.ids) >= min(SENTINELS, remaining):
-            return error
-        self.sentinels = members.sentinels(self.generation, self.seed + self.generation.number)
-        return self.error
+        self.stream, self.sentinels = deletion.stream, sentinels
+        self.certified, self.method = None, method
+        self.leave(ids)
+        return error
 
     def change(
         self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...], method: str
@@ -239,7 +259,7 @@ class Fitted:
         """
         live = self.members.live
         rows, W = self.members.rows.take(live), self.members.W[live]
-        self._take(compact(self.generation, self.stream, self.factor, rows, W))
+        self._take(compact(self.generation, self.stream, self.factor, rows, W), live)
 
     def rebuild(self, leave_out: tuple[str, ...]) -> None:
         """Refit on the live rows without ``leave_out``. Cost O(n d^2).
@@ -249,10 +269,10 @@ class Fitted:
         """
         remain = self.members.live_without(leave_out)
         if not self.members.rows.weight[remain].any():
-            self.members.forget(leave_out)
             self.sentinels = self.sentinels.without(frozenset(leave_out))
             origin = np.zeros_like(self.stream.theta_exact)
             self.stream = at_rest(origin, 0.0, self.generation.blocks)
+            self.leave(leave_out)
             return
         rows = self.members.rows.take(remain)
         generation, kind = self.generation, self.generation.objective.kind
@@ -263,14 +283,16 @@ class Fitted:
         published_error(
             rebuilt.generation, rebuilt.stream, self.sentinels, len(rows), rebuilt.certified
         )
-        self.members.forget(leave_out)
-        self._take(rebuilt)
+        self._take(rebuilt, remain, leave_out)
 
-    def _take(self, new: NewGeneration) -> None:
+    def _take(self, new: NewGeneration, live: Mask, leave_out: tuple[str, ...] = ()) -> None:
+        """Take over a generation of the ``live`` rows, which are all but those left out."""
+        self.members = self.members.with_dual_rows(live, new.dual_rows)
+        seed = self.seed + new.generation.number
+        self.sentinels = self.members.sentinels(new.generation, seed, leave_out)
         self.generation, self.stream, self.factor = new.generation, new.stream, new.factor
-        self.members.W[self.members.live] = new.dual_rows
         self.certified = new.certified
-        self.sentinels = self.members.sentinels(new.generation, self.seed + new.generation.number)
+        self.leave(leave_out)
 
 
 def moved_by(state: Fitted, before: Array, names: tuple[str, ...]) -> Array:

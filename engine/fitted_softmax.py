@@ -25,7 +25,7 @@ from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.refresh import coupled
 from lethe.engine.refresh.refreshes import NewGeneration, adopt_polish, complete
-from lethe.engine.rows import Membership
+from lethe.engine.rows import Mask, Membership
 
 
 class FittedSoftmax(Fitted):
@@ -90,8 +90,8 @@ class FittedSoftmax(Fitted):
         error = published_error(
             self.generation, stream, self.sentinels, len(members) - len(ids), bound
         )
-        members.forget(ids)
         self.stream, self.certified, self.method = stream, bound, method
+        self.leave(ids)
         return error
 
     def change(
@@ -130,7 +130,8 @@ class FittedSoftmax(Fitted):
             The inverse would no longer be known accurately enough; rebuild instead.
         """
         certified, rows = self.certified, self.members.rows.take(self.members.live)
-        self._take(coupled.compact(self.objective, self.generation, self.stream, self.factor, rows))
+        new = coupled.compact(self.objective, self.generation, self.stream, self.factor, rows)
+        self._take(new, self.members.live)
         self.certified = certified  # of theta_exact, which has not moved
 
     def rebuild(self, leave_out: tuple[str, ...]) -> None:
@@ -140,9 +141,9 @@ class FittedSoftmax(Fitted):
         """
         remain = self.members.live_without(leave_out)
         if not self.members.rows.weight[remain].any():
-            self.members.forget(leave_out)
             origin = np.zeros_like(self.stream.theta_exact)
             self.stream = at_rest(origin, 0.0, origin.shape[1])
+            self.leave(leave_out)
             return
         rows, objective = self.members.rows.take(remain), self.objective
         if self.intercept and one_sided(Kind.SOFTMAX, rows):
@@ -153,12 +154,12 @@ class FittedSoftmax(Fitted):
         published_error(
             rebuilt.generation, rebuilt.stream, self.sentinels, len(rows), rebuilt.certified
         )
-        self.members.forget(leave_out)
-        self._take(rebuilt)
+        self._take(rebuilt, remain, leave_out)
 
-    def _take(self, new: NewGeneration) -> None:
+    def _take(self, new: NewGeneration, live: Mask, leave_out: tuple[str, ...] = ()) -> None:  # noqa: ARG002 (there are no dual rows)
         self.generation, self.stream, self.factor = new.generation, new.stream, new.factor
         self.certified = new.certified
+        self.leave(leave_out)
 
     def _begun(self, method: str) -> Stream:
         """Return the stream, completed if it was published by another method."""

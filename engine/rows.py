@@ -7,7 +7,7 @@ target, dual row. (A worker keeps the same in Redis: `engine.store`.)
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -108,9 +108,17 @@ class Membership:
 
     def forget(self, ids: tuple[str, ...]) -> None:
         """Mark the live rows ``ids`` as deleted and overwrite their data. Cost O(k d)."""
-        places = self.places(ids)
+        self.leave(ids)
+        self.erase(ids)
+
+    def leave(self, ids: tuple[str, ...]) -> None:
+        """Count the live rows ``ids`` no longer; what is shared with a copy stays. Cost O(k m)."""
         self.counts = self.counts_without(ids)
         self.remaining -= len(ids)
+
+    def erase(self, ids: tuple[str, ...]) -> None:
+        """Mark rows that have left as deleted, and overwrite their data. Cost O(k d)."""
+        places = self.places(ids)
         self.live[places] = False
         self.rows.X[places] = 0.0
         self.rows.y[places] = 0.0
@@ -135,9 +143,17 @@ class Membership:
         added = weighted_counts(self.kind, rows)
         self.counts = tuple(n + more for n, more in zip(self.counts, added, strict=True))
 
-    def sentinels(self, generation: Generation, seed: int) -> Sentinels:
+    def with_dual_rows(self, live: Mask, W: Array) -> Membership:
+        """Return the membership with other dual rows, W of the ``live`` rows and 0 elsewhere."""
+        everywhere = np.zeros((len(live), W.shape[1]))
+        everywhere[live] = W
+        return replace(self, W=everywhere)
+
+    def sentinels(
+        self, generation: Generation, seed: int, without: tuple[str, ...] = ()
+    ) -> Sentinels:
         """Return a random sample of the live rows. Cost O(n d), no copy of the rows."""
-        places = np.flatnonzero(self.live)
+        places = np.flatnonzero(self.live_without(without) if without else self.live)
         parts = possible_parts(generation, self.rows, self.W)[places]
         chosen, pi = choose_sentinels(parts, seed)
         sampled = places[chosen]

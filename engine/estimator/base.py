@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from numbers import Real
+from threading import RLock
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,7 +24,7 @@ from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.input.columns import Columns, checked_columns
-from lethe.engine.preprocess.input.frozen import FrozenTransformer, frozen, transformed
+from lethe.engine.preprocess.input.frozen import FrozenTransformer, kept_copy, transformed
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import TableLike
 from lethe.engine.preprocess.library.fitted import PreparedFit
@@ -38,12 +40,20 @@ overflow_allowed = np.errstate(over="ignore", invalid="ignore")
 class BaseModel(Estimator):
     """Parameters, `fit`, and what is read of a fitted model."""
 
+    __slots__ = ("_lock",)  # apart from the attributes, all of which are copied
+
+    _lock: AbstractContextManager[bool]
+
     kind: ClassVar[Kind]
     converted_from_: Conversion | None = None
     """Of a model from `from_sklearn`: the given estimator's distance to its own optimum."""
 
     _state: Fitted | None = None
+    _frozen: FrozenTransformer | None = None
+    """A copy of a transformer that was given fitted: its owner may fit it anew."""
+
     _flat: bool = True
+    """Whether results have no dimension for outputs: there is one, also of targets (n, 1)."""
 
     def __init__(
         self,
@@ -63,6 +73,17 @@ class BaseModel(Estimator):
         self.limits = limits
         self.seed = seed
         self.preprocess = preprocess
+        self._lock = RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what `copy` and `pickle` take of a model: all but its lock."""
+        with self._lock:
+            return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what was copied, with a lock of its own."""
+        self.__dict__.update(state)
+        self._lock = RLock()
 
     # -- fitting ------------------------------------------------------------------------------
 
@@ -119,11 +140,10 @@ class BaseModel(Estimator):
                 self.penalise_intercept,
             )
             prepared = PreparedFit.fit(settings, X, y, ids, sample_weight, self.seed)
-            self._state, self.converted_from_ = prepared, None
-            self._remember_targets(np.asarray(y))
-            return self
+            return self._adopt_fit(prepared, None, y)
         columns = column_names(X)
-        features = dense_features(self._transformed(X))
+        kept = None if self.preprocess is None else kept_copy(self.preprocess)
+        features = dense_features(X if kept is None else transformed(kept, X))
         names, rows, classes = checked_rows(
             self.kind, features, y, ids, sample_weight, intercept=self.fit_intercept
         )
@@ -133,10 +153,7 @@ class BaseModel(Estimator):
             intercept=self.fit_intercept,
             penalise_intercept=self.penalise_intercept or one_sided(self.kind, rows),
         )
-        self._state = self._fitted_to(penalty, names, rows, classes, columns)
-        self.converted_from_ = None
-        self._remember_targets(np.asarray(y))
-        return self
+        return self._adopt_fit(self._fitted_to(penalty, names, rows, classes, columns), kept, y)
 
     def _fitted_to(
         self,
@@ -160,9 +177,16 @@ class BaseModel(Estimator):
             columns=columns,
         )
 
+    def _adopt_fit(self, state: Fitted, kept: FrozenTransformer | None, y: ArrayLike) -> Self:
+        """Make a fit the model's state."""
+        with self._lock:
+            self._state, self._frozen, self.converted_from_ = state, kept, None
+            self._flat = state.published.shape[1] == 1
+            self._remember_targets(np.asarray(y))
+        return self
+
     def _remember_targets(self, y: NDArray[Any]) -> None:
-        """Keep the form of the targets, in which results are returned."""
-        self._flat = y.ndim == 1 and self._fitted.published.shape[1] == 1
+        """Keep what results need of the targets; for numbers, nothing."""
 
     def _check_parameters(self) -> None:
         for name, what in (("ridge", "a finite number"), ("error_budget", "a number")):
@@ -244,9 +268,7 @@ class BaseModel(Estimator):
 
     def _transformed(self, X: TableLike) -> Any:
         """Return what a frozen transformer makes of X, if there is one; else X as it is."""
-        if self.preprocess is None or isinstance(self.preprocess, Mapping):
-            return X
-        return transformed(frozen(self.preprocess), X)
+        return X if self._frozen is None else transformed(self._frozen, X)
 
     @property
     def prepared(self) -> PreparedFit | None:
@@ -257,7 +279,7 @@ class BaseModel(Estimator):
     @property
     def preprocess_frozen(self) -> bool:
         """Whether features are made by a transformer that does not forget rows."""
-        return not (self.preprocess is None or isinstance(self.preprocess, Mapping))
+        return self._frozen is not None
 
     @property
     def n_features_in_(self) -> int:

@@ -55,17 +55,27 @@ class ChangingModel(BaseModel):
         Cost O(K k d + k^2 d), K rows deleted since the last compact or rebuild: independent of n,
         except for a new sample of the live rows, O(n d), once half of the old one is deleted.
         """
-        state = self._fitted
         method_named(method)  # refuse an unknown method whatever the ids are
-        to_delete = state.members.live_among(ids)
-        before, names_before = state.published, state.feature_names
-        if to_delete and state.needs_refit(to_delete):
-            self.refresh(RefreshKind.REBUILD, without=to_delete)
-            error = state.error
-        else:
-            error = state.delete(to_delete, method) if to_delete else state.error
-        moved = self._shaped(moved_by(state, before, names_before))
+        with self._lock:
+            before = self._fitted
+            to_delete = before.members.live_among(ids)
+            state = before.draft()
+            if not to_delete:
+                error = state.error
+            elif state.needs_refit(to_delete):
+                state.rebuild(to_delete)
+                state.method = None
+                error = state.error
+            else:
+                error = state.delete(to_delete, method)
+            moved = self._shaped(moved_by(state, before.published, before.feature_names))
+            self._adopt(state)
         return DeletionResult(to_delete, moved, error, error.bound)
+
+    def _adopt(self, state: Fitted) -> None:
+        """Make a draft the model's state, now that nothing can fail any more."""
+        state.erase()
+        self._state = state
 
     # -- inserting and correcting -------------------------------------------------------------
 
@@ -102,9 +112,10 @@ class ChangingModel(BaseModel):
         Cost O(k d^2 + K k d), K rows changed since the last compact or rebuild, and O(n d) for a
         new sample of the live rows.
         """
-        names, rows = self._new_rows(X, y, ids, sample_weight)
-        check_new(self._fitted.members, names)
-        return self._change(names, rows, (), method)
+        with self._lock:
+            names, rows = self._new_rows(X, y, ids, sample_weight)
+            check_new(self._fitted.members, names)
+            return self._change(names, rows, (), method)
 
     @overflow_allowed
     def correct(
@@ -131,11 +142,12 @@ class ChangingModel(BaseModel):
         -----
         Cost: that of `insert` and `delete` together.
         """
-        names, rows = self._new_rows(X, y, ids, sample_weight)
-        check_live(self._fitted.members, names)
-        if sample_weight is None:
-            rows = replace(rows, weight=kept_weights(self._fitted.members, names))
-        return self._change(names, rows, names, method)
+        with self._lock:
+            names, rows = self._new_rows(X, y, ids, sample_weight)
+            check_live(self._fitted.members, names)
+            if sample_weight is None:
+                rows = replace(rows, weight=kept_weights(self._fitted.members, names))
+            return self._change(names, rows, names, method)
 
     def _new_rows(
         self, X: TableLike, y: ArrayLike, ids: Sequence[str], sample_weight: ArrayLike | None
@@ -166,15 +178,16 @@ class ChangingModel(BaseModel):
     def _change(
         self, names: tuple[str, ...], rows: Rows, old: tuple[str, ...], method: str
     ) -> ChangeResult:
-        state = self._fitted
         method_named(method)
-        before, names_before = state.published, state.feature_names
+        before = self._fitted
+        state = before.draft()
         if len(rows) and state.needs_refit_for(rows, old):
             state.refit_with(names, rows, old)
         elif len(rows):
             state.change(names, rows, old, method)
         error = state.error
-        moved = self._shaped(moved_by(state, before, names_before))
+        moved = self._shaped(moved_by(state, before.published, before.feature_names))
+        self._adopt(state)
         return ChangeResult(names, moved, error, error.bound)
 
     # -- refresh ------------------------------------------------------------------------------
@@ -205,12 +218,21 @@ class ChangingModel(BaseModel):
         UnknownRows, IllConditioned, NotConverged
             Nothing was changed.
         """
-        state = self._fitted
         if size is not None and size not in list(RefreshKind):
             raise InvalidData(
                 f"there is no refresh {size!r}; choose one of {', '.join(RefreshKind)}"
             )
-        leave_out = state.members.live_among(without)
+        with self._lock:
+            state = self._fitted.draft()
+            choice = self._refreshed(state, size, state.members.live_among(without))
+            state.method = None
+            self._adopt(state)
+        return choice
+
+    def _refreshed(
+        self, state: Fitted, size: RefreshKind | str | None, leave_out: tuple[str, ...]
+    ) -> Choice:
+        """Refresh a draft."""
         requested = (
             RefreshKind.REBUILD if leave_out else None if size is None else RefreshKind(size)
         )
@@ -233,7 +255,6 @@ class ChangingModel(BaseModel):
             choice = self._compact(state, choice)
         else:
             choice = self._polish(state, choice, target, needed=requested is None)
-        state.method = None
         return choice
 
     def _polish(self, state: Fitted, choice: Choice, target: float, *, needed: bool) -> Choice:

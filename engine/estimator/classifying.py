@@ -20,7 +20,6 @@ class ClassifyingModel(ChangingModel):
     _labels: NDArray[Any]
 
     def _remember_targets(self, y: NDArray[Any]) -> None:
-        super()._remember_targets(y)
         labels = np.unique(y)
         self._labels = labels if self.classes else np.array([0, 1]).astype(labels.dtype)
 

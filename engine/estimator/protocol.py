@@ -55,6 +55,20 @@ class Estimator:
             setattr(self, name, value)
         return self
 
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted model with the same parameters, for `sklearn.base.clone`.
+
+        A transformer that was given fitted stays fitted, where scikit-learn would clone it, too.
+        """
+        from sklearn.base import clone  # noqa: PLC0415 (see the module)
+
+        return type(self)(
+            **{
+                name: value if hasattr(value, "transform") else clone(value, safe=False)
+                for name, value in self.get_params().items()
+            }
+        )
+
     def __repr__(self) -> str:
         """Return the call that makes this estimator, with what differs from the defaults."""
         defaults = inspect.signature(type(self)).parameters

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
-
 from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.fit.factor import Factor
@@ -24,7 +22,7 @@ from lethe.engine.preprocess.answer import (
 )
 from lethe.engine.preprocess.error import proved_error
 from lethe.engine.preprocess.input.table import Table, Vocabulary
-from lethe.engine.preprocess.published import PipelineUnits
+from lethe.engine.preprocess.published import PipelineUnits, published_parameters
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Places
 from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
@@ -161,27 +159,8 @@ class LivePipeline:
         return published_by(stream, method), replace(self, answer=answer)
 
     def published(self, stream: Stream) -> Array:
-        """Return the parameters of the pipeline's last step as published, d x m.
-
-        A feature that has one and the same value in all live rows, or a category's without a live
-        row, has the weight 0: that is its optimum, up to which rounding may have left it.
-        """
-        theta = self.units.parameters(stream.published)
-        theta[: len(self.base.constant)][self._idle()] = 0.0
-        return theta
-
-    def _idle(self) -> np.ndarray:
-        """Return which features have one value in all live rows (p,).
-
-        A feature that counts as constant may have several, next to each other.
-        """
-        layout, sums, live = self.base.layout, self.answer.sums, self.answer.live
-        idle: np.ndarray = self.base.constant & (sums.present == 0)  # 0 in base units throughout
-        idle[layout.entry_feature[live.shift != 0]] = False
-        idle[layout.gap_features[sums.counts[layout.gap_entries] == sums.rows]] = True
-        for hot in layout.one_hot:
-            idle[hot.features] = sums.present[hot.features] == 0
-        return idle
+        """Return the parameters of the pipeline's last step as published, d x m."""
+        return published_parameters(self.base, self.answer, self.units, stream)
 
     def error(self, generation: Generation, stream: Stream) -> PublishedError:
         """Return the error of what is published against the pipeline refitted on the live rows.

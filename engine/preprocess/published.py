@@ -82,6 +82,33 @@ class PipelineUnits:
         return float(np.max(self.deviation, initial=1.0)) + across
 
 
+def published_parameters(
+    base: BaseTransformation, answer: Answer, units: PipelineUnits, stream: Stream
+) -> Array:
+    """Return the parameters of the pipeline's last step as published, d x m. Cost O(d m).
+
+    A feature that has one and the same value in all live rows, or a category's without a live
+    row, has the weight 0: that is its optimum, up to which rounding may have left it.
+    """
+    theta = units.parameters(stream.published)
+    theta[: len(base.constant)][_idle(base, answer)] = 0.0
+    return theta
+
+
+def _idle(base: BaseTransformation, answer: Answer) -> np.ndarray:
+    """Return which features have one value in all live rows (p,).
+
+    A feature that counts as constant may have several, next to each other.
+    """
+    layout, sums, live = base.layout, answer.sums, answer.live
+    idle: np.ndarray = base.constant & (sums.present == 0)  # 0 in base units throughout
+    idle[layout.entry_feature[live.shift != 0]] = False
+    idle[layout.gap_features[sums.counts[layout.gap_entries] == sums.rows]] = True
+    for hot in layout.one_hot:
+        idle[hot.features] = sums.present[hot.features] == 0
+    return idle
+
+
 def gradient_bound(stream: Stream, answer: Answer) -> float:
     """Return a bound of the live objective's gradient at theta_exact.
 

@@ -182,9 +182,7 @@ class Library:
         return self._model.error
 
     def published(self) -> Array:
-        if not self._model.fit_intercept:
-            return self._model.theta
-        return np.vstack([self._model.theta, np.reshape(self._model.intercept, (1, -1))])
+        return self._model.published
 
 
 ROUTES: dict[str, Callable[[Started], Route]] = {"stream": RawStream, "library": Library}

@@ -6,6 +6,7 @@ it: deletion is then exact for a model of its features, and not for the whole pi
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, Protocol, runtime_checkable
 
 from lethe.engine.errors import InvalidData
@@ -20,20 +21,23 @@ class FrozenTransformer(Protocol):
         ...
 
 
-def frozen(preprocess: object) -> FrozenTransformer:
-    """Return a model's ``preprocess`` that is not a mapping of columns.
+def kept_copy(preprocess: object) -> FrozenTransformer:
+    """Return a copy of a model's ``preprocess`` that is not a mapping of columns.
 
     Raises
     ------
     InvalidData
-        It has no ``transform``.
+        It has no ``transform``, or cannot be copied.
     """
     if not isinstance(preprocess, FrozenTransformer):
         raise InvalidData(
             f"preprocess must be a mapping from columns to what is done to them, or a fitted "
             f"transformer, not {type(preprocess).__name__}"
         )
-    return preprocess
+    try:
+        return deepcopy(preprocess)
+    except Exception as error:  # a transformer may raise anything
+        raise InvalidData(f"the frozen transformer cannot be copied: {error}") from error
 
 
 def transformed(transformer: FrozenTransformer, X: Any) -> Any:

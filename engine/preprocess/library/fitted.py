@@ -113,14 +113,14 @@ class PreparedFit(PreparedState):
             self.rebuild(ids)
             return self.error
         sentinels, remaining = self.sentinels.without(frozenset(ids)), len(self.members) - len(ids)
+        if 2 * len(sentinels.ids) < min(SENTINELS, remaining):
+            seed = self.seed + self.generation.number
+            sentinels = self.members.sentinels(self.generation, seed, ids)
         error = self._error_of(after, answer, sentinels, remaining, None)
-        self._forget(ids)
-        self.sentinels = sentinels
-        self.stream, self.answer, self.certified, self.method = after, answer, None, method
-        if 2 * len(sentinels.ids) >= min(SENTINELS, remaining):
-            return error
-        self.sentinels = self.members.sentinels(self.generation, self.seed + self.generation.number)
-        return self.error
+        self.stream, self.answer, self.sentinels = after, answer, sentinels
+        self.certified, self.method = None, method
+        self.leave(ids)
+        return error
 
     def change(
         self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...], method: str
@@ -149,7 +149,8 @@ class PreparedFit(PreparedState):
             self, members=deepcopy(self.members), table=deepcopy(self.table),
             entries=self.entries.copy(), stream=stream, answer=answer, certified=None,
         )  # fmt: skip
-        changed._forget(old)
+        changed.leave(old)
+        changed.erase()
         changed.members.add(new_ids, new, W)
         changed.table = changed.table.below(new.table)
         changed.entries = np.vstack([changed.entries, entries])
@@ -166,7 +167,8 @@ class PreparedFit(PreparedState):
             self, members=deepcopy(self.members), table=self.table.below(new.table),
             entries=np.vstack([self.entries, np.full((len(new), self.entries.shape[1]), -1)]),
         )  # fmt: skip
-        changed._forget(old)
+        changed.leave(old)
+        changed.erase()
         changed.members.add(new_ids, new, np.zeros((len(new), self.members.W.shape[1])))
         changed.rebuild(())
         self._take_over(changed)
@@ -198,12 +200,12 @@ class PreparedFit(PreparedState):
         )
         return published_by(stream, method), answer
 
-    def _forget(self, ids: tuple[str, ...]) -> None:
-        """Overwrite rows. Cost O(k d)."""
-        places = self.members.places(ids)
-        self.members.forget(ids)
+    def erase(self) -> None:
+        """Overwrite the data of the rows that have left. Cost O(k d)."""
+        places = self.members.places(self.leaving)
         self.table.forget(places)
         self.entries[places] = ABSENT
+        super(PreparedFit, self).erase()
 
     # -- refreshes ----------------------------------------------------------------------------
 
@@ -246,7 +248,7 @@ class PreparedFit(PreparedState):
         IllConditioned
             As of `Fitted`, or the gradient cannot be settled; nothing is changed.
         """
-        changed = replace(self, members=deepcopy(self.members))
+        changed = self.draft()
         super(PreparedFit, changed).compact()
         if self.settings.kind is Kind.LINEAR and math.isinf(changed.polish(0.0)):
             raise IllConditioned("the live statistics are too far from those of the fit")
@@ -256,10 +258,10 @@ class PreparedFit(PreparedState):
         """Refit the pipeline on the live rows without ``leave_out``. Cost O(n d^2)."""
         remain = self.members.live_without(leave_out)
         if not self.members.rows.weight[remain].any():
-            self._forget(leave_out)
             self.sentinels = self.sentinels.without(frozenset(leave_out))
             origin = np.zeros_like(self.stream.theta_exact)
             self.stream = at_rest(origin, 0.0, self.generation.blocks)
+            self.leave(leave_out)
             return
         rows, number = self.members.rows.take(remain), self.generation.number + 1
         table = deepcopy(self.table)

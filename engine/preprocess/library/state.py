@@ -21,7 +21,7 @@ from lethe.engine.preprocess.answer import Answer
 from lethe.engine.preprocess.error import Sample, pipeline_error, sampled_estimate
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table, read_table
-from lethe.engine.preprocess.published import PipelineUnits
+from lethe.engine.preprocess.published import PipelineUnits, published_parameters
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Places
 from lethe.engine.preprocess.transformation.predicting import pipeline_features
@@ -72,7 +72,7 @@ class PreparedState(Fitted):
     @property
     def published(self) -> Array:
         """The final step's published parameters, d x m, the intercept last."""
-        return self.units.parameters(self.stream.published)
+        return published_parameters(self.base, self.answer, self.units, self.stream)
 
     @property
     def error(self) -> PublishedError:

@@ -467,3 +467,17 @@ def test_named_categories_keep_their_numbers_when_one_vanishes() -> None:
     predicted = streamed.model.predict({"o": ["b"], "x": [1.0]})
     expected = streamed.retrained().predict(np.array([["b", 1.0]], dtype=object))
     np.testing.assert_allclose(predicted, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("made", [LinearModel, LogisticModel])
+def test_a_category_without_a_row_has_the_weight_0(made: type[LinearModel | LogisticModel]) -> None:
+    rng = np.random.default_rng(0)
+    kinds = np.array(["a", "b", "c"] * 20)
+    numbers = rng.normal(size=60)
+    y = (numbers + (kinds == "c") > 0).astype(int)
+    model = made(ridge=0.3, preprocess={"k": OneHot(), "x": Numeric()})
+    model.fit({"k": kinds, "x": numbers}, y)
+    model.delete([str(i) for i in range(0, 60, 3)], method="exact")
+    weights = dict(zip(model._fitted.feature_names, model.published[:, 0], strict=False))
+    assert [w for name, w in weights.items() if name.endswith("a")] == [0.0]
+    assert all(w != 0.0 for name, w in weights.items() if not name.endswith("a"))
