@@ -142,6 +142,10 @@ fuzz: setup ## Fuzz every decoder, coverage-guided, SECONDS=60 each (ONLY=name f
 bounds: setup ## Judge published bounds and estimates against an 80-bit oracle (SEEDS=n)
 	$(BIN)/python -m tests.proof.bounds $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(ONLY),--only $(ONLY)) $(if $(TUNING),--tuning-only) $(if $(JSON),--json $(JSON))
 
+.PHONY: conversions
+conversions: setup ## Convert scikit-learn's estimators and pipelines, setting by setting, docs/scikit-learn.md
+	$(BIN)/python -m tests.proof.conversions
+
 .PHONY: sbom
 sbom: setup ## Write the software bill of materials (CycloneDX) to dist/lethe.cdx.json
 	$(BIN)/python scripts/sbom.py

@@ -2,6 +2,8 @@
 
 - `model_terms`: what is read from an estimator; refusals that all converters share
 - `converters`: the table of estimators that minimise an objective of ours, and what is refused
+- `parameters`: every parameter of the classes that are read, and what is known of it
+- `pipelines`: what a Pipeline does to its columns
 - `importing`: `from_sklearn`, which refits and measures how far the given estimator was
 - `exporting`: plain fitted estimators that predict the same
 """

@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
 
 from lethe.engine.conversion.model_terms import ModelTerms, check_fitted, inverse, refuse
+from lethe.engine.conversion.parameters import check_parameters
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 
@@ -25,17 +26,15 @@ Converter = Callable[[Any, ArrayLike], ModelTerms]
 
 def convert_ridge(estimator: Any, y: ArrayLike) -> ModelTerms:
     """Read a Ridge; raise `InvalidData` on another objective."""
+    check_parameters(estimator)
     check_fitted(estimator)
     return ModelTerms(_alpha(estimator), bool(estimator.fit_intercept), y, _theta(estimator))
 
 
 def convert_ridge_classifier(estimator: Any, y: ArrayLike) -> ModelTerms:
     """Read a RidgeClassifier: a ridge regression of -1 and 1, of several classes a column each."""
+    check_parameters(estimator)
     check_fitted(estimator)
-    if estimator.class_weight is not None:
-        raise refuse(
-            estimator, "class_weight weighs the rows; fit it with those weights as sample_weight"
-        )
     labels = _known_labels(estimator, y)
     targets = np.where(labels[:, None] == estimator.classes_, 1.0, -1.0)
     signed = targets[:, 1] if len(estimator.classes_) == 2 else targets
@@ -58,9 +57,13 @@ def convert_logistic(estimator: Any, y: ArrayLike) -> ModelTerms:
 
 def convert_one_vs_rest(estimator: Any, y: ArrayLike) -> ModelTerms:
     """Read a OneVsRestClassifier of LogisticRegressions, one of each class."""
+    check_parameters(estimator)
     if type(estimator.estimator) is not LogisticRegression:
         name = type(estimator.estimator).__name__
-        raise refuse(estimator, f"of a {name}, where only one of a LogisticRegression is known")
+        raise refuse(
+            estimator,
+            f"of a {name}; fit OneVsRestClassifier(LogisticRegression(...)), the only one known",
+        )
     _check_logistic(estimator.estimator)
     check_fitted(estimator)
     if estimator.multilabel_:
@@ -126,34 +129,27 @@ def converter_of(estimator: Any, kind: Kind, model: str) -> Converter:
 
 def _alpha(estimator: Any) -> float:
     """Return the ridge strength of a Ridge or a RidgeClassifier."""
-    if estimator.positive:
-        raise refuse(estimator, "positive=True constrains the coefficients")
     if np.size(estimator.alpha) != 1:
-        raise refuse(estimator, "it has an alpha for each target, and a model one for all of them")
+        raise refuse(
+            estimator,
+            "it has an alpha for each target, and a model one for all of them; fit one of each",
+        )
     alpha = float(np.reshape(estimator.alpha, ()))
     if not alpha > 0:
-        raise refuse(estimator, f"alpha is {alpha:g}, and a model needs a ridge above 0")
+        raise refuse(
+            estimator,
+            f"alpha={alpha:g}, and a model needs a ridge above 0; fit it with a small one",
+        )
     return alpha
 
 
 def _check_logistic(estimator: Any) -> None:
-    """Refuse a LogisticRegression whose objective is not that of a `LogisticModel`.
-
-    scikit-learn 1.8 replaced ``penalty`` and ``multi_class``: both spellings are read.
-    """
-    penalty, l1_ratio = estimator.penalty, estimator.l1_ratio
-    if penalty in ("l1", "elasticnet") or (penalty == "deprecated" and l1_ratio not in (None, 0)):
-        raise refuse(estimator, "its penalty is l1 or elasticnet; only l2 is known")
-    if penalty is None or not np.isfinite(estimator.C):
-        raise refuse(estimator, "it has no penalty; give it a finite C")
-    if estimator.class_weight is not None:
-        raise refuse(
-            estimator, "class_weight weighs the rows; fit it with those weights as sample_weight"
-        )
+    """Refuse a LogisticRegression whose objective is not that of a `LogisticModel`."""
+    if estimator.penalty is None or not np.isfinite(estimator.C):
+        raise refuse(estimator, f"C={estimator.C!r} is no penalty; give it a finite C")
+    check_parameters(estimator)
     if estimator.solver == "liblinear" and estimator.fit_intercept:
-        raise refuse(estimator, "the solver liblinear penalises the intercept; use another")
-    if getattr(estimator, "multi_class", "deprecated") == "multinomial":
-        raise refuse(estimator, "multi_class='multinomial' has another penalty of two classes")
+        raise refuse(estimator, "solver='liblinear' penalises the intercept; use another solver")
 
 
 def _known_labels(estimator: Any, y: ArrayLike) -> np.ndarray[Any, Any]:

@@ -11,10 +11,10 @@ from sklearn.pipeline import Pipeline
 
 from lethe.engine.conversion.converters import converter_of
 from lethe.engine.conversion.model_terms import check_fitted
+from lethe.engine.conversion.pipelines import read_pipeline
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import check_columns
 from lethe.engine.fit.objective import norm
-from lethe.engine.preprocess.library.pipelines import read_pipeline
 from lethe.engine.result import Conversion
 
 if TYPE_CHECKING:

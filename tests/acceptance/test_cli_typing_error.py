@@ -1,4 +1,4 @@
-"""A value typed 10^5 times too large, rows deleted meanwhile, the value corrected: through the CLI."""
+"""A value typed 10^5 times too large, rows deleted meanwhile, the value corrected: by the CLI."""
 
 from __future__ import annotations
 

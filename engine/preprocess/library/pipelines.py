@@ -1,8 +1,8 @@
-"""scikit-learn's pipelines as preprocessing inside a model, and back. Imports scikit-learn."""
+"""scikit-learn's pipelines, made of the preprocessing inside a model. Imports scikit-learn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
-    FunctionTransformer,
     OneHotEncoder,
     OrdinalEncoder,
     StandardScaler,
@@ -33,115 +32,6 @@ from lethe.engine.preprocess.input.columns import (
 )
 from lethe.engine.preprocess.input.values import Values
 from lethe.engine.preprocess.library.fitted import PreparedFit
-
-_DEFAULTS: dict[type, dict[str, Any]] = {
-    StandardScaler: {"with_mean": True, "with_std": True},
-    SimpleImputer: {"strategy": "mean", "add_indicator": False},
-    OneHotEncoder: {
-        "categories": "auto",
-        "drop": None,
-        "min_frequency": None,
-        "max_categories": None,
-    },
-    OrdinalEncoder: {"handle_unknown": "error", "min_frequency": None, "max_categories": None},
-}
-"""Settings that a transformer must have, where another makes other features."""
-
-
-def read_pipeline(pipeline: Pipeline) -> tuple[dict[Name, Column], Any]:
-    """Return what a fitted pipeline does to its columns, and its final step.
-
-    The columns are those of a ``ColumnTransformer``, or all of X go through the same transformers;
-    they come in the order of the final step's features.
-
-    Raises
-    ------
-    InvalidData
-        A transformer is not one of `_DEFAULTS`, has other settings, or drops columns.
-    """
-    *steps, final = [step for _, step in pipeline.steps]
-    if len(steps) == 1 and type(steps[0]) is ColumnTransformer:
-        return dict(_of_transformer(steps[0])), final
-    names = getattr(pipeline, "feature_names_in_", None)
-    places: Sequence[Name] = range(pipeline.n_features_in_) if names is None else names.tolist()
-    return {name: _column(steps, i) for i, name in enumerate(places)}, final
-
-
-def _of_transformer(transformer: ColumnTransformer) -> Iterator[tuple[Name, Column]]:
-    seen: set[Name] = set()
-    for label, step, where in transformer.transformers_:
-        names = _names(transformer, label, where)
-        if step == "drop" and names:
-            raise InvalidData(
-                f"the ColumnTransformer drops column {names[0]!r}; leave it out of the table"
-            )
-        for i, name in enumerate(names):
-            if name in seen:
-                raise InvalidData(f"column {name!r} is transformed twice; only once is known")
-            seen.add(name)
-            steps = [s for _, s in step.steps] if type(step) is Pipeline else [step]
-            yield name, _column(steps, i)
-
-
-def _names(transformer: ColumnTransformer, label: str, where: Any) -> list[Name]:
-    listed: list[Any] = [where] if isinstance(where, (str, int, slice)) else list(where)
-    if any(isinstance(one, (slice, bool, np.bool_)) for one in listed):
-        raise InvalidData(f"the columns of {label!r} are a slice or a mask; list their names")
-    known = getattr(transformer, "feature_names_in_", None)
-    return [
-        one if isinstance(one, str) else int(one) if known is None else str(known[int(one)])
-        for one in listed
-    ]
-
-
-def _column(steps: Sequence[Any], place: int) -> Column:
-    """Return the column that transformers in turn make of one; ``place`` among their columns."""
-    found = [step for step in steps if not _passes(step)]
-    for step in found:
-        _check_settings(step)
-    kinds = [type(step) for step in found]
-    scaled = kinds[-1:] == [StandardScaler]
-    before = kinds[:-1] if scaled else kinds
-    if before == []:
-        return Numeric(impute=None, standardise=scaled)
-    if before == [SimpleImputer]:
-        return Numeric(standardise=scaled)
-    if before == [OneHotEncoder] and not scaled:
-        return OneHot("error" if found[0].handle_unknown == "error" else "ignore")
-    if before == [OrdinalEncoder]:
-        given = found[0].categories
-        named = None if isinstance(given, str) else tuple(given[place])
-        return Ordinal(named, standardise=scaled)
-    raise InvalidData(
-        f"{' and '.join(kind.__name__ for kind in kinds)} one after another: {_KNOWN}"
-    )
-
-
-def _passes(step: Any) -> bool:
-    """Return whether a step does nothing; a fitted "passthrough" is a function that is None."""
-    return step == "passthrough" or (type(step) is FunctionTransformer and step.func is None)
-
-
-_KNOWN = (
-    "known are SimpleImputer() and StandardScaler(), each alone or both; OneHotEncoder(); and "
-    "OrdinalEncoder(), alone or with StandardScaler(). Give another transformer frozen"
-)
-
-
-def _check_settings(step: Any) -> None:
-    name = type(step).__name__
-    if type(step) is TargetEncoder:
-        raise InvalidData(
-            "TargetEncoder: a Pipeline encodes its training rows by cross-fitting, which is "
-            "another estimator; preprocess={...: TargetEncode()} encodes them as transform does"
-        )
-    if type(step) not in _DEFAULTS:
-        raise InvalidData(f"{name}: {_KNOWN}")
-    for setting, wanted in _DEFAULTS[type(step)].items():
-        if getattr(step, setting) != wanted:
-            raise InvalidData(f"{name}: {setting} must be {wanted!r}")
-    if type(step) is OneHotEncoder and step.handle_unknown not in ("error", "ignore"):
-        raise InvalidData(f"{name}: handle_unknown must be 'error' or 'ignore'")
 
 
 def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:

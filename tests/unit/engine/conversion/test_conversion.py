@@ -95,9 +95,13 @@ def test_a_ridge_classifier_is_a_linear_model_of_signs() -> None:
         (Ridge(), LogisticModel, "use LinearModel.from_sklearn"),
         (LogisticRegression(), LinearModel, "use LogisticModel.from_sklearn"),
         (LogisticRegression(class_weight="balanced"), LogisticModel, "class_weight"),
-        (LogisticRegression(C=np.inf), LogisticModel, "it has no penalty"),
+        (LogisticRegression(C=np.inf), LogisticModel, "C=inf is no penalty; give it a finite C"),
         (LogisticRegression(solver="liblinear"), LogisticModel, "penalises the intercept"),
-        (LogisticRegression(solver="saga", l1_ratio=0.5), LogisticModel, "l1 or elasticnet"),
+        (
+            LogisticRegression(solver="saga", l1_ratio=0.5),
+            LogisticModel,
+            "l1_ratio=0.5 has an l1 part",
+        ),
         (SGDClassifier(), LogisticModel, "it stops before its optimum"),
         (LinearSVC(), LogisticModel, "its loss is the hinge"),
         (PoissonRegressor(), LinearModel, "its loss is that of counts"),
@@ -166,7 +170,7 @@ def test_a_subclass_may_minimise_something_else() -> None:
 def test_the_parts_of_a_one_vs_rest_classifier_are_checked(inner: Any) -> None:
     X, _, labels = table(3)
     given = OneVsRestClassifier(inner).fit(X, labels)
-    with pytest.raises(InvalidData, match=r"of a LinearSVC|class_weight weighs the rows"):
+    with pytest.raises(InvalidData, match=r"of a LinearSVC|class_weight=.* weighs the rows"):
         LogisticModel.from_sklearn(given, X, labels)
 
 

@@ -129,9 +129,12 @@ def test_a_plain_pipeline_finds_the_columns_of_a_frame_by_name() -> None:
     [
         (TargetEncoder(), "cross-fitting, which is another estimator"),
         (MinMaxScaler(), "MinMaxScaler: known are"),
-        (StandardScaler(with_std=False), "with_std must be True"),
-        (SimpleImputer(strategy="median"), "strategy must be 'mean'"),
-        (OneHotEncoder(drop="first"), "drop must be None"),
+        (
+            StandardScaler(with_std=False),
+            "step 'one', column 0, StandardScaler: with_std=False leaves",
+        ),
+        (SimpleImputer(strategy="median"), "strategy='median' does not impute the mean"),
+        (OneHotEncoder(drop="first"), "drop='first' leaves out a feature"),
         (make_pipeline(StandardScaler(), SimpleImputer()), "one after another"),
         ("drop", "drops column 0"),
     ],

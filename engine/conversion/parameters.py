@@ -1,0 +1,240 @@
+"""Every parameter of the scikit-learn classes that are read: carried, without effect, or limited.
+
+An estimator with a parameter that is not listed, or that is not at a value that is known, is
+refused by name: what a new release adds cannot pass unnoticed
+(`tests/unit/engine/conversion/test_parameters.py` compares the table with the one installed).
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+)
+from sklearn.utils.metadata_routing import get_routing_for_object
+
+from lethe.engine.errors import InvalidData
+
+CARRIED = "carried"
+"""The parameter is read, and the model has its effect."""
+
+FREE = "free"
+"""It says how the same minimiser is found, or in which form the same numbers come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A parameter that is known at some values alone.
+
+    Attributes
+    ----------
+    values
+        Those.
+    why
+        What another value does, and what to do instead.
+    """
+
+    values: tuple[Any, ...]
+    why: str
+
+    def allows(self, value: Any) -> bool:
+        """Return whether a value is one of them: the same object, NaN, or of the same type."""
+        return any(_same(value, known) for known in self.values)
+
+
+Rule = str | Only
+
+_FROZEN = "give the fitted transformers as a frozen `preprocess`"
+_WEIGHTS = Only((None,), "weighs the rows; fit it with those weights as sample_weight")
+_ALL_CATEGORIES = Only((None,), f"merges rare categories; {_FROZEN}")
+
+PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
+    {
+        Ridge: {
+            "alpha": CARRIED,
+            "fit_intercept": CARRIED,
+            "positive": Only((False,), "constrains the coefficients; fit it without"),
+            "copy_X": FREE,
+            "max_iter": FREE,
+            "tol": FREE,
+            "solver": FREE,
+            "random_state": FREE,
+        },
+        RidgeClassifier: {
+            "alpha": CARRIED,
+            "fit_intercept": CARRIED,
+            "class_weight": _WEIGHTS,
+            "positive": Only((False,), "constrains the coefficients; fit it without"),
+            "copy_X": FREE,
+            "max_iter": FREE,
+            "tol": FREE,
+            "solver": FREE,
+            "random_state": FREE,
+        },
+        LogisticRegression: {
+            "C": CARRIED,
+            "fit_intercept": CARRIED,
+            "penalty": Only(
+                ("l2", "deprecated"), "is not the l2 penalty, the only one known; fit it with l2"
+            ),
+            "l1_ratio": Only((0, 0.0, None), "has an l1 part; fit it with l1_ratio=0"),
+            "class_weight": _WEIGHTS,
+            "multi_class": Only(
+                ("auto", "ovr", "deprecated"),
+                "has another penalty of two classes; fit it with multi_class='ovr'",
+            ),
+            "solver": CARRIED,
+            "dual": FREE,
+            "tol": FREE,
+            "intercept_scaling": FREE,  # of liblinear with an intercept, which is refused
+            "random_state": FREE,
+            "max_iter": FREE,
+            "verbose": FREE,
+            "warm_start": FREE,
+            "n_jobs": FREE,
+        },
+        OneVsRestClassifier: {"estimator": CARRIED, "n_jobs": FREE, "verbose": FREE},
+        Pipeline: {
+            "steps": CARRIED,
+            "transform_input": Only((None,), "transforms metadata as well; fit it without"),
+            "memory": FREE,
+            "verbose": FREE,
+        },
+        ColumnTransformer: {
+            "transformers": CARRIED,
+            "remainder": CARRIED,
+            "transformer_weights": Only(
+                (None,), f"multiplies features, which changes their penalty; {_FROZEN}"
+            ),
+            "sparse_threshold": FREE,
+            "n_jobs": FREE,
+            "verbose": FREE,
+            "verbose_feature_names_out": FREE,
+            "force_int_remainder_cols": FREE,
+        },
+        StandardScaler: {
+            "with_mean": Only((True,), f"leaves the features where they are; {_FROZEN}"),
+            "with_std": Only((True,), f"leaves the features' scale as it is; {_FROZEN}"),
+            "copy": FREE,
+        },
+        SimpleImputer: {
+            "missing_values": Only(
+                (math.nan,), f"takes something else for missing; replace it by NaN, or {_FROZEN}"
+            ),
+            "strategy": Only(("mean",), f"does not impute the mean; {_FROZEN}"),
+            "add_indicator": Only((False,), f"adds a feature; {_FROZEN}"),
+            "fill_value": FREE,  # of another strategy
+            "keep_empty_features": FREE,  # a column without a value is refused
+            "copy": FREE,
+        },
+        OneHotEncoder: {
+            "categories": Only(("auto",), f"names the categories; {_FROZEN}"),
+            "drop": Only((None,), f"leaves out a feature; {_FROZEN}"),
+            "handle_unknown": Only(
+                ("error", "ignore"), "is neither 'error' nor 'ignore'; fit it with one of these"
+            ),
+            "min_frequency": _ALL_CATEGORIES,
+            "max_categories": _ALL_CATEGORIES,
+            "sparse_output": FREE,
+            "dtype": FREE,
+            "feature_name_combiner": FREE,
+        },
+        OrdinalEncoder: {
+            "categories": CARRIED,
+            "handle_unknown": Only(("error",), f"gives unknown categories a number; {_FROZEN}"),
+            "encoded_missing_value": Only(
+                (math.nan,), f"gives missing categories a number; {_FROZEN}"
+            ),
+            "min_frequency": _ALL_CATEGORIES,
+            "max_categories": _ALL_CATEGORIES,
+            "unknown_value": FREE,  # of another handle_unknown
+            "dtype": FREE,
+        },
+        FunctionTransformer: {
+            "func": Only((None,), f"is a function of the columns; {_FROZEN}"),
+            "inverse_func": FREE,
+            "validate": FREE,
+            "accept_sparse": FREE,
+            "check_inverse": FREE,
+            "feature_names_out": FREE,
+            "kw_args": FREE,
+            "inv_kw_args": FREE,
+        },
+    }
+)
+"""What is known of each parameter of the classes that are read."""
+
+
+def check_parameters(estimator: Any, where: str = "") -> None:
+    """Refuse an estimator of a known class that is more, or other, than what is read of it.
+
+    Parameters
+    ----------
+    estimator
+        Of a class of `PARAMETERS`.
+    where
+        What the message begins with: the step and the column that it stands for.
+
+    Raises
+    ------
+    InvalidData
+        A parameter is unknown, or at a value that is not known.
+    """
+    known, name = PARAMETERS[type(estimator)], type(estimator).__name__
+    defaults = inspect.signature(type(estimator)).parameters
+    for parameter, value in estimator.get_params(deep=False).items():
+        rule = known.get(parameter)
+        if rule is None:
+            if not _same(value, defaults[parameter].default):
+                raise InvalidData(
+                    f"{where}{name}: {parameter}={value!r} is not known here; leave it at its "
+                    f"default, {defaults[parameter].default!r}"
+                )
+        elif isinstance(rule, Only) and not rule.allows(value):
+            raise InvalidData(f"{where}{name}: {parameter}={value!r} {rule.why}")
+
+
+def check_requests(step: BaseEstimator, where: str) -> None:
+    """Refuse a transformer that asks for metadata, such as weights of the rows.
+
+    Raises
+    ------
+    InvalidData
+        Its statistics would be weighted.
+    """
+    asked = get_routing_for_object(step).fit.requests
+    for metadata, alias in asked.items():
+        if alias not in (None, False):
+            raise InvalidData(
+                f"{where}{type(step).__name__}: it asks for {metadata} (set_fit_request), which "
+                "weighs its statistics; fit it without"
+            )
+
+
+def _same(value: Any, known: Any) -> bool:
+    if value is known:
+        return True
+    if isinstance(known, float) and math.isnan(known):
+        return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
+    if isinstance(known, (bool, np.bool_)) or isinstance(value, (bool, np.bool_)):
+        return isinstance(value, (bool, np.bool_)) and bool(value) == known
+    numbers = (int, float, np.number)
+    if isinstance(value, numbers) and isinstance(known, numbers):
+        return bool(value == known)
+    return type(value) is type(known) and isinstance(value, str) and value == known
