@@ -18,7 +18,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.library.pipelines import name_columns, type_categories
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.library.pipelines import name_columns, spell_missing, type_categories
 from lethe.engine.store.layout.columns import Category, FittedColumn
 
 TRUSTED = ("numpy.dtype",)
@@ -28,10 +29,13 @@ _ROWS = 5  # made up: one for each fold that TargetEncoder fits as well
 _NO_RANK = -1  # of a category that an empty model is asked for: its weight is 0
 
 
-def pipeline_of_columns(columns: Sequence[FittedColumn], final: Any) -> Pipeline:
-    """Return a fitted pipeline that ends in ``final``, whose features are those that `kept` names.
+def transformer_of_columns(
+    columns: Sequence[FittedColumn], theta: Array, *, intercept: bool
+) -> tuple[ColumnTransformer, Array]:
+    """Return a fitted transformer of published columns, and the parameters of its features, d x m.
 
-    It takes rows as they were given, and refuses those that the version refuses.
+    It takes rows as they were given, and refuses those that the version refuses. Categories without
+    a live row are no features, and a missing one is several (`spell_missing`).
 
     Raises
     ------
@@ -48,11 +52,12 @@ def pipeline_of_columns(columns: Sequence[FittedColumn], final: Any) -> Pipeline
             _set(column, one)
     type_categories(transformer)
     name_columns(transformer, [column.name for column in columns])
-    return Pipeline([("columns", transformer), ("model", final)])
+    live = theta[_kept(columns, intercept=intercept)]
+    return transformer, spell_missing(transformer, live, pandas=False)
 
 
-def kept(columns: Sequence[FittedColumn], *, intercept: bool) -> NDArray[np.bool_]:
-    """Return which rows of theta the pipeline has: not those of categories without a live row."""
+def _kept(columns: Sequence[FittedColumn], *, intercept: bool) -> NDArray[np.bool_]:
+    """Return which rows of theta have features: not those of categories without a live row."""
     mask: list[bool] = []
     for column in columns:
         width = len(column.categories) if column.step == "one-hot" else 1

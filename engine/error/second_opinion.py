@@ -117,19 +117,27 @@ def _new_directions(basis: Array, block: Array) -> Array:
 
 
 def _candidates(lower: Array, basis: Array, images: Array, gradient: Array) -> Array:
-    """Return vectors of length 1, d x r: the Ritz vectors, and A_t^-2 g for each output.
+    """Return vectors of length 1, d x r: Ritz vectors, and A_t^-2 g for each output.
 
-    On the space A_t^-1 is the sum of u u^T / value over the Ritz pairs.
+    On the space A_t^-1 is the sum of u u^T / value over the Ritz pairs of L^-1 A_t L^-T. The
+    smallest Ritz vector of A_t itself, in Euclidean length, is another direction.
     """
     inner = basis.T @ images
     values, vectors = eigh((inner + inner.T) / 2)
     positive = values > 0
     ritz = _solved(lower, basis @ vectors[:, positive], transposed=True)
     inverse = ritz / values[positive]
-    found = np.hstack([ritz, inverse @ (ritz.T @ (inverse @ (ritz.T @ gradient)))])
+    Q, R, order = qr(_solved(lower, basis, transposed=True), mode="economic", pivoting=True)
+    rank = int(np.sum(np.abs(np.diagonal(R)) > _DEPENDENT * abs(R[0, 0])))
+    products = (Q[:, :rank].T @ (lower @ images[:, order[:rank]])).T
+    own = solve_triangular(R[:rank, :rank], products, trans="T").T
+    shortest = Q[:, :rank] @ eigh((own + own.T) / 2)[1][:, :1]
+    twice = inverse @ (ritz.T @ (inverse @ (ritz.T @ gradient)))
+    found = np.hstack([ritz, shortest, twice])
     sizes = lengths(found.T)
-    kept: Array = (found / sizes)[:, np.isfinite(sizes) & (sizes > 0)]
-    return kept
+    kept = np.isfinite(sizes) & (sizes > 0)
+    chosen: Array = found[:, kept] / sizes[kept]
+    return chosen
 
 
 def _judged(

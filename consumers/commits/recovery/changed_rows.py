@@ -144,7 +144,7 @@ def _weights(request: RowsChanged, old_weights: Mapping[str, float]) -> list[flo
 
 
 def _numbers(values: Sequence[RowValue]) -> Sequence[RowValue]:
-    if any(isinstance(value, str | bool | None) for value in values):
+    if any(isinstance(value, str | None) for value in values):  # true and false count as 1 and 0
         raise InvalidData("a row has a value that is not a number")
     return values
 

@@ -17,6 +17,8 @@ from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.values import (
     NUMBER,
     ColumnError,
+    are_whole,
+    as_truth,
     counted,
     is_text,
     mask,
@@ -61,14 +63,16 @@ def typed_columns(
     InvalidData
         A value is not of its column's kind; the message names the place.
     """
-    typed = {name: _typed(file, name, column) for name, column in columns.items()}
+    typed = {
+        name: _typed(file, name, column, complete=complete) for name, column in columns.items()
+    }
     for name, column in columns.items():
         if complete and isinstance(column, Numeric) and all(map(is_missing, typed[name])):
             raise InvalidData(f"{file.path}, column {name!r}: no row has a value; leave it out")
     return typed
 
 
-def _typed(file: TableFile, name: str, column: Column) -> Values:
+def _typed(file: TableFile, name: str, column: Column, *, complete: bool) -> Values:
     if pa.types.is_null(file.table.column(name).type):  # of Parquet: no row has a value
         if isinstance(column, Numeric):
             _check_complete(file, name, column, np.ones(file.table.num_rows, dtype=np.bool_))
@@ -77,20 +81,13 @@ def _typed(file: TableFile, name: str, column: Column) -> Values:
         return _dates(file, name, column)
     if isinstance(column, Numeric):
         return _numbers(file, name, column)
-    return _categories(file, name)
+    return _categories(file, name, complete=complete)
 
 
 def _numbers(file: TableFile, name: str, column: Numeric) -> Array:
     values = file.table.column(name)
     if is_text(file, name):
-        text = pc.utf8_trim_whitespace(values)
-        missing = _matches(text, _MISSING)
-        bad = ~(missing | _matches(text, NUMBER))
-        if bad.any():
-            why = not_a_number_because(text[int(np.flatnonzero(bad)[0])].as_py())
-            raise _unusable(file, name, bad, why, "correct the row, or encode the column")
-        plain = pc.if_else(pa.array(missing), None, pc.replace_substring_regex(text, r"^\+", ""))
-        numbers: Array = pc.cast(plain, pa.float64()).to_numpy()
+        numbers = _numbers_of_text(file, name, pc.utf8_trim_whitespace(values))
     elif numeric_type(values.type):
         numbers = _cast(file, name, values)
     else:
@@ -101,6 +98,21 @@ def _numbers(file: TableFile, name: str, column: Numeric) -> Array:
     if np.isinf(numbers).any():
         raise _unusable(file, name, np.isinf(numbers), "infinite", "correct the row")
     _check_complete(file, name, column, np.isnan(numbers))
+    return numbers
+
+
+def _numbers_of_text(file: TableFile, name: str, text: pa.ChunkedArray) -> Array:
+    """Return what text spells, NaN where missing; true and false count as 1 and 0."""
+    truth = as_truth(text)
+    if truth is not None:
+        return truth
+    missing = _matches(text, _MISSING)
+    bad = ~(missing | _matches(text, NUMBER))
+    if bad.any():
+        why = not_a_number_because(text[int(np.flatnonzero(bad)[0])].as_py())
+        raise _unusable(file, name, bad, why, "correct the row, or encode the column")
+    plain = pc.if_else(pa.array(missing), None, pc.replace_substring_regex(text, r"^\+", ""))
+    numbers: Array = pc.cast(plain, pa.float64()).to_numpy()
     return numbers
 
 
@@ -153,8 +165,13 @@ def _not_dates(name: str, moments: Values) -> NDArray[np.bool_]:
     return bad
 
 
-def _categories(file: TableFile, name: str) -> Values:
-    """Return text, whole numbers, or true and false; None where missing."""
+def _categories(file: TableFile, name: str, *, complete: bool) -> Values:
+    """Return text, whole numbers, or true and false; None where missing.
+
+    A CSV file has no types: what spells true and false throughout, or whole numbers, is that, if
+    the file has all rows. Rows of another file are matched with the categories of the model
+    (`engine.preprocess.input.values.as_known`).
+    """
     values = file.table.column(name)
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     textual = pa.types.is_string(kind) or pa.types.is_large_string(kind)
@@ -171,7 +188,20 @@ def _categories(file: TableFile, name: str) -> Values:
         if long.any():
             why = f"longer than {MAX_CATEGORY_LENGTH} characters"
             raise _unusable(file, name, long, why, "categories are names; shorten it")
-    return categories
+    return _spelt(values, categories) if complete and is_text(file, name) else categories
+
+
+def _spelt(values: pa.ChunkedArray, categories: Values) -> Values:
+    """Return the categories of a CSV file in the type that all of them spell."""
+    text = pc.utf8_trim_whitespace(values)
+    truth = as_truth(text)
+    if truth is not None:
+        known: Any = [None if math.isnan(one) else bool(one) for one in truth]
+    elif are_whole(text):
+        known = [None if one is None else int(one) for one in categories]
+    else:
+        return categories
+    return np.array(known, dtype=object)
 
 
 def _check_complete(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lethe.consumers.registration.table.file import TableFile
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.input.values import WHOLE
 
 MAX_ID_LENGTH = 128
 """Characters of row and subject ids (docs/events.md), and of class names."""
@@ -36,18 +37,41 @@ def counted(bad: NDArray[np.bool_]) -> str:
 
 
 def what_it_holds(file: TableFile, name: str) -> str:
-    """Return in a word what a column without numbers holds."""
+    """Return in a word what a column holds: by its type, or of text by what all values spell."""
     column = file.table.column(name)
-    if not file.is_csv:
-        return "dates" if pa.types.is_temporal(column.type) else "text"
+    if not _is_string(column.type):
+        return _type_in_words(column.type)
     text = pc.utf8_trim_whitespace(column)
-    filled = mask(pc.not_equal(text, ""))
+    filled = mask(pc.fill_null(pc.not_equal(text, ""), False))
     if not filled.any():
         return "nothing"
-    for what, pattern in (("dates", _DATE), ("numbers with commas", _COMMAS)):
+    for what, pattern in (
+        ("dates", _DATE),
+        ("true and false", _BOOLEAN),
+        ("numbers", NUMBER),
+        ("numbers with commas", _COMMAS),
+    ):
         if mask(_matches(text, pattern))[filled].all():
             return what
     return "text"
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _type_in_words(kind: pa.DataType) -> str:
+    """Return in a word what a type other than text holds; of one without a word, its own name."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return "text" if _is_string(kind.value_type) else _type_in_words(kind.value_type)
+    words = {
+        "nothing": types.is_null,
+        "true and false": types.is_boolean,
+        "numbers": numeric_type,
+        "dates": lambda one: types.is_date(one) or types.is_timestamp(one),
+    }
+    return next((word for word, holds in words.items() if holds(kind)), str(kind))
 
 
 def is_numeric(file: TableFile, name: str) -> bool:
@@ -86,12 +110,25 @@ def is_number(column: pa.ChunkedArray) -> NDArray[np.bool_]:
 
 
 def is_boolean(file: TableFile, name: str) -> bool:
-    """Return whether a column holds true and false, and no number."""
-    column = file.table.column(name)
-    if not is_text(file, name):
-        return bool(pa.types.is_boolean(column.type))
-    text = pc.utf8_trim_whitespace(column)
-    return bool(mask(_matches(text, _BOOLEAN)).any() and not _spells_number(text).any())
+    """Return whether a column holds true and false alone."""
+    return what_it_holds(file, name) == "true and false"
+
+
+def as_truth(text: pa.ChunkedArray) -> Array | None:
+    """Return 1 for true and 0 for false, NaN where nothing stands; None if anything else does."""
+    boolean = mask(_matches(text, _BOOLEAN))
+    filled = mask(pc.fill_null(pc.not_equal(text, ""), False))
+    if not boolean.any() or (filled & ~boolean).any():
+        return None
+    truth = mask(pc.fill_null(pc.equal(pc.utf8_lower(text), "true"), False)).astype(np.float64)
+    truth[~boolean] = np.nan
+    return truth
+
+
+def are_whole(text: pa.ChunkedArray) -> bool:
+    """Return whether all that stands in a column are whole numbers, each spelt in the one way."""
+    filled = mask(pc.fill_null(pc.not_equal(text, ""), False))
+    return bool(filled.any() and mask(_matches(text, f"^({WHOLE})$"))[filled].all())
 
 
 def spells_number(text: str) -> bool:
@@ -150,9 +187,8 @@ def numbers(file: TableFile, name: str) -> Array:
 
 def _numbers_of_text(file: TableFile, name: str, column: pa.ChunkedArray) -> Array:
     text = pc.utf8_trim_whitespace(column)
-    boolean = mask(_matches(text, _BOOLEAN))
-    if boolean.all():
-        truth: Array = mask(pc.equal(pc.utf8_lower(text), "true")).astype(np.float64)
+    truth = as_truth(text)
+    if truth is not None and not np.isnan(truth).any():
         return truth
     bad = ~mask(_matches(text, NUMBER))
     if bad.any():

@@ -15,8 +15,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.input.columns import Category, Column, Columns, Date, Name, Numeric
-from lethe.engine.preprocess.input.values import Values, read_categories, read_dates, read_numbers
+from lethe.engine.preprocess.input.columns import (
+    Category,
+    Column,
+    Columns,
+    Date,
+    Name,
+    Numeric,
+    Ordinal,
+)
+from lethe.engine.preprocess.input.values import (
+    Values,
+    as_known,
+    read_categories,
+    read_dates,
+    read_numbers,
+)
 
 Codes = NDArray[np.int32]
 
@@ -113,7 +127,9 @@ def read_table(columns: Columns, X: Any, vocabularies: Sequence[Vocabulary] = ()
             numbers.append(_read_numeric(name, column, values[name]))
             continue
         known = vocabularies[len(longer)] if vocabularies else Vocabulary()
-        coded, vocabulary = known.coded(read_categories(name, values[name]))
+        categories = read_categories(name, values[name])
+        named = column.categories if isinstance(column, Ordinal) else None
+        coded, vocabulary = known.coded(as_known(categories, known.categories or named or ()))
         codes.append(coded)
         longer.append(vocabulary)
     return Table(

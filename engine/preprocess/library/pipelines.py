@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
+    FunctionTransformer,
     OneHotEncoder,
     OrdinalEncoder,
     StandardScaler,
@@ -30,7 +33,7 @@ from lethe.engine.preprocess.input.columns import (
     passthrough,
     standardised,
 )
-from lethe.engine.preprocess.input.values import Values
+from lethe.engine.preprocess.input.values import Values, is_missing
 from lethe.engine.preprocess.library.fitted import PreparedFit
 
 
@@ -48,7 +51,8 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     -------
     pipeline, parameters
         Columns are found by name in a data frame, and otherwise by place, in the order of the
-        model's; parameters are d x m, without those of categories that no live row has.
+        model's; parameters are d x m, without those of categories that no live row has, and with
+        those of a missing one repeated (`spell_missing`).
 
     Raises
     ------
@@ -67,7 +71,8 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     rows = live_values(state)
     X = np.column_stack([rows[name] for name in order])
     steps = [
-        (str(name), _transformer(column), [order.index(name)]) for name, column in columns.items()
+        (str(name), _transformer(column, rows[name]), [order.index(name)])
+        for name, column in columns.items()
     ]
     transformer = ColumnTransformer(steps)
     live = state.members.live
@@ -79,7 +84,64 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     keep = np.ones(len(state.published), dtype=np.bool_)
     for hot in layout.one_hot:
         keep[hot.features] = state.answer.sums.present[hot.features] > 0
-    return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
+    parameters = spell_missing(transformer, state.published[keep])
+    return Pipeline([("columns", transformer), ("model", final)]), parameters
+
+
+def spell_missing(
+    transformer: ColumnTransformer, parameters: Array, *, pandas: bool = True
+) -> Array:
+    """Let fitted encoders know a missing category however a table spells it.
+
+    To scikit-learn None, NaN and pandas' NA are three categories, and a data frame has one or the
+    other by the type of its column. So each becomes a category, with the same parameters.
+
+    Parameters
+    ----------
+    transformer
+        Of one column in each step; its encoders are changed.
+    parameters
+        Those of its features, and then others, d x m.
+    pandas
+        Whether pandas' NA is one of them, if pandas is imported: no file holds that.
+
+    Returns
+    -------
+    parameters
+        With those of added features.
+    """
+    times: list[int] = []
+    for _, step, _ in transformer.transformers_:
+        encoder = encoder_of(step)
+        added = 0 if encoder is None else _spelt(encoder, _missing_values(pandas=pandas))
+        if isinstance(encoder, OneHotEncoder):
+            times += [1] * (len(encoder.categories_[0]) - added)
+            times[-1] += added
+        else:
+            times.append(1)
+    times += [1] * (len(parameters) - len(times))
+    return np.repeat(parameters, times, axis=0)
+
+
+def _spelt(encoder: Any, spellings: Sequence[Any]) -> int:
+    """Add the other spellings of a missing category, which is the last; return how many."""
+    [categories] = encoder.categories_
+    if categories.dtype.kind != "O" or not len(categories) or not is_missing(categories[-1]):
+        return 0
+    encoder.categories_ = [np.array([*categories[:-1], *spellings], dtype=object)]
+    added = len(encoder.categories_[0]) - len(categories)
+    if isinstance(encoder, OneHotEncoder):
+        encoder._n_features_outs = [len(encoder.categories_[0])]  # as its fit counts them
+    elif isinstance(encoder, TargetEncoder):
+        [encodings] = encoder.encodings_
+        encoder.encodings_ = [np.append(encodings, np.repeat(encodings[-1:], added))]
+    return added
+
+
+def _missing_values(*, pandas: bool) -> list[Any]:
+    """Return what stands for a missing value in tables."""
+    imported = sys.modules.get("pandas") if pandas else None
+    return [None, math.nan, *([] if imported is None else [imported.NA])]
 
 
 def type_categories(transformer: ColumnTransformer) -> None:
@@ -88,9 +150,15 @@ def type_categories(transformer: ColumnTransformer) -> None:
     They were fitted as objects, and scikit-learn cannot compare a column of numbers with those.
     """
     for _, step, _ in transformer.transformers_:
-        first = step[0] if isinstance(step, Pipeline) else step
-        if hasattr(first, "categories_"):
-            first.categories_ = [_typed(categories) for categories in first.categories_]
+        encoder = encoder_of(step)
+        if encoder is not None:
+            encoder.categories_ = [_typed(categories) for categories in encoder.categories_]
+
+
+def encoder_of(step: Any) -> Any:
+    """Return the fitted encoder in a column's step, or None."""
+    steps = [one for _, one in step.steps] if isinstance(step, Pipeline) else [step]
+    return next((one for one in steps if hasattr(one, "categories_")), None)
 
 
 def _typed(categories: NDArray[Any]) -> NDArray[Any]:
@@ -128,13 +196,16 @@ def live_values(state: PreparedFit) -> dict[Name, Values]:
     return values
 
 
-def _transformer(column: Column) -> Any:
-    if isinstance(column, OneHot):
-        return OneHotEncoder(sparse_output=False, handle_unknown=column.unknown)
+def _transformer(column: Column, values: Values) -> Any:
     if column == passthrough():
         return "passthrough"
     steps: list[Any] = []
-    if isinstance(column, Numeric):
+    if isinstance(column, (OneHot, TargetEncode)) and _numbers_with_gaps(values):
+        # Such a column has another type if a table spells what is missing otherwise.
+        steps += [FunctionTransformer(np.asarray, kw_args={"dtype": object})]
+    if isinstance(column, OneHot):
+        steps += [OneHotEncoder(sparse_output=False, handle_unknown=column.unknown)]
+    elif isinstance(column, Numeric):
         steps += [SimpleImputer()] if column.impute else []
     elif isinstance(column, Ordinal):
         named = "auto" if column.categories is None else [list(column.categories)]
@@ -143,3 +214,8 @@ def _transformer(column: Column) -> Any:
         steps += [TargetEncoder(smooth=column.smooth, target_type="continuous")]
     steps += [StandardScaler()] if standardised(column) else []
     return steps[0] if len(steps) == 1 else make_pipeline(*steps)
+
+
+def _numbers_with_gaps(values: Values) -> bool:
+    known = [value for value in values if not is_missing(value)]
+    return len(known) < len(values) and not any(isinstance(value, str) for value in known)
