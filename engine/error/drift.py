@@ -177,7 +177,7 @@ def _audit_block(
     return Drift(
         dual,
         relative_residual(factor, u, back, z),
-        max(norm(factor.solve(gradient) + V.times(gradient)), opinion.distance),
+        max(norm(factor.solve(gradient) + V.times(gradient)), opinion.distance(smallest)),
         rounding(generation, stream) + carried + own,
         opinion.smallest,
         smallest,
