@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from harness.study import Study
-from kernel_measures import fitting, leave_out, one_row, rebuilding, rows_kept, steps
+from kernel_measures import auditing, fitting, leave_out, one_row, rebuilding, rows_kept, steps
 
 STUDY = Study(
     "kernels",
@@ -27,6 +27,7 @@ STUDY = Study(
         rebuilding.SECTION,
         rebuilding.BOUND_SECTION,
         fitting.SECTION,
+        auditing.SECTION,
     ),
 )
 

@@ -43,7 +43,7 @@ from harness.study import Section, Setup
 from harness.timing import Call, in_turns
 from lethe.engine.deletion.downdate import leave_out
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.residual import residual_added
+from lethe.engine.deletion.residual import rounded
 from lethe.engine.deletion.stream import Generation, Stream, begin, delete, linearised_error
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.fit import fit
@@ -240,7 +240,7 @@ def _of_a_deletion(
     lengths = np.linalg.norm(W, axis=1)
     calls: dict[str, Call] = {
         "deletion": partial(delete, generation, stream, rows, W, exact),
-        "its residual": partial(residual_added, generation, stream, rows, left, theta, lengths),
+        "its residual": partial(rounded, generation, stream, rows, left, theta, lengths),
     }
     if len(rows) == 1:  # one row has a step of its own, which does not take its residual apart
         del calls["its residual"]
