@@ -23,6 +23,7 @@ from lethe.engine.preprocess.answer import Answer
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.statistics import Statistics
 
+_FEW_ROUNDED = 1.0 + 1e-12  # for the rounding of a bound itself
 _FEW = 8.0  # roundings in a product with T, and in its statistics
 
 
@@ -76,6 +77,12 @@ class PipelineUnits:
         return _FEW * EPS * (norm(coefficients) + shifted + norm(theta))
 
     @property
+    def shrinkage(self) -> float:
+        """A bound of |T^-1|."""
+        across = norm(self.mean / self.deviation) if self.intercept else 0.0
+        return float(np.max(1.0 / self.deviation, initial=1.0)) + across
+
+    @property
     def growth(self) -> float:
         """A bound of |T|."""
         across = norm(self.mean) if self.intercept else 0.0
@@ -109,15 +116,32 @@ def _idle(base: BaseTransformation, answer: Answer) -> np.ndarray:
     return idle
 
 
-def gradient_bound(stream: Stream, answer: Answer) -> float:
+def gradient_bound(
+    generation: Generation, stream: Stream, answer: Answer, units: PipelineUnits
+) -> float:
     """Return a bound of the live objective's gradient at theta_exact.
 
     What was measured, what rounding had left before (`Stream.residual`), and allowances: for the
-    rows in base units and the sums over them, and for F.
+    rows in base units and the sums over them, for F, and for the centres of the columns.
     """
     theta = stream.theta_exact
     allowance = answer.sums.allowance(theta) + answer.moved.allowance(theta)
-    return answer.left + stream.residual + allowance
+    return answer.left + stream.residual + allowance + _off_centre(generation, stream, units)
+
+
+def _off_centre(generation: Generation, stream: Stream, units: PipelineUnits) -> float:
+    """Return what centres that are rounded leave in the gradient of a penalised intercept.
+
+    The pipeline penalises b + mean.theta, and the engine b: both are the same in columns that are
+    centred by their mean. A mean far from 0 is stored to eps of itself, and ``mean`` is the rest. A
+    free intercept takes it up.
+    """
+    weight = float(generation.objective.penalty[-1]) if units.intercept else 0.0
+    if weight == 0.0:
+        return 0.0
+    theta, intercept = stream.theta_exact[:-1], stream.theta_exact[-1]
+    along = units.mean @ theta
+    return _FEW_ROUNDED * weight * (norm(units.mean) * norm(intercept + along) + norm(along))
 
 
 def distance_bound(
@@ -134,7 +158,7 @@ def distance_bound(
     ridge and of the sum of curvatures. By the factor: in base units its root is that of A_t, less
     the norm of what has moved in the rows and in the penalty.
     """
-    gradient = gradient_bound(stream, answer)
+    gradient = gradient_bound(generation, stream, answer, units)
     deviation = units.deviation
     roots = np.sqrt(generation.objective.penalty[: len(deviation)])
     penalty_moved = float(np.max(roots * np.abs(deviation - 1.0), initial=0.0))
@@ -152,8 +176,8 @@ def _by_ridge(
     gradient: float,
 ) -> float:
     penalty, p = generation.objective.penalty, base.layout.features
-    if penalty.min() > 0:
-        return units.growth * gradient / float(penalty.min())
+    if penalty.min() > 0:  # in the pipeline's units the Hessian is at least that
+        return units.shrinkage * gradient / float(penalty.min())
     centre = live_centre(base, answer)
     if centre is None:
         return math.inf

@@ -59,7 +59,7 @@ def logistic_bound(
     moved = moved_margins(base, generation, stream, answer)
     if not moved.most <= _STEEPEST:
         return math.inf
-    gradient = _gradient_bound(generation, stream, answer) + off.gradient
+    gradient = _gradient_bound(generation, stream, answer, units) + off.gradient
     floors = _floors(base, generation, stream, answer, units)
     nu = min(floor.dual(gradient) for floor in floors) + moved.remainder
     reach = min(floor.reach for floor in floors)
@@ -71,11 +71,13 @@ def logistic_bound(
     return _SLACK * (apart + units.growth * off.distance)
 
 
-def _gradient_bound(generation: Generation, stream: Stream, answer: Answer) -> float:
+def _gradient_bound(
+    generation: Generation, stream: Stream, answer: Answer, units: PipelineUnits
+) -> float:
     """Return a bound of the quadratic model's gradient; errors at the fit are rounded, too."""
     sums = answer.sums
     rounded = sums.square_size * norm(generation.theta_b) + sums.error_size
-    return gradient_bound(stream, answer) + gradient_allowance(rounded)
+    return gradient_bound(generation, stream, answer, units) + gradient_allowance(rounded)
 
 
 # -- how far margins have moved ---------------------------------------------------------------
@@ -225,7 +227,7 @@ def _floors(
     longest = answer.sums.longest + entered
     floors: list[_Floor] = []
     if penalty.min() > 0:
-        root = math.sqrt(float(penalty.min())) * least
+        root = math.sqrt(float(penalty.min())) / units.shrinkage
         floors.append(_ByEigenvalue(root, longest / root, units.growth))
     elif (centre := live_centre(base, answer)) is not None:
         root = math.sqrt(float(penalty[:p].min()))

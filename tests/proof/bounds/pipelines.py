@@ -216,16 +216,18 @@ class _Truth:
     ) -> Iterator[State]:
         """Compare what is published with the pipeline's minimiser over the live rows.
 
-        Estimates are left out, and so are logistic models with one class left.
+        Estimates are left out. With one class left the intercept of a logistic model is penalised.
         """
         bound = model.error.bound
-        if bound is None or (self.logistic and len(set(self.y[live])) == 1):
+        if bound is None:
             return
+        single = self.logistic and len(set(self.y[live])) == 1
         y = widened(self.y[live])
         rows = {name: values[live] for name, values in self.rows.items()}
         features = transformed(self.columns, rows, y)
         X = np.hstack([features, np.ones((len(live), 1), dtype=Real)])
-        penalty = np.append(np.full(features.shape[1], Real(self.ridge)), Real(0))
+        ridge = Real(self.ridge)
+        penalty = np.append(np.full(features.shape[1], ridge), ridge if single else Real(0))
         weight = np.ones(len(live), dtype=Real)
         answer = solve(Problem(X, y[:, None], weight, penalty, logistic=self.logistic))
         if not np.isfinite(answer.error):
