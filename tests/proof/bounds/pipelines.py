@@ -166,7 +166,8 @@ def draw_values(column: Column, n: int, rng: Generator) -> np.ndarray:
         drawn = rng.standard_normal(n) if spread == 0 else rng.standard_t((1.0, 1.5)[spread - 1], n)
         if rng.random() < 0.2:
             drawn = np.round(drawn)
-        drawn = drawn * power(rng, -3, 3) + (power(rng, -2, 4) if rng.random() < 0.5 else 0.0)
+        furthest = 9 if rng.random() < 0.2 else 4  # dates are 2e4, times in seconds 2e9
+        drawn = drawn * power(rng, -3, 3) + (power(rng, -2, furthest) if rng.random() < 0.5 else 0)
         if rng.random() < 0.1:
             drawn = _neighbours(n, rng)
         values[:] = drawn.tolist()
@@ -296,10 +297,19 @@ def _act(
     spare: list[int],
     rng: Generator,
 ) -> str:
-    """Delete, insert or correct up to three rows; keep ``live`` and ``names``."""
-    how, k = str(rng.choice(["delete", "delete", "insert", "correct"])), int(rng.integers(1, 4))
+    """Delete, insert, correct or mistype up to three rows; keep ``live`` and ``names``.
+
+    Now and then a whole class leaves, or a whole category.
+    """
+    hows = ["delete", "delete", "insert", "correct", "mistype", "one class leaves"]
+    how, k = str(rng.choice(hows, p=[0.28, 0.28, 0.16, 0.14, 0.08, 0.06])), int(rng.integers(1, 4))
     method = str(rng.choice(["exact", "exact", "pru"]))
     chosen = [live[i] for i in rng.permutation(len(live))[:k]]
+    if how == "one class leaves":
+        labels = truth.y[live]
+        rarest = min(set(labels.tolist()), key=lambda label: int(np.sum(labels == label)))
+        chosen = [i for i in live if truth.y[i] == rarest][: len(live) - 3] or chosen
+        how = "delete"
     fresh = spare[: len(chosen)]
     if how == "delete" or not fresh:
         ids = [names[i] for i in chosen]
@@ -310,11 +320,13 @@ def _act(
         live[:] = [i for i in live if i not in chosen]
         return f"delete by {method}"
     chosen = chosen[: len(fresh)]
+    if how == "mistype":
+        _mistype(truth, fresh, rng)
     table = {name: values[fresh] for name, values in truth.rows.items()}
     if how == "insert":
         ids = [f"new{i}" for i in fresh]
         model.insert(table, truth.y[fresh], ids, method=method)
-    else:
+    else:  # a typing error is a correction, too, and so is what rights it later
         ids = [names[i] for i in chosen]
         model.correct(table, truth.y[fresh], ids, method=method)
         live[:] = [i for i in live if i not in chosen]
@@ -322,6 +334,15 @@ def _act(
     names |= dict(zip(fresh, ids, strict=True))
     del spare[: len(fresh)]
     return f"{how} by {method}"
+
+
+def _mistype(truth: _Truth, rows: list[int], rng: Generator) -> None:
+    """Put the decimal point of a number elsewhere, or its sign."""
+    numeric = [name for name, column in truth.columns.items() if isinstance(column, Numeric)]
+    for i in rows[: 1 if numeric else 0]:
+        values = truth.rows[numeric[rng.integers(len(numeric))]]
+        if values[i] is not None:
+            values[i] = float(values[i]) * float(rng.choice([10.0, 100.0, 1e3, -1.0, 0.01]))
 
 
 def run_seeds(seeds: range) -> Outcome:
