@@ -35,6 +35,8 @@ STATES = {
     "changed labels": 10_000,
     "changed counts": 2_000,
     "changed classes": 2_000,
+    "slips": 100_000,
+    "labelled slips": 10_000,
 }
 _OF_MILD = 4_000  # beside the others: they are for the looseness
 _JOBS = 2

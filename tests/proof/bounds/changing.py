@@ -74,6 +74,19 @@ def _changes(run: Run, chances: list[float]) -> Iterator[str]:
 def _change(run: Run, what: str, places: list[int], method: str) -> bool:
     """Insert or correct rows; False where the engine refuses."""
     X, y, weight = _new_rows(run, len(places))
+    return put(run, what, places, X, y, weight, method)
+
+
+def put(
+    run: Run,
+    what: str,
+    places: list[int],
+    X: NDArray[np.floating[Any]],
+    y: Array,
+    weight: Array | None,
+    method: str,
+) -> bool:
+    """Insert or correct given rows; False where the engine refuses."""
     ids = [str(place) for place in places]
     change = run.model.insert if what == "insert" else run.model.correct
     run.step += 1

@@ -48,6 +48,7 @@ def of_bounds(plan: str, stream: Stream) -> Figures:
         "p90": most,
         "exact_median": exact_middle,
         "exact_p90": exact_most,
+        "unknown": sum(r.kind == "unknown" for r in stream.records),
         "refused": stream.refusals.total(),
         "undecided": len(judged) - len(decided),
         "escaped": len(stream.escaped),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from threadpoolctl import threadpool_limits
 
-from tests.proof.bounds import families, generalised, hard_labels, held_out
+from tests.proof.bounds import families, generalised, hard_labels, held_out, people
 from tests.proof.bounds.case import Families
 from tests.proof.bounds.states import Record, Stream, run_stream
 
@@ -35,11 +35,16 @@ SETS: dict[tuple[str, str], Families] = {
     ("changed labels", HELD_OUT): held_out.LABELS,
     ("changed counts", TUNING): generalised.COUNTS,
     ("changed classes", TUNING): generalised.CLASSES,
+    ("slips", TUNING): people.TABLES,
+    ("slips", HELD_OUT): people.OTHER_TABLES,
+    ("labelled slips", TUNING): people.LABELLED,
+    ("labelled slips", HELD_OUT): people.OTHER_LABELLED,
 }
 """Families by plan and set."""
 
 _CERTIFIED = (
     "certificates", "poisson", "softmax", "changed labels", "changed counts", "changed classes",
+    "labelled slips",
 )  # fmt: skip
 
 _APART = 5_000_000  # the seeds of what is held out begin here
@@ -60,7 +65,9 @@ def counted(plan: str, record: Record) -> bool:
     """Return whether a record is one of the states that the plan is to reach in number."""
     if plan in _CERTIFIED:
         return record.kind == "certificate"
-    return record.stage == "final"
+    if record.stage != "final":
+        return False
+    return plan == "estimates" or record.bound is not None
 
 
 def run_job(job: Job) -> Stream:

@@ -7,6 +7,8 @@ A stream follows from its family and seed alone. Plans:
 - *softmax*: as *linear*, every deletion being certified by its own pass.
 - *changes*, *changed labels*, *changed counts*, *changed classes*: the same with rows inserted and
   corrected between the deletions (`tests.proof.bounds.changing`).
+- *slips*, *labelled slips*: what people do to a table (`tests.proof.bounds.people`), judged in
+  rational numbers where the model is linear.
 - *estimates*: after every deletion the policy is asked, if what is published is over the budget or
   not known at all; judged before (stage ``raw``) and after it has acted (stage ``final``).
 
@@ -24,6 +26,7 @@ import numpy as np
 from lethe.engine import LinearModel, LogisticModel, PoissonModel, SoftmaxModel
 from tests.proof.bounds.case import Case, Draw, drawn
 from tests.proof.bounds.changing import changing_bounds, changing_certificates
+from tests.proof.bounds.people import labelled_slips, slips
 from tests.proof.bounds.stream import BUDGET, Model, Record, Run, Stream, batches
 
 __all__ = ["BUDGET", "PLANS", "Record", "Stream", "describe", "run_stream"]
@@ -81,6 +84,8 @@ PLANS: dict[str, tuple[type[Model], Callable[[Run], None]]] = {
     "changed labels": (LogisticModel, changing_certificates),
     "changed counts": (PoissonModel, changing_certificates),
     "changed classes": (SoftmaxModel, changing_bounds),
+    "slips": (LinearModel, slips),
+    "labelled slips": (LogisticModel, labelled_slips),
 }
 
 
@@ -89,6 +94,7 @@ def run_stream(plan: str, name: str, draw: Draw, seed: int) -> Stream:
     kind, play = PLANS[plan]
     case, rng = drawn(name, draw, seed)
     run = Run(name, seed, case, rng, kind)
+    run.truth.exact = plan == "slips"
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:

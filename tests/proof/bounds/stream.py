@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lethe.engine import LinearModel, LogisticModel, PoissonModel, SoftmaxModel
 from lethe.engine.errors import LetheError
-from tests.proof.bounds import oracle_glm
+from tests.proof.bounds import oracle_glm, rationals
 from tests.proof.bounds.case import Array, Case
 from tests.proof.bounds.oracle import Answer, Problem, Wide, distance, length, solve, widened
 
@@ -96,6 +96,7 @@ class Truth:
         self.case = case
         self.live = np.ones(n, dtype=np.bool_)
         self.penalised = False
+        self.exact = False  # in rational numbers
         self._found: Answer | None = None
         self._last: Wide | None = None
 
@@ -151,6 +152,8 @@ class Truth:
         return self._found
 
     def _solved(self, X: Wide, y: Wide, weight: Wide, penalty: Wide) -> Answer:
+        if self.kind is LinearModel and self.exact and X.shape[1] <= rationals.MOST_COLUMNS:
+            return rationals.solve(Problem(X, y, weight, penalty, logistic=False))
         if self.kind not in (PoissonModel, SoftmaxModel):
             return solve(Problem(X, y, weight, penalty, self.kind is LogisticModel), self._last)
         loss: oracle_glm.Smooth = (
@@ -168,6 +171,7 @@ class Run:
 
     def __init__(self, name: str, seed: int, case: Case, rng: Generator, kind: type[Model]):
         self.name, self.seed, self.case, self.rng = name, seed, case, rng
+        self.kind = kind
         self.truth = Truth(case, kind)
         self.model: Model = kind(
             case.ridge,
