@@ -250,6 +250,17 @@ def error_of_trace(stream: Stream, d: int) -> float:
     return max(stream.v_trace - max(traces), 0.0)
 
 
+def inverse_off(generation: Generation, stream: Stream) -> float:
+    """Return a bound of |P - A_t^-1|, P = A_b^-1 + V^T J V as it is computed. Cost O(K d).
+
+    The error of V, and that of the factor: |A_b^-1 v| is wrong by `inverse_error` |A_b^-1 v| over
+    the smallest eigenvalue.
+    """
+    d = generation.objective.d if generation.blocks > 1 else stream.V.array.shape[1]
+    smallest = smallest_eigenvalue(generation, stream)
+    return error_of_trace(stream, d) + inverse_error(generation, stream) / smallest / smallest
+
+
 def rounding(generation: Generation, stream: Stream) -> float:
     """Return the allowance for rounding in theta_exact, a distance; infinite if none is known."""
     smallest = smallest_eigenvalue(generation, stream)

@@ -185,6 +185,7 @@ def certify_with_stale_factor(
     reach: float,
     margin_change: float,
     smallest: float,
+    off: float = 0.0,
 ) -> Certificate:
     """Certify with A_t, the generation's factor and its deletions, in place of H.
 
@@ -202,14 +203,19 @@ def certify_with_stale_factor(
         m = max over live rows of |x_i . (theta - theta_b)|, theta_b where A_b was made.
     smallest
         A lower bound of lam_min(A_t).
+    off
+        A bound of |P - A_t^-1|, if ``newton`` was computed as P g.
 
     Notes
     -----
     Cost O(d m).
     """
     residual, rounding = measured.residual, measured.rounding(smallest)
-    estimate = norm(newton) + rounding
-    nu_t = math.sqrt(max(float((measured.gradient * newton).sum()), 0.0))
+    gradient = norm(measured.gradient)
+    step = norm(newton) + off * gradient
+    estimate = step + rounding
+    along = max(float((measured.gradient * newton).sum()), 0.0)
+    nu_t = math.sqrt(along + off * gradient * gradient)
     if margin_change <= _MARGIN_LIMIT:
         stretch = math.exp(margin_change)
         tail = _self_concordant_tail(
@@ -217,7 +223,7 @@ def certify_with_stale_factor(
         )
         if tail is not None:
             # Rounding, too, is pulled back by H^-1 <= e^m A_t^-1.
-            lead = norm(newton) + math.expm1(margin_change) * nu_t / math.sqrt(smallest)
+            lead = step + math.expm1(margin_change) * nu_t / math.sqrt(smallest)
             bound = lead + tail + stretch * rounding
             return Certificate(bound, "stale-factor", estimate, residual)
     return _strong_convexity(objective, residual, estimate)

@@ -18,7 +18,13 @@ from functools import partial
 import numpy as np
 
 from lethe.engine.deletion.coupled import stale_inverse
-from lethe.engine.deletion.generation import Generation, Stream, inverse_error, smallest_eigenvalue
+from lethe.engine.deletion.generation import (
+    Generation,
+    Stream,
+    error_of_trace,
+    inverse_error,
+    smallest_eigenvalue,
+)
 from lethe.engine.error.certificate import (
     Certificate,
     Measured,
@@ -107,6 +113,7 @@ def certify(
         newton=newton,
         margin_change=margin_change(rows, theta, generation.theta_b),
         smallest=smallest,
+        off=error_of_trace(stream, theta.size),
     )
     certificate = within(reach=reach(rows, smallest))
     if certificate.argument == "stale-factor" or within(reach=0.0).argument != "stale-factor":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lethe.engine.deletion.generation import error_of_trace
+from lethe.engine.deletion.generation import error_of_trace, inverse_off
 from lethe.engine.deletion.stream import Generation, Stream, smallest_eigenvalue
 from lethe.engine.error.certificate import Certificate
 from lethe.engine.errors import IllConditioned
@@ -111,6 +111,7 @@ def polish_blocks(
                 theta_b=blocks.outputs(generation.theta_b, c, h),
                 target=target / math.sqrt(h),
                 smallest=_smallest(generation, stream, c),
+                off=inverse_off(generation, stream),
                 on_pass=_counted_on(on_pass, sum(one.passes for one in polished)),
             )
         )

@@ -47,8 +47,8 @@ class Live:
     ----------
     objective, rows, W, V
         The loss, the n live rows, their dual rows relative to A_b, and A_t^-1 = A_b^-1 + V^T J V.
-    stale, smallest
-        v -> A_t^-1 v, and a lower bound of lam_min(A_t).
+    stale, smallest, off
+        v -> A_t^-1 v, a lower bound of lam_min(A_t), and a bound of what the operator is off by.
     margin_b, curvature_b
         X theta_b, n x 1, and the curvatures there, (n,).
     lengths
@@ -67,6 +67,7 @@ class Live:
     V: Correction
     stale: Operator
     smallest: float
+    off: float
     margin_b: Array
     curvature_b: Array
     lengths: Array
@@ -84,6 +85,8 @@ class Live:
             leverage = np.einsum("ij,ij->i", X[b], self.W[b])
             leverage += self.V.leverages(X[b])
             largest = max(largest, float(leverage.max()))
+        longest = float(self.lengths.max())
+        largest += self.off * longest * longest
         self.reach, self.sharp = math.sqrt(largest), True
 
     def base_leverage(self) -> Array:
@@ -141,6 +144,7 @@ def survey(
     *,
     stale: Operator,
     smallest: float,
+    off: float = 0.0,
     theta: Array,
     theta_b: Array,
 ) -> tuple[Live, Point]:
@@ -177,6 +181,7 @@ def survey(
         V,
         stale,
         smallest,
+        off,
         margin_b,
         objective.curvature_at(rows, margin_b),
         row_lengths,

@@ -81,6 +81,7 @@ def polish(
     theta_b: Array,
     target: float,
     smallest: float | None = None,
+    off: float = 0.0,
     limit: int = PASS_LIMIT,
     on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polish:
@@ -103,6 +104,8 @@ def polish(
         Absolute bound to reach.
     smallest
         A lower bound of lam_min(A_t); None to compute it from V, taken to be exact.
+    off
+        A bound of what the stale inverse is off by (`engine.deletion.generation.inverse_off`).
     limit
         Passes at most (one more may be taken to certify). The best point is returned when the
         limit is reached.
@@ -121,8 +124,9 @@ def polish(
     if objective.kind is Kind.LINEAR:
         return _refine(objective, rows, stale, smallest, theta, target, passes)
     live, point = survey(
-        objective, rows, W, V, stale=stale, smallest=smallest, theta=theta, theta_b=theta_b
-    )
+        objective, rows, W, V,
+        stale=stale, smallest=smallest, off=off, theta=theta, theta_b=theta_b,
+    )  # fmt: skip
     passes.take()
     return _polish_by_newton(live, point, target, passes)
 

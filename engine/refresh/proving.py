@@ -57,6 +57,7 @@ def audit(live: Live, point: Point, newton: Array, target: float = math.inf) -> 
             reach=reach,
             margin_change=change,
             smallest=live.smallest,
+            off=live.off,
         )
 
     return _with_reach(live, certify_within, target)
@@ -123,7 +124,9 @@ def certify(
         smallest = max(stale_ratio * live.smallest, floor.smallest)
         energy = _energy(floor, residual)
         if rz > 0 and weights_ratio > 0:
-            energy = min(energy, _SOLVED * rz / weights_ratio)
+            left = norm(residual)
+            by_inverse = _SOLVED * rz + live.off * left * left
+            energy = min(energy, by_inverse / weights_ratio)
         if smallest <= 0 or not math.isfinite(energy / smallest):
             continue
         solve = partial(

@@ -25,16 +25,16 @@ from tests.proof.bounds.running import HELD_OUT, MILD, SETS, named, run_job, run
 from tests.proof.bounds.states import PLANS, describe
 
 STATES = {
-    "linear": 100_000,
-    "certificates": 10_000,
+    "linear": 110_000,
+    "certificates": 25_000,
     "estimates": 12_000,
     "pipelines": 50_000,
     "poisson": 5_000,
     "softmax": 5_000,
-    "changes": 50_000,
-    "changed labels": 10_000,
-    "changed counts": 2_000,
-    "changed classes": 2_000,
+    "changes": 100_000,
+    "changed labels": 15_000,
+    "changed counts": 5_000,
+    "changed classes": 5_000,
     "slips": 100_000,
     "labelled slips": 10_000,
 }

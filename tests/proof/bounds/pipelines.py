@@ -258,7 +258,7 @@ class _Truth:
 def run_stream(seed: int) -> Outcome:
     """Fit, then delete, insert, correct and refresh; judge every state."""
     rng, outcome = np.random.default_rng([20, seed]), Outcome()
-    columns, logistic = draw_columns(rng), bool(rng.random() < 0.5)
+    columns, logistic = draw_columns(rng), bool(rng.random() < 0.65)
     # Of a small table few deletions are near enough to a logistic model's fit for a bound.
     n = int(rng.integers(12, 200 if logistic else 60))
     rows = {name: draw_values(column, 2 * n, rng) for name, column in columns.items()}
