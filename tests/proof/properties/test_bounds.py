@@ -13,7 +13,7 @@ import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
 from lethe.engine import LinearModel
-from tests.proof.bounds import families, generalised, hard_labels
+from tests.proof.bounds import families, generalised, hard_labels, people, rationals
 from tests.proof.bounds.case import Families
 from tests.proof.bounds.figures import told
 from tests.proof.bounds.oracle import Answer, Problem, distance, length, solve, widened
@@ -50,6 +50,65 @@ def test_no_linear_bound_is_below_the_truth_on_mild_data(name: str, seed: int) -
 @given(seed=_SEEDS)
 def test_no_certificate_is_below_the_truth_on_hard_labels(name: str, seed: int) -> None:
     _no_bound_is_below_the_truth("certificates", hard_labels.HARD, name, seed)
+
+
+@pytest.mark.parametrize("name", list(people.TABLES.named))
+@settings(max_examples=15, phases=_PHASES)
+@given(seed=_SEEDS)
+def test_no_bound_is_below_the_truth_after_what_people_do(name: str, seed: int) -> None:
+    _no_bound_is_below_the_truth("slips", people.TABLES, name, seed)
+
+
+@pytest.mark.parametrize("name", list(people.LABELLED.named))
+@settings(max_examples=4, phases=_PHASES)
+@given(seed=_SEEDS)
+def test_no_certificate_is_below_the_truth_after_what_people_do(name: str, seed: int) -> None:
+    _no_bound_is_below_the_truth("labelled slips", people.LABELLED, name, seed)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_typing_error_that_is_righted_leaves_no_false_bound(intercept: bool) -> None:
+    """The smallest case: it had a bound of 2.1e-5, and the truth was 0.135."""
+    rng = np.random.default_rng(23)
+    X = rng.normal(size=(300, 5))
+    X[8:, 4] = 0
+    y = rng.normal(size=300)
+    X[0, 4] = 1
+    wrong = rng.normal(size=(1, 5)) * 1e5
+    model = LinearModel(ridge=1e-4, fit_intercept=intercept).fit(X, y)
+    model.correct(wrong, y[9:10], ["9"], method="exact")
+    model.delete([str(i) for i in range(8)], method="exact")
+    model.correct(X[9:10], y[9:10], ["9"], method="exact")
+    assert (model.error.kind, model.error.value, model.error.bound) == ("unknown", None, None)
+    assert model.refresh("polish").size == "rebuild"  # what believes V would not repair it
+    rows = np.hstack([X[8:], np.ones((292, 1))]) if intercept else X[8:]
+    penalty = np.array([1e-4] * 5 + [0.0] * intercept)
+    found = rationals.solve(
+        Problem(widened(rows), widened(y[8:, None]), widened(np.ones(292)), widened(penalty), False)
+    )
+    assert model.error.bound is not None
+    assert distance(model.published, found.theta) <= model.error.bound <= 1e-7
+
+
+def test_rational_numbers_are_solved_exactly() -> None:
+    rng = np.random.default_rng(4)
+    X = rng.integers(-9, 9, size=(7, 3)) * 2.0 ** rng.integers(-20, 20, size=3)
+    y, weight = rng.integers(-5, 5, size=(7, 2)) / 8.0, rng.integers(1, 4, size=7) / 4.0
+    penalty = np.array([0.5, 2.0**-30, 0.0])
+    problem = Problem(widened(X), widened(y), widened(weight), widened(penalty), logistic=False)
+    theta = rationals.solve(problem).theta
+    for c in range(2):
+        columns = [[Fraction(float(v)) for v in X[:, j]] for j in range(3)]
+        for j in range(3):
+            gradient = Fraction(float(penalty[j])) * Fraction(float(theta[j, c]))
+            size = abs(gradient)
+            for i in range(7):
+                margin = sum(columns[k][i] * Fraction(float(theta[k, c])) for k in range(3))
+                term = (
+                    Fraction(float(weight[i])) * columns[j][i] * (margin - Fraction(float(y[i, c])))
+                )
+                gradient, size = gradient + term, size + abs(term) + abs(columns[j][i])
+            assert abs(gradient) <= size * Fraction(1, 2**40)
 
 
 @pytest.mark.parametrize("name", list(generalised.COUNTS.named))
