@@ -16,6 +16,7 @@ _INTAKE = "tests/integration/cdc/test_intake.py"
 _TRANSLATE = "tests/unit/cdc/test_translate.py"
 _TWO_ERASERS = "tests/integration/erasures/test_two_workers.py"
 _PREPROCESSING = "tests/unit/engine/store/test_preprocessing.py"
+_BOUNDS = "tests/proof/properties/test_bounds.py"
 _REMAINDER = "tests/unit/engine/preprocess/test_remainder.py"
 _PIPELINES = "tests/integration/preprocess/test_deletions.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
@@ -861,11 +862,101 @@ MUTANTS = (
         "a category whose last row has gone has the weight 0",
         (
             Edit(
-                "engine/preprocess/live.py",
-                "theta[: len(self.base.constant)][self._idle()] = 0.0",
+                "engine/preprocess/published.py",
+                "theta[: len(base.constant)][_idle(base, answer)] = 0.0",
                 "pass",
             ),
         ),
         f"{_PIPELINES}::test_a_category_that_vanishes_is_unknown_and_its_weight_0",
+    ),
+    Mutant(
+        "the error of V is in the bound of the inverse",
+        (
+            Edit(
+                "engine/deletion/residual.py",
+                "return Rounded(residual, 2.0 * off * added)",
+                "return Rounded(residual, 0.0)",
+            ),
+        ),
+        f"{_BOUNDS}::test_a_typing_error_that_is_righted_leaves_no_false_bound",
+    ),
+    Mutant(
+        "no refresh but a rebuild helps once V has lost its digits",
+        (Edit("engine/refresh/policy.py", "    if facts.lost:\n", "    if False:\n"),),
+        "tests/unit/engine/refresh/test_refreshes.py"
+        "::test_a_stream_that_has_lost_its_digits_is_rebuilt",
+    ),
+    Mutant(
+        "the rows have a second opinion of the Hessian's smallest eigenvalue",
+        (
+            Edit(
+                "engine/error/drift.py",
+                "if not self.smallest >= self.claimed:",
+                "if False:",
+            ),
+            Edit(
+                "engine/error/drift.py",
+                "opinion.distance(smallest)",
+                "0.0",
+            ),
+            Edit(
+                "engine/error/drift.py",
+                "if not self.inverse <= RESIDUAL:",
+                "if False:",
+            ),
+        ),
+        "tests/unit/engine/error/test_second_opinion.py::test_it_finds_what_v_has_lost",
+    ),
+    Mutant(
+        "a failed drift audit is said at once",
+        (
+            Edit(
+                "consumers/refresh/transition.py",
+                "        if result.drifted:\n            stream = disbelieve(stream)\n",
+                "",
+            ),
+        ),
+        "tests/integration/refresh/test_drift.py"
+        "::test_a_damaged_row_of_v_orders_a_rebuild_that_says_why",
+    ),
+    Mutant(
+        "a rounded centre moves a penalised intercept",
+        (
+            Edit(
+                "engine/preprocess/published.py",
+                "    if weight == 0.0:\n",
+                "    if True:\n",
+            ),
+        ),
+        f"{_REMAINDER}::test_one_class_left_far_from_0_has_a_bound_above_the_truth",
+    ),
+    Mutant(
+        "a change of a library model is adopted once it is whole",
+        (
+            Edit(
+                "engine/estimator/changing.py",
+                "            state = before.draft()\n",
+                "            state = before\n",
+            ),
+        ),
+        "tests/unit/engine/estimator/test_atomic.py"
+        "::test_an_operation_that_fails_at_any_call_changes_nothing",
+    ),
+    Mutant(
+        "changes of a library model take turns",
+        (
+            Edit(
+                "engine/estimator/changing.py",
+                "        with self._lock:\n            before = self._fitted\n",
+                "        with nullcontext():\n            before = self._fitted\n",
+            ),
+            Edit(
+                "engine/estimator/changing.py",
+                "from dataclasses import replace\n",
+                "from contextlib import nullcontext\nfrom dataclasses import replace\n",
+            ),
+        ),
+        "tests/unit/engine/estimator/test_threads.py"
+        "::test_changes_from_four_threads_leave_what_one_thread_would",
     ),
 )

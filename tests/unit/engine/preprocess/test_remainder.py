@@ -17,6 +17,7 @@ from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, Targ
 from lethe.engine.preprocess.input.table import read_table
 from lethe.engine.preprocess.remainder import excess, moved_margins
 from lethe.engine.preprocess.transformation.layout import lay_out
+from tests.proof.bounds.pipelines import _Truth
 from tests.support import pipelines
 
 COLUMNS: Columns = {
@@ -131,3 +132,18 @@ def test_over_balanced_directions_the_hessian_is_steeper_than_the_ridge() -> Non
     assert norm(theta - near) <= off.distance
     assert norm(penalty[:, None] * (theta - near)) <= off.gradient
     assert unbalanced(layout, penalty, near).distance < 1e-14
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e6, 1e9])
+def test_one_class_left_far_from_0_has_a_bound_above_the_truth(offset: float) -> None:
+    """The intercept is penalised then, and takes up no rounding of the column's centre."""
+    rng = np.random.default_rng(1)
+    x, y = offset + rng.normal(size=8), np.zeros(8)
+    y[3] = 1.0
+    columns = {"x": Numeric()}
+    model = LogisticModel(ridge=1.0, preprocess=columns).fit({"x": x}, y.astype(int))
+    model.delete(["3"])
+    truth = _Truth(columns, 1.0, {"x": x.astype(object)}, y, logistic=True)
+    [state] = truth.judge(model, [0, 1, 2, 4, 5, 6, 7], 0, 1, "one class left")
+    assert state.excess <= 0.0
+    assert state.bound <= 1e-12 or state.bound <= 3 * state.distance

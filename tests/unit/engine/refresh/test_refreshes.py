@@ -470,3 +470,10 @@ def test_a_deletion_during_a_linear_audit_whose_step_is_nothing_is_no_less_a_del
     polished = replace(_audited(state, snapshot, 10), theta=snapshot.theta_exact + 1.0)
     adopted = adopt_polish(snapshot, polished, concurrent=1)
     np.testing.assert_array_equal(adopted.theta_exact, snapshot.theta_exact)
+
+
+@pytest.mark.parametrize("ordered", [None, RefreshKind.COMPLETE, RefreshKind.POLISH])
+def test_a_stream_that_has_lost_its_digits_is_rebuilt(ordered: RefreshKind | None) -> None:
+    choice = choose(replace(LINEAR, lost=True), Limits(), ordered)
+    assert choice.size is RefreshKind.REBUILD
+    assert "lost its digits" in choice.reason
