@@ -21,6 +21,7 @@ from sklearn.preprocessing import (
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import (
+    Category,
     Column,
     Date,
     Name,
@@ -31,7 +32,7 @@ from lethe.engine.preprocess.input.columns import (
     passthrough,
     standardised,
 )
-from lethe.engine.preprocess.input.values import Values
+from lethe.engine.preprocess.input.values import Values, sorted_categories
 from lethe.engine.preprocess.library.fitted import PreparedFit
 
 _DEFAULTS: dict[type, dict[str, Any]] = {
@@ -177,7 +178,8 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     rows = live_values(state)
     X = np.column_stack([rows[name] for name in order])
     steps = [
-        (str(name), _transformer(column), [order.index(name)]) for name, column in columns.items()
+        (str(name), _transformer(name, column, rows[name]), [order.index(name)])
+        for name, column in columns.items()
     ]
     transformer = ColumnTransformer(steps)
     live = state.members.live
@@ -192,15 +194,48 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
 
 
+def knowing_missing(encoder: Any, known: Sequence[Category], fill: str = "<missing>") -> list[Any]:
+    """Return the steps that make one category of every missing value, and then encode all.
+
+    scikit-learn takes None and NaN for two categories. So both are filled in by one value, which no
+    row has: the largest number, or ``fill``. pandas' NA in a column that is not of a type of
+    numbers raises an error, as in scikit-learn's own encoders: nothing there tells it from a value.
+
+    Parameters
+    ----------
+    encoder
+        An encoder that is not fitted yet.
+    known
+        The categories, in their order. If none is missing, the encoder is all there is.
+    """
+    if None not in known:
+        return [encoder]
+    there = [one for one in known if one is not None]
+    if there and not any(isinstance(one, str) for one in there):
+        instead: Any = float(np.finfo(np.float64).max)
+        numbers = StandardScaler(with_mean=False, with_std=False)  # None becomes NaN, and no more
+        before = [numbers, SimpleImputer(strategy="constant", fill_value=instead)]
+    else:
+        while fill in known:
+            fill = f"<{fill}>"
+        instead = fill
+        before = [
+            SimpleImputer(missing_values=missing, strategy="constant", fill_value=fill)
+            for missing in (np.nan, None)
+        ]
+    named = [instead if one is None else one for one in known]
+    return [*before, encoder.set_params(categories=[named])]
+
+
 def type_categories(transformer: ColumnTransformer) -> None:
     """Make arrays of numbers of categories that are numbers, as fitting to a typed column does.
 
     They were fitted as objects, and scikit-learn cannot compare a column of numbers with those.
     """
     for _, step, _ in transformer.transformers_:
-        first = step[0] if isinstance(step, Pipeline) else step
-        if hasattr(first, "categories_"):
-            first.categories_ = [_typed(categories) for categories in first.categories_]
+        for one in [one for _, one in step.steps] if isinstance(step, Pipeline) else [step]:
+            if hasattr(one, "categories_"):
+                one.categories_ = [_typed(categories) for categories in one.categories_]
 
 
 def _typed(categories: NDArray[Any]) -> NDArray[Any]:
@@ -238,18 +273,25 @@ def live_values(state: PreparedFit) -> dict[Name, Values]:
     return values
 
 
-def _transformer(column: Column) -> Any:
-    if isinstance(column, OneHot):
-        return OneHotEncoder(sparse_output=False, handle_unknown=column.unknown)
+def _transformer(name: Name, column: Column, live: Values) -> Any:
+    """Return what scikit-learn has for a column with these live values."""
     if column == passthrough():
         return "passthrough"
     steps: list[Any] = []
     if isinstance(column, Numeric):
         steps += [SimpleImputer()] if column.impute else []
-    elif isinstance(column, Ordinal):
-        named = "auto" if column.categories is None else [list(column.categories)]
-        steps += [OrdinalEncoder(categories=named)]
-    elif isinstance(column, TargetEncode):
-        steps += [TargetEncoder(smooth=column.smooth, target_type="continuous")]
+    else:
+        known = sorted_categories(name, live)
+        steps += knowing_missing(_encoder(column), known)
     steps += [StandardScaler()] if standardised(column) else []
     return steps[0] if len(steps) == 1 else make_pipeline(*steps)
+
+
+def _encoder(column: OneHot | Ordinal | TargetEncode) -> Any:
+    if isinstance(column, OneHot):
+        return OneHotEncoder(sparse_output=False, handle_unknown=column.unknown)
+    if isinstance(column, TargetEncode):
+        return TargetEncoder(smooth=column.smooth, target_type="continuous")
+    return OrdinalEncoder(
+        categories="auto" if column.categories is None else [list(column.categories)]
+    )

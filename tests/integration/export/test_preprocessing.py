@@ -24,6 +24,11 @@ from lethe.engine.preprocess.input.columns import (
 )
 from tests.support import pipelines
 from tests.support.extras import need
+from tests.support.missing_values import (
+    KINDS as KINDS_WITH_GAPS,
+    frame_of,
+    is_refused_by_scikit_learn,
+)
 from tests.support.platform import Platform
 from tests.support.prepared import PreparedTable
 
@@ -175,6 +180,36 @@ def test_categories_of_every_kind_predict_the_same(
     else:
         given["x"] = np.array(given["x"].tolist())
     np.testing.assert_allclose(predicted(as_onnx(exported(memory)), given), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("column", [OneHot(), OneHot(unknown="ignore"), TargetEncode()], ids=str)
+@pytest.mark.parametrize("kind", list(KINDS_WITH_GAPS))
+def test_a_missing_category_predicts_the_same_whatever_stands_for_it(
+    memory: Platform, kind: str, column: Column
+) -> None:
+    need("skops", "onnxruntime")
+    from skops.io import get_untrusted_types, loads
+
+    forms, known, last = KINDS_WITH_GAPS[kind]
+    values, y = [*known, None] * 5, np.arange(15.0) % 7
+    rows = {"c": np.array(values, dtype=object)}
+    PreparedTable(memory, {"c": column}, rows=dict(rows), y=y).register()
+    filled = np.array([[last if v is None else v] for v in values], dtype=object)
+    expected = pipelines.pipeline({"c": column}).fit(filled, y).predict(filled)
+    data, version = as_skops(exported(memory)), version_of(memory)
+    assert get_untrusted_types(data=data) == TRUSTED
+    pipeline = loads(data, trusted=TRUSTED)
+    for name, form in forms.items():
+        given = frame_of(form(values))
+        np.testing.assert_allclose(version.predict(given), expected, rtol=1e-9, err_msg=name)
+        if is_refused_by_scikit_learn(given["c"]):
+            with pytest.raises(TypeError, match="NA"):
+                pipeline.predict(given)
+        else:
+            np.testing.assert_allclose(pipeline.predict(given), expected, rtol=1e-9, err_msg=name)
+    if kind == "text":  # no other kind has a place for a missing value in a graph
+        rows["c"][2::3] = ""
+        np.testing.assert_allclose(predicted(as_onnx(exported(memory)), rows), expected, rtol=1e-9)
 
 
 def test_missing_values_beside_numbers_are_refused_by_name_for_onnx(memory: Platform) -> None:
