@@ -18,7 +18,11 @@ NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _COMMAS = r"^[+-]?[0-9][0-9. ]*(,[0-9]+)+(\.[0-9]+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
 _BOOLEAN = r"(?i)^(true|false)$"
+_MISSING = r"(?i)^(nan)?$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,Z+-]+)?$"
+
+HELD = ("nothing", "true and false", "numbers", "numbers with commas", "dates", "text")
+"""What a column can hold that a model learns from; of others, the name of the type is said."""
 
 
 class ColumnError(InvalidData):
@@ -36,18 +40,28 @@ def counted(bad: NDArray[np.bool_]) -> str:
 
 
 def what_it_holds(file: TableFile, name: str) -> str:
-    """Return in a word what a column without numbers holds."""
+    """Return in a word what a column holds. Of one that is not text, its type says it."""
     column = file.table.column(name)
-    if not file.is_csv:
-        return "dates" if pa.types.is_temporal(column.type) else "text"
-    text = pc.utf8_trim_whitespace(column)
+    if not textual(column.type):
+        kind = column.type
+        named = {
+            "nothing": pa.types.is_null(kind),
+            "true and false": pa.types.is_boolean(kind),
+            "numbers": numeric_type(kind),
+            "dates": pa.types.is_date(kind) or pa.types.is_timestamp(kind),
+        }
+        return next((what for what, holds in named.items() if holds), str(kind))
+    text = pc.utf8_trim_whitespace(pc.fill_null(column, ""))
     filled = mask(pc.not_equal(text, ""))
     if not filled.any():
         return "nothing"
-    for what, pattern in (("dates", _DATE), ("numbers with commas", _COMMAS)):
-        if mask(_matches(text, pattern))[filled].all():
-            return what
-    return "text"
+    spelled = {"dates": _DATE}
+    if file.is_csv:  # elsewhere, text is meant to be text
+        spelled |= {
+            "true and false": _BOOLEAN, "numbers": NUMBER, "numbers with commas": _COMMAS
+        }  # fmt: skip
+    holds = (what for what, like in spelled.items() if mask(_matches(text, like))[filled].all())
+    return next(holds, "text")
 
 
 def is_numeric(file: TableFile, name: str) -> bool:
@@ -76,6 +90,11 @@ def mixed(file: TableFile, name: str) -> ColumnError | None:
 def is_text(file: TableFile, name: str) -> bool:
     """Return whether a column was read as text from a CSV file; it may hold numbers even so."""
     return file.is_csv and pa.types.is_string(file.table.column(name).type)
+
+
+def textual(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_number(column: pa.ChunkedArray) -> NDArray[np.bool_]:
@@ -148,13 +167,31 @@ def numbers(file: TableFile, name: str) -> Array:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
+def numbers_in(text: pa.ChunkedArray) -> tuple[Array, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the numbers of trimmed text (NaN if none), which are missing, and which are wrong.
+
+    True and false count as 1 and 0 in a column that has nothing else.
+    """
+    missing = missing_in(text)
+    boolean = mask(_matches(text, _BOOLEAN))
+    if boolean.any() and (boolean | missing).all():
+        truth = mask(pc.equal(pc.utf8_lower(text), "true"))
+        return np.where(missing, np.nan, truth), missing, np.zeros(len(missing), dtype=np.bool_)
+    number = mask(_matches(text, NUMBER))
+    plain = pc.if_else(pa.array(number), pc.replace_substring_regex(text, r"^\+", ""), None)
+    values = np.array(pc.cast(plain, pa.float64()).to_numpy(), dtype=np.float64)
+    return values, missing, ~(number | missing)
+
+
+def missing_in(text: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return where trimmed text has no number or date: nothing, or NaN."""
+    return mask(pc.fill_null(_matches(text, _MISSING), True))
+
+
 def _numbers_of_text(file: TableFile, name: str, column: pa.ChunkedArray) -> Array:
     text = pc.utf8_trim_whitespace(column)
-    boolean = mask(_matches(text, _BOOLEAN))
-    if boolean.all():
-        truth: Array = mask(pc.equal(pc.utf8_lower(text), "true")).astype(np.float64)
-        return truth
-    bad = ~mask(_matches(text, NUMBER))
+    values, missing, bad = numbers_in(text)
+    bad |= missing
     if bad.any():
         first = text[int(np.flatnonzero(bad)[0])].as_py()
         if first == "":
@@ -165,8 +202,6 @@ def _numbers_of_text(file: TableFile, name: str, column: pa.ChunkedArray) -> Arr
         if bad.all() and not infinite:
             raise ColumnError(str(error), f"{name!r}: {what_it_holds(file, name)}")
         raise error
-    plain = pc.replace_substring_regex(text, r"^\+", "")
-    values: Array = pc.cast(plain, pa.float64()).to_numpy()
     return values
 
 
@@ -196,9 +231,8 @@ def not_a_number(file: TableFile, name: str, row: int) -> ColumnError:
 def names_in(file: TableFile, name: str, what: str) -> list[str | None]:
     """Return a column of names; None for a blank."""
     column = file.table.column(name)
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    textual = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if not (textual or pa.types.is_integer(kind)):
+    kind = column.type
+    if not (textual(kind) or pa.types.is_integer(kind)):
         raise InvalidData(
             f"{file.path}, column {name!r}: {what} must be text or whole numbers, not {kind}"
         )

@@ -94,8 +94,12 @@ class Table:
         )
 
 
-def read_table(columns: Columns, X: Any, vocabularies: Sequence[Vocabulary] = ()) -> Table:
+def read_table(
+    columns: Columns, X: Any, vocabularies: Sequence[Vocabulary] = (), *, spelled: bool = False
+) -> Table:
     """Read a table; new categories are added to ``vocabularies``.
+
+    ``spelled``: the table comes from a file or a message, where a category may have another type.
 
     Raises
     ------
@@ -113,7 +117,8 @@ def read_table(columns: Columns, X: Any, vocabularies: Sequence[Vocabulary] = ()
             numbers.append(_read_numeric(name, column, values[name]))
             continue
         known = vocabularies[len(longer)] if vocabularies else Vocabulary()
-        coded, vocabulary = known.coded(read_categories(name, values[name]))
+        like = known.categories if spelled else None
+        coded, vocabulary = known.coded(read_categories(name, values[name], like))
         codes.append(coded)
         longer.append(vocabulary)
     return Table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from numbers import Real
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import Category, Name
+from lethe.engine.preprocess.input.spelling import matched
 
 _SHOWN = 60  # characters of a value in a message
 _MICROSECONDS = 86_400e6  # of a day
@@ -54,7 +55,7 @@ def read_dates(name: Name, values: Values) -> Array:
     """Return a column of dates as days since 1970-01-01, NaN where missing, (n,).
 
     Dates are datetime64, `datetime.date`, `datetime.datetime` (in UTC unless they name a zone), or
-    text of ISO 8601.
+    text of ISO 8601; blank text is missing.
 
     Raises
     ------
@@ -78,8 +79,12 @@ def read_dates(name: Name, values: Values) -> Array:
     return days
 
 
-def read_categories(name: Name, values: Values) -> list[Category]:
+def read_categories(
+    name: Name, values: Values, known: Sequence[Category] | None = None
+) -> list[Category]:
     """Return a column of categories, None where missing.
+
+    ``known``: a value that spells one of these is that one, whatever its type (`spelling.matched`).
 
     Raises
     ------
@@ -87,8 +92,9 @@ def read_categories(name: Name, values: Values) -> list[Category]:
         Text and numbers are mixed, or a value is neither.
     """
     categories = [_category(name, value) for value in values]
-    known = {type(value) is str for value in categories if value is not None}
-    if len(known) > 1:
+    if known is not None:
+        categories = matched(known, categories)
+    if len({type(value) is str for value in categories if value is not None}) > 1:
         raise InvalidData(f"column {name!r} mixes text and numbers; make them all text")
     return categories
 
@@ -122,7 +128,7 @@ def _number(name: Name, value: Any) -> float:
 
 
 def _moment(name: Name, value: Any) -> np.datetime64:
-    if is_missing(value):
+    if is_missing(value) or (isinstance(value, str) and not value.strip()):
         return np.datetime64("NaT")
     if isinstance(value, np.datetime64):
         return value
