@@ -30,7 +30,8 @@ def table_graph(event: Parameters, theta: Array, facts: Mapping[str, str]) -> by
     """Return the graph of ``theta``, d x m with any intercept last.
 
     Inputs are n x 1, named as the columns: numbers and days since 1970-01-01 as doubles (NaN where
-    missing), categories as text (empty where missing), whole numbers or booleans. The output
+    missing), categories as text (empty where missing), whole numbers or booleans; as doubles if
+    some of these were missing. The output
     ``variable`` is n x m; of a logistic model, ``label`` (n,) and ``probabilities``, n x 2. A row
     that the version refuses has the prediction NaN: a graph cannot refuse.
 
@@ -101,14 +102,15 @@ class _Graph:
 
     def features_of(self, column: FittedColumn) -> str:
         """Add what makes a column's features, n x 1 or n x categories."""
-        kind = TensorProto.DOUBLE if column.step in ("numeric", "date") else _kind_of(column)
+        numeric = column.step in ("numeric", "date")
+        kind = TensorProto.DOUBLE if numeric else _kind_of(column)
         self.inputs.append(helper.make_tensor_value_info(column.name, kind, [None, 1]))
-        if kind == TensorProto.DOUBLE:
+        if numeric:
             x = column.name
             if column.impute is not None:
                 x = self.add("Where", self.add("IsNaN", x), self.constant(column.impute), x)
             return self._scaled(column, x)
-        hot = self._hot(column)
+        hot = self._hot(column, kind)
         there = self.add("ReduceSum", hot, self.constant(np.array([1])), keepdims=1)
         if column.step == "one-hot":
             # An unknown category has 0 there, and 0 / 0 is NaN.
@@ -120,10 +122,15 @@ class _Graph:
         other = self.add("Mul", missing, self.constant(column.otherwise))
         return self._scaled(column, self.add("Add", x, other))
 
-    def _hot(self, column: FittedColumn) -> str:
+    def _hot(self, column: FittedColumn, kind: int) -> str:
         """Add 1 for the category of a row among all, n x categories: 0 for one without a row."""
-        categories = ["" if known is None else known for known in column.categories]
+        gap: Any = np.nan if kind == TensorProto.DOUBLE else ""
+        categories = [gap if known is None else known for known in column.categories]
         equal = self.add("Equal", column.name, self.constant(np.array([categories])))
+        if kind == TensorProto.DOUBLE:  # nothing equals NaN
+            missing = self.constant(np.array([[known is None for known in column.categories]]))
+            there = self.add("And", self.add("IsNaN", column.name), missing)
+            equal = self.add("Or", equal, there)
         hot = self.add("Cast", equal, to=TensorProto.DOUBLE)
         live = np.ones(len(categories))
         live[list(column.vanished)] = 0.0
@@ -135,10 +142,12 @@ class _Graph:
 
 
 def _kind_of(column: FittedColumn) -> int:
-    kinds = {str if known is None else type(known) for known in column.categories}
-    if len(kinds) > 1 or {"", None} <= set(column.categories):
+    kinds = {type(known) for known in column.categories if known is not None} or {str}
+    missing = None in column.categories
+    if len(kinds) > 1 or (missing and "" in column.categories):
         raise InvalidData(
-            f"column {column.name!r} has missing values beside empty text, numbers or true and "
-            "false, which an ONNX graph cannot tell apart; export .json, .safetensors or .npz"
+            f"column {column.name!r} has categories of several kinds, or empty text beside missing "
+            "values, which an ONNX graph cannot tell apart; export .json, .safetensors or .npz"
         )
-    return _TYPES[kinds.pop()]
+    kind = _TYPES[kinds.pop()]
+    return TensorProto.DOUBLE if missing and kind != TensorProto.STRING else kind

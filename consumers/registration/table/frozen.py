@@ -25,7 +25,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import Category, Column, Numeric, OneHot
 from lethe.engine.preprocess.input.frozen import FrozenTransformer, transformed
-from lethe.engine.preprocess.input.values import Values, is_missing
+from lethe.engine.preprocess.input.values import is_missing
 
 MAX_BYTES = 64 << 20
 """Of the file: an encoder of a million categories."""
@@ -57,19 +57,7 @@ class FrozenFile:
         InvalidData
             It refuses the table, or makes no finite numbers.
         """
-        known: dict[str, list[Category]] = {
-            name: [None if is_missing(one) else one for one in categories]
-            for name, categories in self.categories.items()
-        }
-        kinds: dict[str, Column] = {
-            name: OneHot() if name in known or not is_numeric(file, name) else Numeric()
-            for name in self.columns
-        }
-        typed = typed_columns(file, kinds, known, complete=False)
-        with extra(_EXTRA, "a frozen transformer"):
-            from pandas import DataFrame  # noqa: PLC0415 (an optional extra)
-
-        frame = DataFrame({name: self._given(name, typed[name]) for name in self.columns})
+        frame = self._frame(file)
         made = np.asarray(transformed(self.transformer, frame))
         if made.shape[:1] != (len(frame),) or made.size == 0:
             raise InvalidData(
@@ -83,11 +71,26 @@ class FrozenFile:
             )
         return self._names(made.shape[1]), made.astype(np.float64)
 
-    def _given(self, name: str, values: Values) -> list[Any]:
-        """Return a column as the transformer was fitted to it: None or NaN where missing."""
-        missing = [one for one in self.categories.get(name, ()) if is_missing(one)]
-        instead = None if missing == [None] else nan
-        return [instead if value is None else value for value in values.tolist()]
+    def _frame(self, file: TableFile) -> Any:
+        """Return a table as the transformer was fitted to one: with NaN, or None, where missing."""
+        with extra(_EXTRA, "a frozen transformer"):
+            from pandas import DataFrame, Series  # noqa: PLC0415 (an optional extra)
+
+        known: dict[str, list[Category]] = {
+            name: [None if is_missing(one) else one for one in categories]
+            for name, categories in self.categories.items()
+        }
+        kinds: dict[str, Column] = {
+            name: OneHot() if name in known or not is_numeric(file, name) else Numeric()
+            for name in self.columns
+        }
+        frame: dict[str, Any] = {}
+        for name, values in typed_columns(file, kinds, known, complete=False).items():
+            missing = [one for one in self.categories.get(name, ()) if is_missing(one)]
+            gap = None if missing == [None] else nan
+            listed = [gap if value is None else value for value in values.tolist()]
+            frame[name] = Series(listed, dtype=object if gap is None else None)
+        return DataFrame(frame)
 
     def _names(self, p: int) -> tuple[str, ...]:
         """Return the names of p features, as the transformer has them or by their place."""

@@ -40,21 +40,22 @@ def matched(known: Sequence[Category], values: Iterable[Category]) -> list[Categ
     """Return values as the known categories that they spell; what spells none stays as it is.
 
     The number 7 is "7" of a column of text, and "7" is 7 of a column of numbers; true is "True".
-    Blank text is missing.
+    Blank text is missing. What two known categories spell is neither.
     """
     exact = {one: one for one in known}
     spelled: dict[Category, list[Category]] = {}
     for one in known:
-        if isinstance(one, str):
-            spelled.setdefault(said(one), []).append(one)
+        spelled.setdefault(_meant(one), []).append(one)
 
     def category(value: Category) -> Category:
         if value in exact:
             return exact[value]
-        if isinstance(value, str):
-            meant = said(value)
-            return exact.get(meant, value) if meant is not None else None
-        [found, *more] = spelled.get(value, [value])
-        return value if more else found
+        meant = _meant(value)
+        found = spelled.get(meant, [])
+        return found[0] if len(found) == 1 else None if meant is None else value
 
     return [category(value) for value in values]
+
+
+def _meant(value: Category) -> Category:
+    return said(value) if isinstance(value, str) else value

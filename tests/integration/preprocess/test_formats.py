@@ -189,7 +189,7 @@ def given_by_json(rows: Rows) -> list[Any]:
 
 
 def registered(memory: Platform, path: Path, model_id: str) -> ModelConfig:
-    data = read_prepared_table(path, ROLES, Kind.LINEAR, dict(COLUMNS.items())).data  # type: ignore[arg-type]
+    data = read_prepared_table(path, ROLES, Kind.LINEAR, dict(COLUMNS.items())).data
     config = ModelConfig(
         model_id=model_id,
         kind=Kind.LINEAR,

@@ -85,13 +85,13 @@ def state_of(where: Path, model_id: str = "churn") -> dict[str, Any]:
     }
 
 
-def predicted(where: Path, model_id: str = "churn") -> Any:
+def predicted(where: Path, model_id: str = "churn", columns: Any = None) -> Any:
     """Return what a program that serves the alias predicts."""
     mlflow = load_mlflow()
     mlflow.set_tracking_uri(where.as_uri())
     mlflow.set_registry_uri(where.as_uri())
     served = mlflow.pyfunc.load_model(f"models:/{registered_name(model_id)}@champion")
-    columns = {"age": ROWS[:, 0], "visits": ROWS[:, 1]}
+    columns = {"age": ROWS[:, 0], "visits": ROWS[:, 1]} if columns is None else columns
     return served.predict(pd.DataFrame(columns))
 
 
@@ -224,6 +224,28 @@ def test_a_model_with_preprocessing_is_a_pipeline_there(where: Path) -> None:
     version = replace(versions_of(releases(2))[-1], columns=COLUMNS)
     mirror_version(registry_at(where), version)
     np.testing.assert_allclose(predicted(where), version.predict(ROWS), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("categories", "given"),
+    [
+        ((2, 10, None), [10.0, np.nan]),
+        ((False, True, None), [True, None]),
+        (("a", None), ["a", None]),
+    ],
+)
+def test_a_missing_category_is_given_there_as_pandas_has_it(
+    where: Path, categories: tuple[Any, ...], given: list[Any]
+) -> None:
+    values = tuple(float(i) for i in range(len(categories)))
+    coded = FittedColumn(
+        name="visits", step="target-encode", categories=categories, values=values, otherwise=0.5
+    )
+    version = replace(versions_of(releases(2))[-1], columns=(COLUMNS[0], coded))
+    mirror_version(registry_at(where), version)
+    columns = {"age": [0.25, 0.5], "visits": given}
+    expected = version.predict(pd.DataFrame(columns))
+    np.testing.assert_allclose(predicted(where, columns=columns), expected, rtol=1e-12)
 
 
 def test_a_column_of_dates_is_refused_and_the_version_before_it_stays(where: Path) -> None:
