@@ -194,7 +194,11 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
 
 
-def knowing_missing(encoder: Any, known: Sequence[Category], fill: str = "<missing>") -> list[Any]:
+_NO_TEXT = "\0missing"
+"""Text that no file or database holds: NUL ends a text in many."""
+
+
+def knowing_missing(encoder: Any, known: Sequence[Category], fill: str = _NO_TEXT) -> list[Any]:
     """Return the steps that make one category of every missing value, and then encode all.
 
     scikit-learn takes None and NaN for two categories. So both are filled in by one value, which no
@@ -217,12 +221,15 @@ def knowing_missing(encoder: Any, known: Sequence[Category], fill: str = "<missi
         before = [numbers, SimpleImputer(strategy="constant", fill_value=instead)]
     else:
         while fill in known:
-            fill = f"<{fill}>"
+            fill += "_"
         instead = fill
         before = [
-            SimpleImputer(missing_values=missing, strategy="constant", fill_value=fill)
+            SimpleImputer(
+                missing_values=missing, strategy="constant", fill_value=fill,
+                keep_empty_features=True,
+            )
             for missing in (np.nan, None)
-        ]
+        ]  # fmt: skip
     named = [instead if one is None else one for one in known]
     return [*before, encoder.set_params(categories=[named])]
 

@@ -30,6 +30,7 @@ from tests.support.missing_values import (
     Form,
     frame_of,
     is_refused_by_scikit_learn,
+    objects,
 )
 from tests.support.pipelines import Array, parameters, pipeline
 
@@ -100,6 +101,20 @@ def test_a_missing_category_is_the_same_in_rows_that_come_and_go(
         predictions,
         rtol=1e-9,
     )
+
+
+@pytest.mark.parametrize("column", ENCODED, ids=str)
+@pytest.mark.parametrize(("kind", "form"), FORMS)
+def test_a_column_of_which_every_live_row_lacks_the_category(
+    kind: str, form: str, column: Column
+) -> None:
+    forms, known, _ = KINDS[kind]
+    values = drawn((known[0], None, None))
+    model = LinearModel(preprocess={"c": column}).fit(frame_of(forms[form](values)), Y)
+    model.delete([str(i) for i in range(0, N, 3)], method="exact")
+    frame = frame_of(objects(None, np.nan)(values[1:3]))
+    np.testing.assert_allclose(model.predict(frame), np.mean(np.delete(Y, np.s_[::3])), rtol=1e-9)
+    np.testing.assert_allclose(model.to_sklearn().predict(frame), model.predict(frame), rtol=1e-9)
 
 
 @pytest.mark.parametrize(("kind", "form"), FORMS)
