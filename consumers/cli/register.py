@@ -370,10 +370,10 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         columns = ", ".join(f"{name} ({what})" for name, what in read.left_out.items())
         one = len(read.left_out) == 1
         them, numbers = ("it", "a number") if one else ("them", "numbers")
-        advice = f"encode {them} as {numbers}"
-        if read.data.preprocess:
-            advice = f"say in the preprocessing file what is done to {them},"
-        lines.append(f"left out: {columns}; {advice} to learn from {them}")
+        how = f"name {them} in the file of --preprocess"
+        if not config.preprocess:
+            how = f"encode {them} as {numbers}"
+        lines.append(f"left out: {columns}; {how} to learn from {them}")
     if done.left_out:
         lines.append(f"left out: {counted(done.left_out, 'row')}, deleted before")
     if done.erased:

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.pipeline import Pipeline
 
 from lethe.consumers.contract.events import Parameters
-from lethe.consumers.export.pipeline import transformer_of_columns
+from lethe.consumers.export.pipeline import kept, pipeline_of_columns
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.conversion import PublishedFit, plain_estimator
 from lethe.engine.fit.objective import Array
@@ -53,9 +52,9 @@ def estimator_of_version(version: ModelVersion) -> Any:
 def _estimator(columns: tuple[FittedColumn, ...], fit: PublishedFit) -> Any:
     if not columns:
         return plain_estimator(fit)
-    transformer, theta = transformer_of_columns(columns, fit.theta, intercept=fit.fit_intercept)
-    final = plain_estimator(replace(fit, theta=theta, features=None))
-    return Pipeline([("columns", transformer), ("model", final)])
+    mask = kept(columns, intercept=fit.fit_intercept)
+    final = plain_estimator(replace(fit, theta=fit.theta[mask], features=None))
+    return pipeline_of_columns(columns, final)
 
 
 def _labels(kind: str, classes: tuple[str, ...]) -> Any:

@@ -339,11 +339,9 @@ def _save(version: ModelVersion, directory: Path) -> None:
 
 
 def _type_of(column: FittedColumn) -> str:
-    """Return MLflow's type of a column as it is given: with gaps, numbers and truth are doubles."""
+    """Return MLflow's type of a column as it is given: whole numbers with gaps are doubles."""
     if column.step in ("numeric", "date"):
         return "double"
     kinds = {type(known) for known in column.categories if known is not None}
-    kind = next(iter(kinds), str)
-    if None in column.categories and kind is not str:
-        return "double"
-    return {int: "long", bool: "boolean"}.get(kind, "string")
+    whole = "double" if None in column.categories else "long"
+    return {int: whole, bool: "boolean"}.get(next(iter(kinds), str), "string")

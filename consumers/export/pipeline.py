@@ -6,7 +6,6 @@ made-up rows, for its form, and is then given these. Imports scikit-learn.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,24 +17,25 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.library.pipelines import name_columns, spell_missing, type_categories
+from lethe.engine.preprocess.library.pipelines import (
+    knowing_missing,
+    name_columns,
+    type_categories,
+)
 from lethe.engine.store.layout.columns import Category, FittedColumn
 
 TRUSTED = ("numpy.dtype",)
 """What skops has to trust for an imputed column, beside what it trusts by itself."""
 
 _ROWS = 5  # made up: one for each fold that TargetEncoder fits as well
+_BLANK = ""  # blank text is a missing category, as in every file that is read
 _NO_RANK = -1  # of a category that an empty model is asked for: its weight is 0
 
 
-def transformer_of_columns(
-    columns: Sequence[FittedColumn], theta: Array, *, intercept: bool
-) -> tuple[ColumnTransformer, Array]:
-    """Return a fitted transformer of published columns, and the parameters of its features, d x m.
+def pipeline_of_columns(columns: Sequence[FittedColumn], final: Any) -> Pipeline:
+    """Return a fitted pipeline that ends in ``final``, whose features are those that `kept` names.
 
-    It takes rows as they were given, and refuses those that the version refuses. Categories without
-    a live row are no features, and a missing one is several (`spell_missing`).
+    It takes rows as they were given, and refuses those that the version refuses.
 
     Raises
     ------
@@ -52,12 +52,11 @@ def transformer_of_columns(
             _set(column, one)
     type_categories(transformer)
     name_columns(transformer, [column.name for column in columns])
-    live = theta[_kept(columns, intercept=intercept)]
-    return transformer, spell_missing(transformer, live, pandas=False)
+    return Pipeline([("columns", transformer), ("model", final)])
 
 
-def _kept(columns: Sequence[FittedColumn], *, intercept: bool) -> NDArray[np.bool_]:
-    """Return which rows of theta have features: not those of categories without a live row."""
+def kept(columns: Sequence[FittedColumn], *, intercept: bool) -> NDArray[np.bool_]:
+    """Return which rows of theta the pipeline has: not those of categories without a live row."""
     mask: list[bool] = []
     for column in columns:
         width = len(column.categories) if column.step == "one-hot" else 1
@@ -66,14 +65,10 @@ def _kept(columns: Sequence[FittedColumn], *, intercept: bool) -> NDArray[np.boo
     return np.array([*mask, True] if intercept else mask)
 
 
-def _known(column: FittedColumn) -> list[Category | float]:
-    """Return the categories that the version knows, in their order; NaN for a missing value.
-
-    Data frames have that. To scikit-learn, None is another category.
-    """
+def _known(column: FittedColumn) -> list[Category]:
+    """Return the categories that live rows have, in their order."""
     gone = frozenset(column.vanished)
-    live = [known for place, known in enumerate(column.categories) if place not in gone]
-    return [math.nan if known is None else known for known in live]
+    return [known for place, known in enumerate(column.categories) if place not in gone]
 
 
 def _transformer(column: FittedColumn) -> Any:
@@ -85,23 +80,22 @@ def _transformer(column: FittedColumn) -> Any:
     steps: list[Any] = []
     if column.step == "numeric":
         steps += [SimpleImputer()] if column.impute is not None else []
-    elif column.step == "one-hot":
-        unknown = "ignore" if column.ignores_unknown else "error"
-        return OneHotEncoder(
-            categories=[_known(column)], handle_unknown=unknown, sparse_output=False
-        )
-    elif column.step == "ordinal":
-        steps += [_ordinal(column)]
     else:
-        steps += [TargetEncoder(categories=[_known(column)], target_type="continuous")]
+        steps += knowing_missing(_encoder(column), _known(column), _BLANK)
     steps += [StandardScaler()] if (column.mean, column.deviation) != (0.0, 1.0) else []
     if not steps:
         return "passthrough"
     return steps[0] if len(steps) == 1 else make_pipeline(*steps)
 
 
-def _ordinal(column: FittedColumn) -> OrdinalEncoder:
-    encoder = OrdinalEncoder(categories=[_known(column)])
+def _encoder(column: FittedColumn) -> Any:
+    known: Any = [_known(column)]
+    if column.step == "one-hot":
+        unknown = "ignore" if column.ignores_unknown else "error"
+        return OneHotEncoder(categories=known, handle_unknown=unknown, sparse_output=False)
+    if column.step == "target-encode":
+        return TargetEncoder(categories=known, target_type="continuous")
+    encoder = OrdinalEncoder(categories=known)
     if column.otherwise is not None:
         encoder.set_params(handle_unknown="use_encoded_value", unknown_value=_NO_RANK)
     return encoder
@@ -113,9 +107,9 @@ def _made_up(column: FittedColumn) -> Any:
 
 def _set(column: FittedColumn, step: Any) -> None:
     """Give a fitted transformer what the version says."""
-    if isinstance(step, SimpleImputer):
+    if isinstance(step, SimpleImputer) and column.impute is not None:
         step.statistics_ = np.array([column.impute])
-    elif isinstance(step, StandardScaler):
+    elif isinstance(step, StandardScaler) and step.with_std:
         step.mean_, step.scale_ = np.array([column.mean]), np.array([column.deviation])
         step.var_ = step.scale_**2
     elif isinstance(step, TargetEncoder):

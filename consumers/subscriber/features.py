@@ -36,7 +36,7 @@ def features_of(columns: Sequence[FittedColumn], X: Any) -> Array:
     """
     named, single = _columns_in(columns, X)
     settings = {column.name: column_of(column) for column in columns}
-    table = read_table(settings, named, vocabularies_of(columns))
+    table = read_table(settings, named, vocabularies_of(columns), spelled=True)
     numbers, codes = iter(table.numbers.T), iter(table.codes.T)
     parts: list[Array] = []
     for column in columns:

@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import JSONResponse
@@ -62,11 +62,15 @@ class Following:
                 return
 
 
-class Rows(BaseModel):
-    """Rows in the order of the features, or columns by name."""
+Value: TypeAlias = float | bool | str | None
+"""Numbers; with preprocessing inside the model also dates as text, categories, or nothing."""
 
-    rows: Annotated[Sequence[Sequence[float]], Field(max_length=MOST_ROWS)] | None = None
-    columns: Mapping[str, Annotated[Sequence[float], Field(max_length=MOST_ROWS)]] | None = None
+
+class Rows(BaseModel):
+    """Rows in the order of the features, or columns by name; with preprocessing, before it."""
+
+    rows: Annotated[Sequence[Sequence[Value]], Field(max_length=MOST_ROWS)] | None = None
+    columns: Mapping[str, Annotated[Sequence[Value], Field(max_length=MOST_ROWS)]] | None = None
 
 
 def application(models: ModelSubscriber, model_id: str) -> FastAPI:

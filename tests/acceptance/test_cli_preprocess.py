@@ -11,7 +11,9 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import csv, parquet
 
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.engine.preprocess.input.columns import Columns, Date, Numeric, OneHot, Ordinal
@@ -127,3 +129,26 @@ def test_a_logistic_pipeline_forgets_and_changes_down_to_a_classs_last_row(tmp_p
         lethe("check")
         lethe("audit", "m")
     assert status["status"] == "INTERCEPT_PENALISED"
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_columns_that_preprocessing_leaves_out_are_named_with_what_they_hold(
+    tmp_path: Path, form: str
+) -> None:
+    ids, columns = [f"u{i}" for i in range(9)], tmp_path / "columns.toml"
+    table = pa.table({
+        "id": ids, "size": [float(i % 4) for i in range(9)], "age": list(range(9)),
+        "paid": [i % 2 == 0 for i in range(9)], "note": ids, "y": [float(i % 5) for i in range(9)],
+    })  # fmt: skip
+    path = tmp_path / f"rows.{form}"
+    (csv.write_csv if form == "csv" else parquet.write_table)(table, path)
+    columns.write_text('[columns.size]\nstep = "numeric"\n')
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        asked = ("--data", str(path), "--preprocess", str(columns), "--id", "id", "--target", "y")
+        answer = Within(server.data_dir)(
+            "register", "m", *asked, "--kind", "linear", "--ridge", "1"
+        )
+    assert (
+        "left out: age (numbers), paid (true and false), note (text); name them in the file of "
+        "--preprocess to learn from them\n"
+    ) in answer.out

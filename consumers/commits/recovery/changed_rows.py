@@ -144,7 +144,7 @@ def _weights(request: RowsChanged, old_weights: Mapping[str, float]) -> list[flo
 
 
 def _numbers(values: Sequence[RowValue]) -> Sequence[RowValue]:
-    if any(isinstance(value, str | None) for value in values):  # true and false count as 1 and 0
+    if any(isinstance(value, str | bool | None) for value in values):
         raise InvalidData("a row has a value that is not a number")
     return values
 
@@ -280,7 +280,8 @@ def table_of(request: RowsChanged, config: ModelConfig) -> Table:
     for record, values in zip(records, zip(*listed, strict=True), strict=True):
         own = () if record.step in ("numeric", "date") else (next(known),)
         try:
-            table = read_table({record.name: columns[record.name]}, {record.name: values}, own)
+            column = {record.name: columns[record.name]}
+            table = read_table(column, {record.name: values}, own, spelled=True)
         except InvalidData:
             raise InvalidData(
                 f"column {record.name!r} has a value that is not {_KIND_OF[record.step]}"

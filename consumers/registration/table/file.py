@@ -165,35 +165,40 @@ def _read_parquet(path: Path, only: Sequence[str] | None = None) -> pa.Table:
                 f"{path}: claims {metadata.num_rows} rows of {metadata.num_columns} columns, "
                 f"more than {MAX_VALUES} values; register fewer rows"
             )
-        batches: list[pa.RecordBatch] = []
+        tables: list[pa.Table] = []
         size = 0
         rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // metadata.num_columns))
         for batch in file.iter_batches(batch_size=rows, columns=only):
-            size += batch.nbytes
+            tables.append(_plain(pa.Table.from_batches([batch])))
+            size += tables[-1].nbytes
             if size > MAX_TABLE_BYTES:
                 raise InvalidData(
                     f"{path}: unpacks to more than {MAX_TABLE_BYTES} bytes; leave out columns "
                     "that are not features, or register fewer rows"
                 )
-            batches.append(batch)
-        schema = file.schema_arrow
-        if only is not None:
-            schema = batches[0].schema if batches else pa.schema([schema.field(n) for n in only])
-        table = pa.Table.from_batches(batches, schema=schema)
+        if not tables:
+            schema = file.schema_arrow
+            fields = [schema.field(name) for name in schema.names if only is None or name in only]
+            tables.append(_plain(pa.schema(fields).empty_table()))
+        table = pa.concat_tables(tables)
     table.validate(full=True)  # among others, that text is UTF-8
-    return _without_views(table)
+    return table
 
 
-def _without_views(table: pa.Table) -> pa.Table:
-    """Return a table whose text is of one type: few functions take views of text (Polars' type)."""
-    views = [pa.types.is_string_view(field.type) for field in table.schema]
-    if not any(views):
-        return table
-    fields = [
-        field.with_type(pa.string()) if view else field
-        for field, view in zip(table.schema, views, strict=True)
-    ]
-    return table.cast(pa.schema(fields))
+def _plain(table: pa.Table) -> pa.Table:
+    """Return a table without dictionaries (pandas' categories) and views of text (Polars').
+
+    Few functions take them, and a column holds the same without.
+    """
+    fields = [field.with_type(_plain_type(field.type)) for field in table.schema]
+    schema = pa.schema(fields)
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    return pa.string() if pa.types.is_string_view(kind) else kind
 
 
 def _read_csv(path: Path, texts: Collection[str], only: Sequence[str] | None = None) -> pa.Table:

@@ -7,9 +7,11 @@ later stays in it, and each version says so.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import nan
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,9 @@ from lethe.consumers.registration.table.values import is_numeric
 from lethe.consumers.service.extras import extra
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.input.columns import Column, Numeric, OneHot
+from lethe.engine.preprocess.input.columns import Category, Column, Numeric, OneHot
 from lethe.engine.preprocess.input.frozen import FrozenTransformer, transformed
+from lethe.engine.preprocess.input.values import is_missing
 
 MAX_BYTES = 64 << 20
 """Of the file: an encoder of a million categories."""
@@ -36,14 +39,15 @@ _TRUSTED = ("numpy.dtype",)
 class FrozenFile:
     """A transformer from a file: what it is, the columns that it takes, and the file's SHA-256.
 
-    ``texts`` are those whose categories are text for it: so they are in a table, whatever it holds.
+    ``categories`` are those that its encoders know, of columns where they are not numbers: what a
+    table holds there is one of these, whatever its type. (None and NaN stand for missing.)
     """
 
     path: Path
     transformer: FrozenTransformer
     columns: tuple[str, ...]
     digest: str
-    texts: frozenset[str] = frozenset()
+    categories: Mapping[str, Sequence[Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     def features(self, file: TableFile) -> tuple[tuple[str, ...], Array]:
         """Return names and numbers of the features that it makes of a table, n x p.
@@ -53,17 +57,7 @@ class FrozenFile:
         InvalidData
             It refuses the table, or makes no finite numbers.
         """
-        kinds: dict[str, Column] = {
-            name: OneHot() if name in self.texts or not is_numeric(file, name) else Numeric()
-            for name in self.columns
-        }
-        typed = typed_columns(file, kinds, complete=False)
-        with extra(_EXTRA, "a frozen transformer"):
-            from pandas import DataFrame  # noqa: PLC0415 (an optional extra)
-
-        frame = DataFrame(
-            {name: [nan if v is None else v for v in typed[name].tolist()] for name in self.columns}
-        )
+        frame = self._frame(file)
         made = np.asarray(transformed(self.transformer, frame))
         if made.shape[:1] != (len(frame),) or made.size == 0:
             raise InvalidData(
@@ -76,6 +70,27 @@ class FrozenFile:
                 "and encode in it"
             )
         return self._names(made.shape[1]), made.astype(np.float64)
+
+    def _frame(self, file: TableFile) -> Any:
+        """Return a table as the transformer was fitted to one: with NaN, or None, where missing."""
+        with extra(_EXTRA, "a frozen transformer"):
+            from pandas import DataFrame, Series  # noqa: PLC0415 (an optional extra)
+
+        known: dict[str, list[Category]] = {
+            name: [None if is_missing(one) else one for one in categories]
+            for name, categories in self.categories.items()
+        }
+        kinds: dict[str, Column] = {
+            name: OneHot() if name in known or not is_numeric(file, name) else Numeric()
+            for name in self.columns
+        }
+        frame: dict[str, Any] = {}
+        for name, values in typed_columns(file, kinds, known, complete=False).items():
+            missing = [one for one in self.categories.get(name, ()) if is_missing(one)]
+            gap = None if missing == [None] else nan
+            listed = [gap if value is None else value for value in values.tolist()]
+            frame[name] = Series(listed, dtype=object if gap is None else None)
+        return DataFrame(frame)
 
     def _names(self, p: int) -> tuple[str, ...]:
         """Return the names of p features, as the transformer has them or by their place."""
@@ -120,7 +135,7 @@ def read_frozen_file(path: Path) -> FrozenFile:
             f"{path}: holds no transformer that was fitted to a data frame, whose columns it names"
         )
     try:
-        columns, texts = _columns(loaded), _texts(loaded)
+        columns, categories = _columns(loaded), dict(_encoded(loaded))
     except Exception as error:  # of a file that was changed, anything
         raise InvalidData(
             f"{path}: which columns the transformer takes cannot be read "
@@ -128,14 +143,14 @@ def read_frozen_file(path: Path) -> FrozenFile:
         ) from None
     if not columns:
         raise InvalidData(f"{path}: the transformer takes no column: it drops all of them")
-    return FrozenFile(path, loaded, columns, hashlib.sha256(data).hexdigest(), texts)
+    return FrozenFile(path, loaded, columns, hashlib.sha256(data).hexdigest(), categories)
 
 
 def _columns(transformer: Any) -> tuple[str, ...]:
     """Return the columns that a transformer takes: not those that a ColumnTransformer drops."""
     names = np.array([str(name) for name in transformer.feature_names_in_], dtype=object)
     dropped: set[str] = set()
-    for _, step, where in getattr(_first(transformer), "transformers_", ()):
+    for _, step, where in getattr(_steps(transformer)[0], "transformers_", ()):
         if isinstance(step, str) and step == "drop":
             dropped.update(_listed(names, where))
     return tuple(name for name in names if name not in dropped)
@@ -157,19 +172,23 @@ def _listed(names: NDArray[np.object_], where: Any) -> list[str]:
     return list(names[listed]) if len(listed) else []
 
 
-def _texts(transformer: Any) -> frozenset[str]:
-    """Return the columns of which a fitted encoder knows categories that are text."""
-    first = _first(transformer)
-    steps = [_first(step) for _, step, _ in getattr(first, "transformers_", ())]
-    texts: set[str] = set()
-    for step in (first, *steps):
-        names = getattr(step, "feature_names_in_", ())
-        for name, categories in zip(names, getattr(step, "categories_", ()), strict=False):
-            if any(isinstance(category, str) for category in categories):
-                texts.add(str(name))
-    return frozenset(texts)
+def _encoded(transformer: Any) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the columns of fitted encoders, with the categories that they know unless as numbers.
+
+    An encoder may come after other steps of a pipeline, such as one that fills in missing text.
+    """
+    first = _steps(transformer)[0]
+    for one in (transformer, *(step for _, step, _ in getattr(first, "transformers_", ()))):
+        steps = _steps(one)
+        names = getattr(steps[0], "feature_names_in_", ())
+        for step in steps:
+            known = getattr(step, "categories_", ())
+            if len(known) == len(names):
+                for name, categories in zip(names, known, strict=True):
+                    if categories.dtype.kind not in "iuf":
+                        yield str(name), categories.tolist()
 
 
-def _first(transformer: Any) -> Any:
-    """Return what a pipeline begins with; of another transformer, itself."""
-    return transformer[0] if hasattr(transformer, "steps") else transformer
+def _steps(transformer: Any) -> list[Any]:
+    """Return the steps of a pipeline; of another transformer, itself."""
+    return [step for _, step in getattr(transformer, "steps", [("", transformer)])]

@@ -20,6 +20,7 @@ from lethe.consumers.registration.table.file import TableFile, column_names, ope
 from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.typed import json_values, typed_columns
 from lethe.consumers.registration.table.values import (
+    HELD,
     ColumnError,
     is_boolean,
     is_numeric,
@@ -109,8 +110,8 @@ def read_table(
     """
     reading = f"reading {path.name}"
     progress(reading, 0, 0)
-    texts = frozenset[str]() if frozen is None else frozen.texts
-    file = open_file(path, {columns.id, columns.subject or columns.id} | texts)
+    texts = () if frozen is None else frozen.categories
+    file = open_file(path, {columns.id, columns.subject or columns.id, *texts})
     if frozen is not None:
         columns = replace(columns, features=frozen.columns)
     _check_columns(file, columns, kind)
@@ -155,7 +156,8 @@ def read_prepared_table(
 ) -> TableRead:
     """Read and check training rows of a model with preprocessing, as they are given.
 
-    In a CSV file a column of categories is text, whatever it holds.
+    What a column of categories holds in a CSV file follows from its text
+    (`engine.preprocess.input.spelling`).
 
     Raises
     ------
@@ -220,7 +222,8 @@ def read_given_rows(
     named = {str(name): column for name, column in preprocess.items()}
     file = _opened(path, columns, config.kind, named)
     ids = _ids(file, columns.id)
-    typed = typed_columns(file, named, complete=False)
+    known = {record.name: record.categories for record in config.preprocess}
+    typed = typed_columns(file, named, known, complete=False)
     _, y = _targets(file, columns, config.kind)
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
     listed = [json_values(values) for values in typed.values()]
@@ -254,23 +257,26 @@ def proposed_steps(path: Path, columns: Columns) -> dict[str, str | None]:
     """Return a step for each column that could be a feature: what its values suggest.
 
     Of text, and of true and false: one-hot, or target-encode if there are many categories; None if
-    most values have a row of their own, as names and numbers of people do.
+    most values have a row of their own, as names and numbers of people do. A column of which no
+    step can learn, such as one of lists, has none.
     """
     file = open_file(path, {columns.id, columns.subject or columns.id})
     special = {columns.id, columns.subject, *columns.targets}
-    return {name: _proposed(file, name) for name in file.table.column_names if name not in special}
+    held = {name: what_it_holds(file, name) for name in file.table.column_names}
+    return {
+        name: _proposed(file, name, what)
+        for name, what in held.items()
+        if name not in special and what in HELD
+    }
 
 
-def _proposed(file: TableFile, name: str) -> str | None:
+def _proposed(file: TableFile, name: str, what: str) -> str | None:
     if is_boolean(file, name):
         return "one-hot"
-    if is_numeric(file, name):
+    if is_numeric(file, name) or what.startswith("numbers"):
         return "numeric"
-    what = what_it_holds(file, name)
     if what == "dates":
         return "date"
-    if what.startswith("numbers"):
-        return "numeric"
     distinct = len(file.table.column(name).unique())
     if distinct <= _ONE_HOT_CATEGORIES:
         return "one-hot"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, cast
 
@@ -15,26 +15,23 @@ from numpy.typing import NDArray
 from lethe.consumers.contract.events import RowValue
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.values import (
-    NUMBER,
     ColumnError,
-    are_whole,
-    as_truth,
     counted,
     is_text,
-    mask,
+    missing_in,
     not_a_number_because,
+    numbers_in,
     numeric_type,
+    textual,
 )
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.input.columns import Column, Date, Numeric
+from lethe.engine.preprocess.input.columns import Category, Column, Date, Numeric, Ordinal
+from lethe.engine.preprocess.input.spelling import categories_of, matched
 from lethe.engine.preprocess.input.values import is_missing, read_dates
 
 MAX_CATEGORY_LENGTH = 128
 """Characters of a category, as of an id: they are in every version."""
-
-_MISSING = r"(?i)^(nan)?$"
-"""What a CSV file has in place of a missing number or date."""
 
 Values = NDArray[Any]
 
@@ -52,27 +49,34 @@ def _json(value: Any) -> RowValue:
 
 
 def typed_columns(
-    file: TableFile, columns: Mapping[str, Column], *, complete: bool = True
+    file: TableFile,
+    columns: Mapping[str, Column],
+    known: Mapping[str, Sequence[Category]] | None = None,
+    *,
+    complete: bool = True,
 ) -> dict[str, Values]:
     """Return columns of a file as the engine's table takes them, by name.
 
-    ``complete``: the file has all rows of a model, so that each column needs a value.
+    ``known``: categories of columns, which the file's values spell. ``complete``: the file has all
+    rows of a model, so that each column needs a value.
 
     Raises
     ------
     InvalidData
         A value is not of its column's kind; the message names the place.
     """
-    typed = {
-        name: _typed(file, name, column, complete=complete) for name, column in columns.items()
-    }
+    like = dict(known or {})
+    for name, column in columns.items():
+        if isinstance(column, Ordinal) and column.categories is not None:
+            like[name] = column.categories
+    typed = {name: _typed(file, name, one, like.get(name, ())) for name, one in columns.items()}
     for name, column in columns.items():
         if complete and isinstance(column, Numeric) and all(map(is_missing, typed[name])):
             raise InvalidData(f"{file.path}, column {name!r}: no row has a value; leave it out")
     return typed
 
 
-def _typed(file: TableFile, name: str, column: Column, *, complete: bool) -> Values:
+def _typed(file: TableFile, name: str, column: Column, known: Sequence[Category]) -> Values:
     if pa.types.is_null(file.table.column(name).type):  # of Parquet: no row has a value
         if isinstance(column, Numeric):
             _check_complete(file, name, column, np.ones(file.table.num_rows, dtype=np.bool_))
@@ -81,13 +85,17 @@ def _typed(file: TableFile, name: str, column: Column, *, complete: bool) -> Val
         return _dates(file, name, column)
     if isinstance(column, Numeric):
         return _numbers(file, name, column)
-    return _categories(file, name, complete=complete)
+    return _categories(file, name, known)
 
 
 def _numbers(file: TableFile, name: str, column: Numeric) -> Array:
     values = file.table.column(name)
     if is_text(file, name):
-        numbers = _numbers_of_text(file, name, pc.utf8_trim_whitespace(values))
+        text = pc.utf8_trim_whitespace(values)
+        numbers, _, bad = numbers_in(text)
+        if bad.any():
+            why = not_a_number_because(text[int(np.flatnonzero(bad)[0])].as_py())
+            raise _unusable(file, name, bad, why, "correct the row, or encode the column")
     elif numeric_type(values.type):
         numbers = _cast(file, name, values)
     else:
@@ -98,21 +106,6 @@ def _numbers(file: TableFile, name: str, column: Numeric) -> Array:
     if np.isinf(numbers).any():
         raise _unusable(file, name, np.isinf(numbers), "infinite", "correct the row")
     _check_complete(file, name, column, np.isnan(numbers))
-    return numbers
-
-
-def _numbers_of_text(file: TableFile, name: str, text: pa.ChunkedArray) -> Array:
-    """Return what text spells, NaN where missing; true and false count as 1 and 0."""
-    truth = as_truth(text)
-    if truth is not None:
-        return truth
-    missing = _matches(text, _MISSING)
-    bad = ~(missing | _matches(text, NUMBER))
-    if bad.any():
-        why = not_a_number_because(text[int(np.flatnonzero(bad)[0])].as_py())
-        raise _unusable(file, name, bad, why, "correct the row, or encode the column")
-    plain = pc.if_else(pa.array(missing), None, pc.replace_substring_regex(text, r"^\+", ""))
-    numbers: Array = pc.cast(plain, pa.float64()).to_numpy()
     return numbers
 
 
@@ -133,11 +126,10 @@ def _dates(file: TableFile, name: str, column: Date) -> Values:
     types = pa.types
     if types.is_date(values.type) or types.is_timestamp(values.type):
         moments: Values = values.to_numpy()  # in UTC; Python's own dates would not take every year
-    elif types.is_string(values.type) or types.is_large_string(values.type):
+    elif textual(values.type):
         text = pc.utf8_trim_whitespace(values)
-        missing = _matches(text, _MISSING) | mask(text.is_null())
         moments = np.array(text.to_pylist(), dtype=object)
-        moments[missing] = None
+        moments[missing_in(text)] = None
     else:
         raise InvalidData(
             f"{file.path}, column {name!r}: holds {values.type}, not dates; choose another step"
@@ -165,43 +157,35 @@ def _not_dates(name: str, moments: Values) -> NDArray[np.bool_]:
     return bad
 
 
-def _categories(file: TableFile, name: str, *, complete: bool) -> Values:
+def _categories(file: TableFile, name: str, known: Sequence[Category]) -> Values:
     """Return text, whole numbers, or true and false; None where missing.
 
-    A CSV file has no types: what spells true and false throughout, or whole numbers, is that, if
-    the file has all rows. Rows of another file are matched with the categories of the model
-    (`engine.preprocess.input.values.as_known`).
+    They are those that are known, if any are; else what a CSV file spells, or what has a type.
     """
     values = file.table.column(name)
-    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-    textual = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if not (textual or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+    kind = values.type
+    listed: list[Any] = [None if is_missing(value) else value for value in values.to_pylist()]
+    if pa.types.is_floating(kind) and all(value is None or value == value // 1 for value in listed):
+        listed = [None if value is None else int(value) for value in listed]  # with gaps, once
+    elif not (textual(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         raise InvalidData(
             f"{file.path}, column {name!r}: holds {kind}; categories are text, whole numbers, or "
             "true and false"
         )
-    categories = np.array(values.to_pylist(), dtype=object)
-    if textual:
-        blank = np.array([value is None or not value.strip() for value in categories])
-        categories[blank] = None
-        long = np.array([len(value or "") > MAX_CATEGORY_LENGTH for value in categories])
+    if textual(kind):
+        long = np.array([len(value or "") > MAX_CATEGORY_LENGTH for value in listed])
         if long.any():
             why = f"longer than {MAX_CATEGORY_LENGTH} characters"
             raise _unusable(file, name, long, why, "categories are names; shorten it")
-    return _spelt(values, categories) if complete and is_text(file, name) else categories
-
-
-def _spelt(values: pa.ChunkedArray, categories: Values) -> Values:
-    """Return the categories of a CSV file in the type that all of them spell."""
-    text = pc.utf8_trim_whitespace(values)
-    truth = as_truth(text)
-    if truth is not None:
-        known: Any = [None if math.isnan(one) else bool(one) for one in truth]
-    elif are_whole(text):
-        known = [None if one is None else int(one) for one in categories]
+    if known or not textual(kind):
+        listed = matched(known, listed)
+    elif file.is_csv:
+        listed = categories_of(listed)
     else:
-        return categories
-    return np.array(known, dtype=object)
+        listed = [None if value is None or not value.strip() else value for value in listed]
+    categories = np.empty(len(listed), dtype=object)
+    categories[:] = listed
+    return categories
 
 
 def _check_complete(
@@ -219,7 +203,3 @@ def _unusable(
         f"{file.path}, {file.place(row)}, column {name!r}: the value is {why}; {advice}",
         f"{name!r}: {counted(bad)} {why} (first: {file.place(row)})",
     )
-
-
-def _matches(text: pa.ChunkedArray, pattern: str) -> NDArray[np.bool_]:
-    return mask(pc.fill_null(pc.match_substring_regex(text, pattern), False))

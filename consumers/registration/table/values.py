@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from lethe.consumers.registration.table.file import TableFile
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.input.values import WHOLE
 
 MAX_ID_LENGTH = 128
 """Characters of row and subject ids (docs/events.md), and of class names."""
@@ -19,7 +18,11 @@ NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _COMMAS = r"^[+-]?[0-9][0-9. ]*(,[0-9]+)+(\.[0-9]+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
 _BOOLEAN = r"(?i)^(true|false)$"
+_MISSING = r"(?i)^(nan)?$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,Z+-]+)?$"
+
+HELD = ("nothing", "true and false", "numbers", "numbers with commas", "dates", "text")
+"""What a column can hold that a model learns from; of others, the name of the type is said."""
 
 
 class ColumnError(InvalidData):
@@ -37,41 +40,28 @@ def counted(bad: NDArray[np.bool_]) -> str:
 
 
 def what_it_holds(file: TableFile, name: str) -> str:
-    """Return in a word what a column holds: by its type, or of text by what all values spell."""
+    """Return in a word what a column holds. Of one that is not text, its type says it."""
     column = file.table.column(name)
-    if not _is_string(column.type):
-        return _type_in_words(column.type)
-    text = pc.utf8_trim_whitespace(column)
-    filled = mask(pc.fill_null(pc.not_equal(text, ""), False))
+    if not textual(column.type):
+        kind = column.type
+        named = {
+            "nothing": pa.types.is_null(kind),
+            "true and false": pa.types.is_boolean(kind),
+            "numbers": numeric_type(kind),
+            "dates": pa.types.is_date(kind) or pa.types.is_timestamp(kind),
+        }
+        return next((what for what, holds in named.items() if holds), str(kind))
+    text = pc.utf8_trim_whitespace(pc.fill_null(column, ""))
+    filled = mask(pc.not_equal(text, ""))
     if not filled.any():
         return "nothing"
-    for what, pattern in (
-        ("dates", _DATE),
-        ("true and false", _BOOLEAN),
-        ("numbers", NUMBER),
-        ("numbers with commas", _COMMAS),
-    ):
-        if mask(_matches(text, pattern))[filled].all():
-            return what
-    return "text"
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _type_in_words(kind: pa.DataType) -> str:
-    """Return in a word what a type other than text holds; of one without a word, its own name."""
-    types = pa.types
-    if types.is_dictionary(kind):
-        return "text" if _is_string(kind.value_type) else _type_in_words(kind.value_type)
-    words = {
-        "nothing": types.is_null,
-        "true and false": types.is_boolean,
-        "numbers": numeric_type,
-        "dates": lambda one: types.is_date(one) or types.is_timestamp(one),
-    }
-    return next((word for word, holds in words.items() if holds(kind)), str(kind))
+    spelled = {"dates": _DATE}
+    if file.is_csv:  # elsewhere, text is meant to be text
+        spelled |= {
+            "true and false": _BOOLEAN, "numbers": NUMBER, "numbers with commas": _COMMAS
+        }  # fmt: skip
+    holds = (what for what, like in spelled.items() if mask(_matches(text, like))[filled].all())
+    return next(holds, "text")
 
 
 def is_numeric(file: TableFile, name: str) -> bool:
@@ -102,6 +92,11 @@ def is_text(file: TableFile, name: str) -> bool:
     return file.is_csv and pa.types.is_string(file.table.column(name).type)
 
 
+def textual(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
 def is_number(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Return which values of a CSV column are numbers; if none is, which are true or false."""
     text = pc.utf8_trim_whitespace(column)
@@ -110,25 +105,12 @@ def is_number(column: pa.ChunkedArray) -> NDArray[np.bool_]:
 
 
 def is_boolean(file: TableFile, name: str) -> bool:
-    """Return whether a column holds true and false alone."""
-    return what_it_holds(file, name) == "true and false"
-
-
-def as_truth(text: pa.ChunkedArray) -> Array | None:
-    """Return 1 for true and 0 for false, NaN where nothing stands; None if anything else does."""
-    boolean = mask(_matches(text, _BOOLEAN))
-    filled = mask(pc.fill_null(pc.not_equal(text, ""), False))
-    if not boolean.any() or (filled & ~boolean).any():
-        return None
-    truth = mask(pc.fill_null(pc.equal(pc.utf8_lower(text), "true"), False)).astype(np.float64)
-    truth[~boolean] = np.nan
-    return truth
-
-
-def are_whole(text: pa.ChunkedArray) -> bool:
-    """Return whether all that stands in a column are whole numbers, each spelt in the one way."""
-    filled = mask(pc.fill_null(pc.not_equal(text, ""), False))
-    return bool(filled.any() and mask(_matches(text, f"^({WHOLE})$"))[filled].all())
+    """Return whether a column holds true and false, and no number."""
+    column = file.table.column(name)
+    if not is_text(file, name):
+        return bool(pa.types.is_boolean(column.type))
+    text = pc.utf8_trim_whitespace(column)
+    return bool(mask(_matches(text, _BOOLEAN)).any() and not _spells_number(text).any())
 
 
 def spells_number(text: str) -> bool:
@@ -185,12 +167,31 @@ def numbers(file: TableFile, name: str) -> Array:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
+def numbers_in(text: pa.ChunkedArray) -> tuple[Array, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the numbers of trimmed text (NaN if none), which are missing, and which are wrong.
+
+    True and false count as 1 and 0 in a column that has nothing else.
+    """
+    missing = missing_in(text)
+    boolean = mask(_matches(text, _BOOLEAN))
+    if boolean.any() and (boolean | missing).all():
+        truth = mask(pc.equal(pc.utf8_lower(text), "true"))
+        return np.where(missing, np.nan, truth), missing, np.zeros(len(missing), dtype=np.bool_)
+    number = mask(_matches(text, NUMBER))
+    plain = pc.if_else(pa.array(number), pc.replace_substring_regex(text, r"^\+", ""), None)
+    values = np.array(pc.cast(plain, pa.float64()).to_numpy(), dtype=np.float64)
+    return values, missing, ~(number | missing)
+
+
+def missing_in(text: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return where trimmed text has no number or date: nothing, or NaN."""
+    return mask(pc.fill_null(_matches(text, _MISSING), True))
+
+
 def _numbers_of_text(file: TableFile, name: str, column: pa.ChunkedArray) -> Array:
     text = pc.utf8_trim_whitespace(column)
-    truth = as_truth(text)
-    if truth is not None and not np.isnan(truth).any():
-        return truth
-    bad = ~mask(_matches(text, NUMBER))
+    values, missing, bad = numbers_in(text)
+    bad |= missing
     if bad.any():
         first = text[int(np.flatnonzero(bad)[0])].as_py()
         if first == "":
@@ -201,8 +202,6 @@ def _numbers_of_text(file: TableFile, name: str, column: pa.ChunkedArray) -> Arr
         if bad.all() and not infinite:
             raise ColumnError(str(error), f"{name!r}: {what_it_holds(file, name)}")
         raise error
-    plain = pc.replace_substring_regex(text, r"^\+", "")
-    values: Array = pc.cast(plain, pa.float64()).to_numpy()
     return values
 
 
@@ -232,9 +231,8 @@ def not_a_number(file: TableFile, name: str, row: int) -> ColumnError:
 def names_in(file: TableFile, name: str, what: str) -> list[str | None]:
     """Return a column of names; None for a blank."""
     column = file.table.column(name)
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    textual = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if not (textual or pa.types.is_integer(kind)):
+    kind = column.type
+    if not (textual(kind) or pa.types.is_integer(kind)):
         raise InvalidData(
             f"{file.path}, column {name!r}: {what} must be text or whole numbers, not {kind}"
         )

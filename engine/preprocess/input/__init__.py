@@ -5,6 +5,7 @@ May import the rest of the engine; nothing of `engine.preprocess` outside of thi
 - `columns`: what is done to each column
 - `settings`: what a model was asked for, and what of it cannot be
 - `values`: the values of one column: numbers, days or categories
+- `spelling`: the category that a value of a file or a message is, however it is written there
 - `table`: tables, read by name; the rows of a model
 - `frozen`: a transformer that keeps what it was trained on
 """

@@ -15,22 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.input.columns import (
-    Category,
-    Column,
-    Columns,
-    Date,
-    Name,
-    Numeric,
-    Ordinal,
-)
-from lethe.engine.preprocess.input.values import (
-    Values,
-    as_known,
-    read_categories,
-    read_dates,
-    read_numbers,
-)
+from lethe.engine.preprocess.input.columns import Category, Column, Columns, Date, Name, Numeric
+from lethe.engine.preprocess.input.values import Values, read_categories, read_dates, read_numbers
 
 Codes = NDArray[np.int32]
 
@@ -108,8 +94,12 @@ class Table:
         )
 
 
-def read_table(columns: Columns, X: Any, vocabularies: Sequence[Vocabulary] = ()) -> Table:
+def read_table(
+    columns: Columns, X: Any, vocabularies: Sequence[Vocabulary] = (), *, spelled: bool = False
+) -> Table:
     """Read a table; new categories are added to ``vocabularies``.
+
+    ``spelled``: the table comes from a file or a message, where a category may have another type.
 
     Raises
     ------
@@ -127,9 +117,8 @@ def read_table(columns: Columns, X: Any, vocabularies: Sequence[Vocabulary] = ()
             numbers.append(_read_numeric(name, column, values[name]))
             continue
         known = vocabularies[len(longer)] if vocabularies else Vocabulary()
-        categories = read_categories(name, values[name])
-        named = column.categories if isinstance(column, Ordinal) else None
-        coded, vocabulary = known.coded(as_known(categories, known.categories or named or ()))
+        like = known.categories if spelled else None
+        coded, vocabulary = known.coded(read_categories(name, values[name], like))
         codes.append(coded)
         longer.append(vocabulary)
     return Table(

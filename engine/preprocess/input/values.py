@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from numbers import Real
@@ -16,9 +15,7 @@ from numpy.typing import NDArray
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import Category, Name
-
-WHOLE = r"0|-?[1-9][0-9]{0,14}"
-"""A whole number that is spelt in one way only, and that every format keeps as it is."""
+from lethe.engine.preprocess.input.spelling import matched
 
 _SHOWN = 60  # characters of a value in a message
 _MICROSECONDS = 86_400e6  # of a day
@@ -58,7 +55,7 @@ def read_dates(name: Name, values: Values) -> Array:
     """Return a column of dates as days since 1970-01-01, NaN where missing, (n,).
 
     Dates are datetime64, `datetime.date`, `datetime.datetime` (in UTC unless they name a zone), or
-    text of ISO 8601.
+    text of ISO 8601; blank text is missing.
 
     Raises
     ------
@@ -82,8 +79,12 @@ def read_dates(name: Name, values: Values) -> Array:
     return days
 
 
-def read_categories(name: Name, values: Values) -> list[Category]:
+def read_categories(
+    name: Name, values: Values, known: Sequence[Category] | None = None
+) -> list[Category]:
     """Return a column of categories, None where missing.
+
+    ``known``: a value that spells one of these is that one, whatever its type (`spelling.matched`).
 
     Raises
     ------
@@ -91,39 +92,11 @@ def read_categories(name: Name, values: Values) -> list[Category]:
         Text and numbers are mixed, or a value is neither.
     """
     categories = [_category(name, value) for value in values]
-    known = {type(value) is str for value in categories if value is not None}
-    if len(known) > 1:
+    if known is not None:
+        categories = matched(known, categories)
+    if len({type(value) is str for value in categories if value is not None}) > 1:
         raise InvalidData(f"column {name!r} mixes text and numbers; make them all text")
     return categories
-
-
-def as_known(values: Sequence[Category], known: Iterable[Category]) -> list[Category]:
-    """Return categories in the type of those that are known, where they are spelt the same.
-
-    A CSV file and a message hold as text what a data frame or a Parquet file holds as whole
-    numbers, or as true and false. What spells nothing of that type is left as it is.
-    """
-    by_text = {str(one).lower() if isinstance(one, bool) else str(one): one for one in known}
-    kinds = {type(one) for one in by_text.values() if one is not None}
-    if len(kinds) != 1:
-        return list(values)
-    [kind] = kinds
-    return [
-        one if one is None or type(one) is kind else _as_known(one, kind, by_text) for one in values
-    ]
-
-
-def _as_known(value: Category, kind: type, by_text: Mapping[str, Category]) -> Category:
-    text = str(value).strip()
-    if kind is bool or isinstance(value, bool):
-        spelt = {"true": True, "false": False} if kind is bool else by_text
-        found = [spelt[one] for one in (text, text.lower(), text.upper()) if one in spelt]
-        return found[0] if found else value
-    if kind in (int, float) and isinstance(value, str) and re.fullmatch(WHOLE, text):
-        return int(text)  # which equals a float of that value
-    if kind is str and isinstance(value, int):
-        return text
-    return value
 
 
 def sorted_categories(name: Name, categories: Iterable[Category]) -> list[Category]:
@@ -155,7 +128,7 @@ def _number(name: Name, value: Any) -> float:
 
 
 def _moment(name: Name, value: Any) -> np.datetime64:
-    if is_missing(value):
+    if is_missing(value) or (isinstance(value, str) and not value.strip()):
         return np.datetime64("NaT")
     if isinstance(value, np.datetime64):
         return value

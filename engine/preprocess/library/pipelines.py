@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +11,6 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
-    FunctionTransformer,
     OneHotEncoder,
     OrdinalEncoder,
     StandardScaler,
@@ -23,6 +20,7 @@ from sklearn.preprocessing import (
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import (
+    Category,
     Column,
     Date,
     Name,
@@ -33,7 +31,7 @@ from lethe.engine.preprocess.input.columns import (
     passthrough,
     standardised,
 )
-from lethe.engine.preprocess.input.values import Values, is_missing
+from lethe.engine.preprocess.input.values import Values, sorted_categories
 from lethe.engine.preprocess.library.fitted import PreparedFit
 
 
@@ -51,8 +49,7 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     -------
     pipeline, parameters
         Columns are found by name in a data frame, and otherwise by place, in the order of the
-        model's; parameters are d x m, without those of categories that no live row has, and with
-        those of a missing one repeated (`spell_missing`).
+        model's; parameters are d x m, without those of categories that no live row has.
 
     Raises
     ------
@@ -71,7 +68,7 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     rows = live_values(state)
     X = np.column_stack([rows[name] for name in order])
     steps = [
-        (str(name), _transformer(column, rows[name]), [order.index(name)])
+        (str(name), _transformer(name, column, rows[name]), [order.index(name)])
         for name, column in columns.items()
     ]
     transformer = ColumnTransformer(steps)
@@ -84,64 +81,47 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     keep = np.ones(len(state.published), dtype=np.bool_)
     for hot in layout.one_hot:
         keep[hot.features] = state.answer.sums.present[hot.features] > 0
-    parameters = spell_missing(transformer, state.published[keep])
-    return Pipeline([("columns", transformer), ("model", final)]), parameters
+    return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
 
 
-def spell_missing(
-    transformer: ColumnTransformer, parameters: Array, *, pandas: bool = True
-) -> Array:
-    """Let fitted encoders know a missing category however a table spells it.
+_NO_TEXT = "\0missing"
+"""Text that no file or database holds: NUL ends a text in many."""
 
-    To scikit-learn None, NaN and pandas' NA are three categories, and a data frame has one or the
-    other by the type of its column. So each becomes a category, with the same parameters.
+
+def knowing_missing(encoder: Any, known: Sequence[Category], fill: str = _NO_TEXT) -> list[Any]:
+    """Return the steps that make one category of every missing value, and then encode all.
+
+    scikit-learn takes None and NaN for two categories. So both are filled in by one value, which no
+    row has: the largest number, or ``fill``. pandas' NA in a column that is not of a type of
+    numbers raises an error, as in scikit-learn's own encoders: nothing there tells it from a value.
 
     Parameters
     ----------
-    transformer
-        Of one column in each step; its encoders are changed.
-    parameters
-        Those of its features, and then others, d x m.
-    pandas
-        Whether pandas' NA is one of them, if pandas is imported: no file holds that.
-
-    Returns
-    -------
-    parameters
-        With those of added features.
+    encoder
+        An encoder that is not fitted yet.
+    known
+        The categories, in their order. If none is missing, the encoder is all there is.
     """
-    times: list[int] = []
-    for _, step, _ in transformer.transformers_:
-        encoder = encoder_of(step)
-        added = 0 if encoder is None else _spelt(encoder, _missing_values(pandas=pandas))
-        if isinstance(encoder, OneHotEncoder):
-            times += [1] * (len(encoder.categories_[0]) - added)
-            times[-1] += added
-        else:
-            times.append(1)
-    times += [1] * (len(parameters) - len(times))
-    return np.repeat(parameters, times, axis=0)
-
-
-def _spelt(encoder: Any, spellings: Sequence[Any]) -> int:
-    """Add the other spellings of a missing category, which is the last; return how many."""
-    [categories] = encoder.categories_
-    if categories.dtype.kind != "O" or not len(categories) or not is_missing(categories[-1]):
-        return 0
-    encoder.categories_ = [np.array([*categories[:-1], *spellings], dtype=object)]
-    added = len(encoder.categories_[0]) - len(categories)
-    if isinstance(encoder, OneHotEncoder):
-        encoder._n_features_outs = [len(encoder.categories_[0])]  # as its fit counts them
-    elif isinstance(encoder, TargetEncoder):
-        [encodings] = encoder.encodings_
-        encoder.encodings_ = [np.append(encodings, np.repeat(encodings[-1:], added))]
-    return added
-
-
-def _missing_values(*, pandas: bool) -> list[Any]:
-    """Return what stands for a missing value in tables."""
-    imported = sys.modules.get("pandas") if pandas else None
-    return [None, math.nan, *([] if imported is None else [imported.NA])]
+    if None not in known:
+        return [encoder]
+    there = [one for one in known if one is not None]
+    if there and not any(isinstance(one, str) for one in there):
+        instead: Any = float(np.finfo(np.float64).max)
+        numbers = StandardScaler(with_mean=False, with_std=False)  # None becomes NaN, and no more
+        before = [numbers, SimpleImputer(strategy="constant", fill_value=instead)]
+    else:
+        while fill in known:
+            fill += "_"
+        instead = fill
+        before = [
+            SimpleImputer(
+                missing_values=missing, strategy="constant", fill_value=fill,
+                keep_empty_features=True,
+            )
+            for missing in (np.nan, None)
+        ]  # fmt: skip
+    named = [instead if one is None else one for one in known]
+    return [*before, encoder.set_params(categories=[named])]
 
 
 def type_categories(transformer: ColumnTransformer) -> None:
@@ -150,15 +130,9 @@ def type_categories(transformer: ColumnTransformer) -> None:
     They were fitted as objects, and scikit-learn cannot compare a column of numbers with those.
     """
     for _, step, _ in transformer.transformers_:
-        encoder = encoder_of(step)
-        if encoder is not None:
-            encoder.categories_ = [_typed(categories) for categories in encoder.categories_]
-
-
-def encoder_of(step: Any) -> Any:
-    """Return the fitted encoder in a column's step, or None."""
-    steps = [one for _, one in step.steps] if isinstance(step, Pipeline) else [step]
-    return next((one for one in steps if hasattr(one, "categories_")), None)
+        for one in [one for _, one in step.steps] if isinstance(step, Pipeline) else [step]:
+            if hasattr(one, "categories_"):
+                one.categories_ = [_typed(categories) for categories in one.categories_]
 
 
 def _typed(categories: NDArray[Any]) -> NDArray[Any]:
@@ -196,26 +170,25 @@ def live_values(state: PreparedFit) -> dict[Name, Values]:
     return values
 
 
-def _transformer(column: Column, values: Values) -> Any:
+def _transformer(name: Name, column: Column, live: Values) -> Any:
+    """Return what scikit-learn has for a column with these live values."""
     if column == passthrough():
         return "passthrough"
     steps: list[Any] = []
-    if isinstance(column, (OneHot, TargetEncode)) and _numbers_with_gaps(values):
-        # Such a column has another type if a table spells what is missing otherwise.
-        steps += [FunctionTransformer(np.asarray, kw_args={"dtype": object})]
-    if isinstance(column, OneHot):
-        steps += [OneHotEncoder(sparse_output=False, handle_unknown=column.unknown)]
-    elif isinstance(column, Numeric):
+    if isinstance(column, Numeric):
         steps += [SimpleImputer()] if column.impute else []
-    elif isinstance(column, Ordinal):
-        named = "auto" if column.categories is None else [list(column.categories)]
-        steps += [OrdinalEncoder(categories=named)]
-    elif isinstance(column, TargetEncode):
-        steps += [TargetEncoder(smooth=column.smooth, target_type="continuous")]
+    else:
+        known = sorted_categories(name, live)
+        steps += knowing_missing(_encoder(column), known)
     steps += [StandardScaler()] if standardised(column) else []
     return steps[0] if len(steps) == 1 else make_pipeline(*steps)
 
 
-def _numbers_with_gaps(values: Values) -> bool:
-    known = [value for value in values if not is_missing(value)]
-    return len(known) < len(values) and not any(isinstance(value, str) for value in known)
+def _encoder(column: OneHot | Ordinal | TargetEncode) -> Any:
+    if isinstance(column, OneHot):
+        return OneHotEncoder(sparse_output=False, handle_unknown=column.unknown)
+    if isinstance(column, TargetEncode):
+        return TargetEncoder(smooth=column.smooth, target_type="continuous")
+    return OrdinalEncoder(
+        categories="auto" if column.categories is None else [list(column.categories)]
+    )

@@ -24,6 +24,12 @@ from lethe.engine.preprocess.input.columns import (
 )
 from tests.support import pipelines
 from tests.support.extras import need
+from tests.support.missing_values import (
+    KINDS as KINDS_WITH_GAPS,
+    frame_of,
+    is_refused_by_scikit_learn,
+    objects,
+)
 from tests.support.platform import Platform
 from tests.support.prepared import PreparedTable
 
@@ -177,39 +183,43 @@ def test_categories_of_every_kind_predict_the_same(
     np.testing.assert_allclose(predicted(as_onnx(exported(memory)), given), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("column", [OneHot(), OneHot(unknown="ignore"), TargetEncode()], ids=str)
+@pytest.mark.parametrize("kind", list(KINDS_WITH_GAPS))
+def test_a_missing_category_predicts_the_same_whatever_stands_for_it(
+    memory: Platform, kind: str, column: Column
+) -> None:
+    need("skops", "onnxruntime")
+    from skops.io import get_untrusted_types, loads
+
+    forms, known, last = KINDS_WITH_GAPS[kind]
+    values, y = [*known, None] * 5, np.arange(15.0) % 7
+    rows = {"c": np.array(values, dtype=object)}
+    PreparedTable(memory, {"c": column}, rows={"c": rows["c"].copy()}, y=y).register()
+    filled = np.array([[last if v is None else v] for v in values], dtype=object)
+    expected = pipelines.pipeline({"c": column}).fit(filled, y).predict(filled)
+    data, version = as_skops(exported(memory)), version_of(memory)
+    assert get_untrusted_types(data=data) == TRUSTED
+    pipeline = loads(data, trusted=TRUSTED)
+    blank = {"blank": objects("")} if kind == "text" else {}
+    for name, form in {**forms, **blank}.items():
+        given = frame_of(form(values))
+        np.testing.assert_allclose(version.predict(given), expected, rtol=1e-9, err_msg=name)
+        if is_refused_by_scikit_learn(given["c"]):
+            with pytest.raises(TypeError, match="NA"):
+                pipeline.predict(given)
+        else:
+            np.testing.assert_allclose(pipeline.predict(given), expected, rtol=1e-9, err_msg=name)
+    if kind == "text":
+        rows["c"][2::3] = ""
+    np.testing.assert_allclose(predicted(as_onnx(exported(memory)), rows), expected, rtol=1e-9)
+
+
 def test_empty_text_beside_missing_values_is_refused_by_name_for_onnx(memory: Platform) -> None:
     need("skl2onnx")
     values = np.array(["a", None, "", "a"], dtype=object)
     PreparedTable(memory, {"x": OneHot()}, rows={"x": values}, y=np.arange(4.0)).register()
     with pytest.raises(InvalidData, match="column 'x' has categories of several kinds, or empty"):
         as_onnx(exported(memory))
-
-
-@pytest.mark.parametrize("unknown", ["error", "ignore"])
-@pytest.mark.parametrize("values", [("a", "b", None), (1, 7, None), (True, False, None)])
-def test_missing_categories_are_predicted_by_every_export(
-    memory: Platform, values: tuple[Any, ...], unknown: Any
-) -> None:
-    need("skops", "onnxruntime")
-    import pandas as pd
-    from skops.io import loads
-
-    column = np.array([values[i % 3] for i in range(30)], dtype=object)
-    y = np.arange(30) % 3 + np.arange(30) / 10
-    table = PreparedTable(memory, {"x": OneHot(unknown=unknown)}, rows={"x": column}, y=y)
-    table.register()
-    expected = version_of(memory).predict({"x": column})
-    pipeline = loads(as_skops(exported(memory)), trusted=TRUSTED)
-    spelt = [np.nan if v is None else v for v in column]
-    of = pd.DataFrame({"x": pd.Series(spelt, dtype=object if values[0] == "a" else float)})
-    np.testing.assert_allclose(pipeline.predict(of), expected, rtol=1e-9)
-    given = np.array(["" if v is None else v for v in column]) if values[0] == "a" else column
-    found = predicted(as_onnx(exported(memory)), {"x": given})
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-    if values[0] == "a":  # a str column of pandas, and None among objects
-        for dtype in ("str", object):
-            frame_of = pd.DataFrame({"x": pd.Series(column, dtype=dtype)})
-            np.testing.assert_allclose(pipeline.predict(frame_of), expected, rtol=1e-9)
 
 
 def test_dates_are_refused_by_name_where_scikit_learn_has_no_transformer(memory: Platform) -> None:

@@ -16,7 +16,10 @@ from fastapi.testclient import TestClient
 from lethe.consumers import ModelSubscriber
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
+from lethe.engine.preprocess.input.columns import Columns, Date, Numeric, OneHot
+from tests.support.pipelines import Rows
 from tests.support.platform import Platform
+from tests.support.prepared import PreparedTable
 from tests.support.servers import ROOT
 from tests.support.waiting import until
 
@@ -94,6 +97,37 @@ def test_a_model_without_a_version_and_rows_that_do_not_fit_are_refused(
         until(lambda: client.get("/readyz").status_code == 200, 30)
         for body in ({"rows": [[1.0]]}, {}, {"columns": {"x0": [1.0]}}, {"rows": "x"}):
             assert client.post("/predict", json=body).status_code == 422
+
+
+def test_rows_before_preprocessing_are_predicted_as_they_are_spelled_in_json(
+    example: ModuleType, platform_on: Callable[..., Platform]
+) -> None:
+    platform = platform_on("memory")
+    given: dict[str, list[Any]] = {
+        "age": [34.5, None, 51.0, 28.0],
+        "floor": [2, 10, None, 2],
+        "flag": [True, False, True, None],
+        "town": ["Ulm", None, "Bonn", "Ulm"],
+        "joined": ["2021-03-01", "2020-07-15", None, "2022-01-10"],
+    }
+    columns: Columns = {
+        "age": Numeric(), "floor": OneHot(), "flag": OneHot(), "town": OneHot(), "joined": Date()
+    }  # fmt: skip
+    rows: Rows = {name: np.array(values, dtype=object) for name, values in given.items()}
+    PreparedTable(platform, columns, rows=rows, y=np.array([1.0, 2.5, 0.5, 2.0])).register()
+    with (
+        ModelSubscriber(platform.log, platform.store.client) as models,
+        TestClient(example.application(models, "m")) as client,
+    ):
+        until(lambda: client.get("/readyz").status_code == 200, 30)
+        [version] = models.follow("m", from_version=0, timeout=0.0)
+        expected = version.predict(rows)
+        listed = list(zip(*given.values(), strict=True))
+        other = {**given, "floor": ["2", "10.0", "", 2], "flag": ["True", "false", 1, None]}
+        for body in ({"columns": given}, {"rows": listed}, {"columns": other}):
+            answer = client.post("/predict", json=body)
+            assert answer.status_code == 200, answer.text
+            np.testing.assert_array_equal(answer.json()["predictions"], expected)
 
 
 def test_a_history_that_does_not_link_ends_the_readiness_and_not_the_service(

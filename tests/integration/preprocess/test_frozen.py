@@ -187,6 +187,59 @@ def test_categories_that_are_text_for_the_transformer_are_text_in_a_csv_file(
     np.testing.assert_array_equal(found.data.X, columns.transform(frame))
 
 
+SPELLED: dict[str, tuple[list[Any], list[str]]] = {
+    "numbers": ([True, False, None, True], ["True", "False", "", "true"]),
+    "truth": ([True, False, True, True], ["true", "False", "TRUE", "true"]),
+    "truth as text": ([True, False, True, True], ["True", "false", "True", "true"]),
+    "truth with gaps": ([True, False, None, True], ["True", "False", "", "true"]),
+    "whole numbers": ([2, 10, None, 2], ["2", "10.0", "", "2.0"]),
+    "text, None": (["a", "b", None, "a"], ["a", "b", "", "a"]),
+    "text, NaN": (["a", "b", None, "a"], ["a", "b", "", "a"]),
+    "text, filled in": (["01067", "89073", None, "01067"], ["01067", "89073", "", "01067"]),
+}
+"""Values in a Parquet file, and the same in a CSV file."""
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("what", SPELLED)
+def test_a_transformer_is_given_what_it_was_fitted_to_whatever_the_file(
+    tmp_path: Path, what: str, form: str
+) -> None:
+    need("skops", "pandas")
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+    from skops.io import dump
+
+    typed, text = SPELLED[what]
+    gap = None if what == "text, None" else np.nan
+    fitted = [gap if value is None else value for value in typed]
+    if what == "truth as text":
+        fitted = [str(value) for value in typed]
+    hot: Any = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    step = {
+        "numbers": SimpleImputer(),
+        "text, filled in": make_pipeline(SimpleImputer(strategy="most_frequent"), hot),
+    }.get(what, hot)
+    dtype = {"numbers": float, "text, NaN": "str", "whole numbers": float}.get(what, object)
+    frame = pd.DataFrame({"c": pd.Series(fitted, dtype=bool if what == "truth" else dtype)})
+    columns = ColumnTransformer([("c", step, ["c"])]).fit(frame)
+    transformer, table = tmp_path / "columns.skops", tmp_path / f"rows.{form}"
+    dump(columns, transformer)
+    if form == "csv":
+        lines = [f"u{i},{value},{i}" for i, value in enumerate(text)]
+        table.write_text("\n".join(["id,c,y", *lines, ""]))
+    else:
+        pq.write_table(pa.table({"id": ["a", "b", "c", "d"], "c": typed, "y": range(4)}), table)
+    made = read(table, transformer, "linear").data.X
+    np.testing.assert_array_equal(made, columns.transform(frame))
+    assert made.any(axis=1).all() or what == "numbers", "each row has a category"
+
+
 def test_a_transformer_that_was_changed_is_refused_in_a_line(tmp_path: Path) -> None:
     need("skops", "pandas")
     import pandas as pd

@@ -73,7 +73,7 @@ def test_values_that_do_not_fit_are_rejected_without_being_told(
 def test_a_model_without_preprocessing_takes_numbers_only(memory: Platform) -> None:
     memory.register("m")
     d = memory.load().meta.config.d - 1
-    for value in ("text", None):
+    for value in ("text", None, True):
         row = {"id": "new", "values": [value] + [1.0] * (d - 1), "target": 1.0}
         request = memory.send_change("m", "insert", row)
         memory.drain()

@@ -230,7 +230,7 @@ def test_a_model_with_preprocessing_is_a_pipeline_there(where: Path) -> None:
     ("categories", "given"),
     [
         ((2, 10, None), [10.0, np.nan]),
-        ((False, True, None), [1.0, np.nan]),
+        ((False, True, None), [True, None]),
         (("a", None), ["a", None]),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lethe.consumers.registration.table import values as table_values
 from lethe.consumers.registration.table.file import open_file
 from lethe.consumers.registration.table.preprocess_file import proposal, read_preprocess_file
 from lethe.consumers.registration.table.reader import (
@@ -208,6 +210,69 @@ def test_what_is_proposed_can_be_read_and_fits_the_table(tmp_path: Path) -> None
         "paid": OneHot(),
     }
     assert read_prepared_table(path, COLUMNS, Kind.LINEAR, columns).left_out == {"who": "text"}
+
+
+HELD: dict[str, tuple[pa.Array, str]] = {
+    "whole": (pa.array([3, None]), "numbers"),
+    "number": (pa.array([1.5, 2.0]), "numbers"),
+    "decimal": (pa.array([Decimal(1), None]), "numbers"),
+    "flag": (pa.array([True, None]), "true and false"),
+    "day": (pa.array([0, 1], pa.date32()), "dates"),
+    "moment": (pa.array([0, None], pa.timestamp("us", "UTC")), "dates"),
+    "day_text": (pa.array(["2021-03-01", None]), "dates"),
+    "note": (pa.array(["a", "7"]), "text"),
+    "large": (pa.array(["a", None], pa.large_string()), "text"),
+    "view": (pa.array(["a", None]).cast(pa.string_view()), "text"),
+    "coded": (pa.array(["a", None]).dictionary_encode(), "text"),
+    "coded_whole": (pa.array([3, None]).dictionary_encode(), "numbers"),
+    "nothing": (pa.nulls(2), "nothing"),
+    "blank": (pa.array(["", None]), "nothing"),
+    "listed": (pa.array([[1], None]), "list<element: int64>"),
+    "parts": (pa.array([{"a": 1}, None]), "struct<a: int64>"),
+    "bytes": (pa.array([b"a", None]), "binary"),
+    "hour": (pa.array([0, 1], pa.time32("s")), "time32[ms]"),
+    "length": (pa.array([0, 1], pa.duration("s")), "duration[s]"),
+}
+"""Columns of Parquet, and what they are said to hold."""
+
+
+def test_every_column_that_is_left_out_is_said_to_hold_what_it_does(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    held = {name: values for name, (values, _) in HELD.items()}
+    pq.write_table(pa.table({"id": [1, 2], "age": [34.0, 35.0], **held, "y": [1.0, 2.0]}), path)
+    columns: dict[str, Column] = {"age": Numeric()}
+    made = read_prepared_table(path, COLUMNS, Kind.LINEAR, columns)
+    assert made.left_out == {name: what for name, (_, what) in HELD.items()}
+    proposed = parsed(tmp_path, proposal(proposed_steps(path, COLUMNS)))
+    learnt = [name for name, (_, what) in HELD.items() if what in table_values.HELD]
+    assert list(proposed) == ["age", *learnt]
+    full = [name for name in learnt if what_is_there(held[name])]
+    read_prepared_table(path, COLUMNS, Kind.LINEAR, {name: proposed[name] for name in full})
+
+
+def what_is_there(values: pa.Array) -> bool:
+    return any(value for value in values.to_pylist())
+
+
+def test_a_csv_file_says_the_same_of_what_it_can_hold(tmp_path: Path) -> None:
+    """Whether its columns are read with types, or all as text because one line is not a number."""
+    spelled = {
+        "whole": ("3", "", "numbers"),
+        "number": ("1.5", "2", "numbers"),
+        "flag": ("True", "", "true and false"),
+        "day": ("2021-03-01", "", "dates"),
+        "note": ("a", "7", "text"),
+        "nothing": ("", "", "nothing"),
+        "comma": ('"1,5"', "", "numbers with commas"),
+    }
+    for age in ("35", "36 years"):
+        first, second = (",".join(cells[i] for cells in spelled.values()) for i in (0, 1))
+        path = tmp_path / "rows.csv"
+        lines = [f"id,age,{','.join(spelled)},y", f"1,34,{first},1", f"2,{age},{second},2"]
+        path.write_text("\n".join([*lines, ""]))
+        columns: dict[str, Column] = {"age": OneHot()}
+        made = read_prepared_table(path, COLUMNS, Kind.LINEAR, columns)
+        assert made.left_out == {name: what for name, (*_, what) in spelled.items()}
 
 
 @pytest.mark.parametrize("fee", ["9,50", "1.009,50", "1,009.50", "1,000,009"])
