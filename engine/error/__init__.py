@@ -12,5 +12,6 @@ into blocks. `budget` imports nothing: a command line need not wait for NumPy.
 - `terms`: what is promised, by noise in the objective or on the output
 - `gaussian`: the Gaussian mechanism, and noise from the operating system's randomness
 - `drift`: whether the claims of a generation still hold, measured on live rows
+- `second_opinion`: its spectrum and its distance to the optimum by the rows, without V
 - `budget`: whether an error is over its budget
 """
