@@ -22,7 +22,7 @@ NUMERICS = ("deletion", "error", "fit", "refresh", "preprocess")
 # What only overwrites rows that are gone, the last statement of a change: it calls nothing that can
 # fail.
 HARMLESS = ("classes.py", "table.py")
-CALLS = 60
+CALLS = 24
 """Of each operation's calls, so many are failed, evenly spread."""
 
 
