@@ -15,8 +15,6 @@ rows, and reads the factor.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from lethe.engine.deletion.correction import DELETED, Correction
@@ -24,12 +22,12 @@ from lethe.engine.deletion.crossover import step_seconds
 from lethe.engine.deletion.downdate import bring_in, leave_out
 from lethe.engine.deletion.generation import Generation, Stream, has_lost_digits, inverse_error
 from lethe.engine.deletion.methods.method import DeletionMethod, Step
-from lethe.engine.deletion.residual import dual_row_error, inverse_grown
+from lethe.engine.deletion.residual import dual_row_error, inverse_grown, magnified
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.multinomial import SoftmaxObjective, curvature_roots, unvec, vec
-from lethe.engine.fit.objective import Array, Rows, lengths, norm
+from lethe.engine.fit.objective import Array, Rows, lengths
 from lethe.engine.fit.precompute import check_inverse
 
 BLOCK = 256
@@ -135,7 +133,7 @@ def _block(
         check_inverse(smallest, max(inverse_error(generation, stream), off))
     summed = lengths(W) + (lengths(dual - W) if len(stream.V) else 0.0)
     wrong = dual_row_error(generation, stream, min(stream.least_pivot, moved.smallest_pivot))
-    lost = 2.0 * wrong * norm(moved.V) * norm(summed) / math.sqrt(moved.smallest_pivot)
+    lost = 2.0 * wrong * magnified(moved.V, summed, moved.smallest_pivot)
     after = stream._replace(
         theta_exact=theta,
         published=published,

@@ -152,7 +152,7 @@ class LeftOut(NamedTuple):
     trace
         trace(V V^T) of these rows, the largest of a block.
     lost
-        What their error adds to that of the inverse (`engine.deletion.residual.inverse_lost`).
+        What their error adds to that of the inverse (`engine.deletion.residual.Rounded`).
     smallest_pivot
         See `engine.deletion.downdate.Downdate`.
     residual

@@ -51,7 +51,7 @@ def leave_row_out(generation: Generation, stream: Stream, row: Rows, W: Array) -
         scale=x_length * (scale + s * x_length * reach),
         summed=abs(q) * summed,
         length=length,
-        added=v_length * root * summed,
+        magnified_by=v_length * root * summed,
     )
     return LeftOut(after, w * root, v_length * v_length, rounded.lost, pivot, rounded.residual)
 

@@ -79,7 +79,7 @@ def rounded(
         scale=error_scale(generation, stream, rows, theta),
         summed=float(lengths(downdate.q) @ summed),
         length=norm(theta),
-        added=norm(downdate.V) * norm(roots * summed) / math.sqrt(pivot),
+        magnified_by=magnified(downdate.V, roots * summed, pivot),
         came=came,
     )
 
@@ -93,20 +93,29 @@ def rounded_sum(
     scale: float,
     summed: float,
     length: float,
-    added: float,
+    magnified_by: float,
     came: float = 0.0,
 ) -> Rounded:
     """Return the sums of the terms of `rounded`.
 
-    ``length`` is |theta'|, ``added`` what the relative error of the dual rows is multiplied by in
-    that of the inverse.
+    ``length`` is |theta'|, ``magnified_by`` as `magnified` gives it, and ``came`` the sum of
+    s_i |x_i|^2 of the rows if they are inserted.
     """
     off = dual_row_error(generation, stream, least_pivot)
     after = stream._replace(added=stream.added + came) if came else stream
     dual = dual_row_error(generation, after, least_pivot) if came else off
     stored = largest_eigenvalue(generation, after) * storing_error(length)
     residual = measured + gradient_allowance(scale) + dual * summed + stored
-    return Rounded(residual, 2.0 * off * added)
+    return Rounded(residual, 2.0 * off * magnified_by)
+
+
+def magnified(V: Array, sizes: Array, pivot: float) -> float:
+    """Return what the relative error of dual rows is multiplied by in that of the inverse.
+
+    |V| |C^-1 S^1/2 R| over that error, with ``sizes`` (k,) of S^1/2 times the summed lengths of
+    each dual row's terms. Cost O(k d).
+    """
+    return norm(V) * norm(sizes) / math.sqrt(pivot)
 
 
 def inverse_grown(generation: Generation, stream: Stream, trace: float, lost: float) -> float:

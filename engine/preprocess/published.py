@@ -23,7 +23,7 @@ from lethe.engine.preprocess.answer import Answer
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.statistics import Statistics
 
-_FEW_ROUNDED = 1.0 + 1e-12  # for the rounding of a bound itself
+_SLACK = 1.0 + 1e-12  # for the rounding of a bound itself
 _FEW = 8.0  # roundings in a product with T, and in its statistics
 
 
@@ -141,7 +141,7 @@ def _off_centre(generation: Generation, stream: Stream, units: PipelineUnits) ->
         return 0.0
     theta, intercept = stream.theta_exact[:-1], stream.theta_exact[-1]
     along = units.mean @ theta
-    return _FEW_ROUNDED * weight * (norm(units.mean) * norm(intercept + along) + norm(along))
+    return _SLACK * weight * (norm(units.mean) * norm(intercept + along) + norm(along))
 
 
 def distance_bound(

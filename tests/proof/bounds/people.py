@@ -25,7 +25,7 @@ _RARE = 0.25  # of the rows at most have a rare feature
 _FEWEST = 4  # rows that stay
 
 TABLES, OTHER_TABLES = Families(), Families()
-"""Tables whose slips were looked at when constants were set, and others."""
+"""Two halves, with seeds apart. The last constant was set after a look at both."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -874,7 +874,7 @@ MUTANTS = (
         (
             Edit(
                 "engine/deletion/residual.py",
-                "return Rounded(residual, 2.0 * off * added)",
+                "return Rounded(residual, 2.0 * off * magnified_by)",
                 "return Rounded(residual, 0.0)",
             ),
         ),
