@@ -143,8 +143,8 @@ bounds: setup ## Judge published bounds and estimates against an 80-bit oracle (
 	$(BIN)/python -m tests.proof.bounds $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(ONLY),--only $(ONLY)) $(if $(TUNING),--tuning-only) $(if $(JSON),--json $(JSON))
 
 .PHONY: conversions
-conversions: setup ## Convert scikit-learn's estimators and pipelines, setting by setting, docs/scikit-learn.md
-	$(BIN)/python -m tests.proof.conversions
+conversions: setup ## Convert scikit-learn's estimators and pipelines, setting by setting, docs/scikit-learn.md (SEED=n SIZE=n)
+	$(BIN)/python -m tests.proof.conversions $(if $(SEED),--seed $(SEED)) $(if $(SIZE),--size $(SIZE))
 
 .PHONY: sbom
 sbom: setup ## Write the software bill of materials (CycloneDX) to dist/lethe.cdx.json

@@ -1,9 +1,9 @@
 """From scikit-learn's estimators to models that can forget, and back. Imports scikit-learn.
 
-- `model_terms`: what is read from an estimator; refusals that all converters share
+- `steps`: an estimator where it stands in a Pipeline, and refusals that name it
 - `converters`: the table of estimators that minimise an objective of ours, and what is refused
 - `parameters`: every parameter of the classes that are read, and what is known of it
-- `pipelines`: what a Pipeline does to its columns
+- `pipelines`: what a Pipeline does to its columns, and whether it does that
 - `importing`: `from_sklearn`, which refits and measures how far the given estimator was
 - `exporting`: plain fitted estimators that predict the same
 """

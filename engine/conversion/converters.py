@@ -1,13 +1,15 @@
 """The table of scikit-learn's estimators whose objective a model has, and the refusals by name.
 
-A converter reads a fitted estimator and its labels, and returns them in a model's terms. To add
-one, write the function and put it into `CONVERTERS`; estimators are found by their exact class, as
-a subclass may minimise something else.
+A converter reads a fitted estimator, whose parameters were checked, and its labels, and returns
+them in a model's terms. To add one, write the function, put it into `CONVERTERS` and its parameters
+into `engine.conversion.parameters`; estimators are found by their exact class, as a subclass may
+minimise something else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -16,66 +18,83 @@ from numpy.typing import ArrayLike
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
 
-from lethe.engine.conversion.model_terms import ModelTerms, check_fitted, inverse, refuse
 from lethe.engine.conversion.parameters import check_parameters
+from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 
-Converter = Callable[[Any, ArrayLike], ModelTerms]
+Converter = Callable[[Step, ArrayLike], "ModelTerms"]
 
 
-def convert_ridge(estimator: Any, y: ArrayLike) -> ModelTerms:
-    """Read a Ridge; raise `InvalidData` on another objective."""
-    check_parameters(estimator)
-    check_fitted(estimator)
-    return ModelTerms(_alpha(estimator), bool(estimator.fit_intercept), y, _theta(estimator))
+@dataclass(frozen=True, slots=True)
+class ModelTerms:
+    """An estimator in the terms of a model.
+
+    Attributes
+    ----------
+    ridge, fit_intercept
+        The model's parameters that give the same objective.
+    y
+        The targets or labels that the model is fitted on.
+    theta
+        Parameters of the estimator, d x m, the intercept last if there is one.
+    """
+
+    ridge: float
+    fit_intercept: bool
+    y: ArrayLike
+    theta: Array
 
 
-def convert_ridge_classifier(estimator: Any, y: ArrayLike) -> ModelTerms:
+def convert_ridge(step: Step, y: ArrayLike) -> ModelTerms:
+    """Read a Ridge."""
+    ridge = step.estimator
+    return ModelTerms(_alpha(ridge), bool(ridge.fit_intercept), y, _theta(ridge))
+
+
+def convert_ridge_classifier(step: Step, y: ArrayLike) -> ModelTerms:
     """Read a RidgeClassifier: a ridge regression of -1 and 1, of several classes a column each."""
-    check_parameters(estimator)
-    check_fitted(estimator)
-    labels = _known_labels(estimator, y)
-    targets = np.where(labels[:, None] == estimator.classes_, 1.0, -1.0)
-    signed = targets[:, 1] if len(estimator.classes_) == 2 else targets
-    return ModelTerms(_alpha(estimator), bool(estimator.fit_intercept), signed, _theta(estimator))
+    classifier = step.estimator
+    labels = _known_labels(step, y)
+    targets = np.where(labels[:, None] == classifier.classes_, 1.0, -1.0)
+    signed = targets[:, 1] if len(classifier.classes_) == 2 else targets
+    intercept = bool(classifier.fit_intercept)
+    return ModelTerms(_alpha(classifier), intercept, signed, _theta(classifier))
 
 
-def convert_logistic(estimator: Any, y: ArrayLike) -> ModelTerms:
-    """Read a LogisticRegression of two classes; raise `InvalidData` on another objective."""
-    _check_logistic(estimator)
-    check_fitted(estimator)
-    if len(estimator.classes_) > 2:
-        raise refuse(
-            estimator,
-            f"with {len(estimator.classes_)} classes it minimises the multinomial loss; fit "
-            "OneVsRestClassifier(LogisticRegression(...))",
+def convert_logistic(step: Step, y: ArrayLike) -> ModelTerms:
+    """Read a LogisticRegression of two classes; raise `InvalidData` on more."""
+    logistic = step.estimator
+    if len(logistic.classes_) > 2:
+        raise step.refusal(
+            f"with {len(logistic.classes_)} classes it minimises the multinomial loss; fit "
+            "OneVsRestClassifier(LogisticRegression(...))"
         )
-    _known_labels(estimator, y)
-    return ModelTerms(inverse(estimator.C), bool(estimator.fit_intercept), y, _theta(estimator))
+    _known_labels(step, y)
+    return ModelTerms(1.0 / float(logistic.C), bool(logistic.fit_intercept), y, _theta(logistic))
 
 
-def convert_one_vs_rest(estimator: Any, y: ArrayLike) -> ModelTerms:
+def convert_one_vs_rest(step: Step, y: ArrayLike) -> ModelTerms:
     """Read a OneVsRestClassifier of LogisticRegressions, one of each class."""
-    check_parameters(estimator)
-    if type(estimator.estimator) is not LogisticRegression:
-        name = type(estimator.estimator).__name__
-        raise refuse(
-            estimator,
-            f"of a {name}; fit OneVsRestClassifier(LogisticRegression(...)), the only one known",
+    whole = step.estimator
+    inner = step.below("estimator", whole.estimator)
+    if type(inner.estimator) is not LogisticRegression:
+        raise step.refusal(
+            f"of a {inner.name}, where a model is made of one; fit it with LogisticRegression()"
         )
-    _check_logistic(estimator.estimator)
-    check_fitted(estimator)
-    if estimator.multilabel_:
-        raise refuse(estimator, "its rows have several labels each, and a model's have one")
-    parts = estimator.estimators_
+    check_parameters(inner.estimator, inner.where)
+    if whole.multilabel_:
+        raise step.refusal(_SEVERAL_LABELS)
+    parts = whole.estimators_
     if any(type(part) is not LogisticRegression for part in parts):
-        raise refuse(estimator, "some class has no row, or every one; leave that class out")
-    _known_labels(estimator, y)
+        raise step.refusal("some class has no row, or every one; leave that class out")
+    _known_labels(step, y)
     theta = np.hstack([_theta(part) for part in parts])
-    inner = estimator.estimator
-    return ModelTerms(inverse(inner.C), bool(inner.fit_intercept), y, theta)
+    logistic = inner.estimator
+    return ModelTerms(1.0 / float(logistic.C), bool(logistic.fit_intercept), y, theta)
 
+
+_SEVERAL_LABELS = "its rows have several labels each, and a model's have one; fit one of each label"
 
 CONVERTERS: Mapping[type, tuple[Kind, Converter]] = MappingProxyType(
     {
@@ -89,15 +108,17 @@ CONVERTERS: Mapping[type, tuple[Kind, Converter]] = MappingProxyType(
 
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "ElasticNet": "its penalty has an l1 part",
-        "Lasso": "its penalty is l1",
+        "ElasticNet": "its penalty has an l1 part; fit Ridge",
+        "Lasso": "its penalty is l1; fit Ridge",
         "LinearRegression": "it has no penalty; fit Ridge with a small alpha",
-        "LinearSVC": "its loss is the hinge",
+        "LinearSVC": "its loss is the hinge; fit LogisticRegression",
         "LogisticRegressionCV": "the rows chose its C; fit LogisticRegression(C=...) with that",
-        "Perceptron": "it minimises no objective with one minimum",
-        "PoissonRegressor": "its loss is that of counts",
+        "Perceptron": "it minimises no objective with one minimum; fit LogisticRegression",
+        "PoissonRegressor": "its loss is that of counts; fit PoissonModel(ridge=alpha * n)",
         "RidgeCV": "the rows chose its alpha; fit Ridge(alpha=...) with that",
         "RidgeClassifierCV": "the rows chose its alpha; fit RidgeClassifier(alpha=...) with that",
+        "GridSearchCV": "it is a search; give its best_estimator_",
+        "RandomizedSearchCV": "it is a search; give its best_estimator_",
         "SGDClassifier": "it stops before its optimum; fit LogisticRegression",
         "SGDRegressor": "it stops before its optimum; fit Ridge",
     }
@@ -105,62 +126,49 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 """Why others are refused, where there is more to say than that their objective is another."""
 
 
-def converter_of(estimator: Any, kind: Kind, model: str) -> Converter:
-    """Return what reads an estimator.
+def convert(step: Step, y: ArrayLike, kind: Kind, model: str) -> ModelTerms:
+    """Return a fitted estimator and its labels in the terms of a model of this kind.
 
     Raises
     ------
     InvalidData
-        Its objective is not that of a model of this kind.
+        Its objective is not that of such a model, or the labels are not its.
+    NotFitted
+        It is not.
     """
-    name = type(estimator).__name__
+    estimator = step.estimator
     if isinstance(estimator, type):
         raise InvalidData(f"{estimator.__name__} is a class; give a fitted estimator")
     if type(estimator) not in CONVERTERS:
         known = ", ".join(one.__name__ for one, (of, _) in CONVERTERS.items() if of is kind)
-        why = REFUSED.get(name, "it minimises another objective")
-        raise refuse(estimator, f"{why}. {model} is made from {known}")
-    of, converter = CONVERTERS[type(estimator)]
+        why = REFUSED.get(step.name, "it minimises another objective, or none")
+        raise step.refusal(f"{why}. {model} is made from {known}; fit one of these")
+    of, read = CONVERTERS[type(estimator)]
     if of is not kind:
         other = "LinearModel" if of is Kind.LINEAR else "LogisticModel"
-        raise refuse(estimator, f"use {other}.from_sklearn; {model} has another objective")
-    return converter
+        raise step.refusal(f"use {other}.from_sklearn; {model} has another objective")
+    check_parameters(estimator, step.where)
+    step.check_fitted()
+    return read(step, y)
 
 
 def _alpha(estimator: Any) -> float:
     """Return the ridge strength of a Ridge or a RidgeClassifier."""
-    if np.size(estimator.alpha) != 1:
-        raise refuse(
-            estimator,
-            "it has an alpha for each target, and a model one for all of them; fit one of each",
-        )
-    alpha = float(np.reshape(estimator.alpha, ()))
-    if not alpha > 0:
-        raise refuse(
-            estimator,
-            f"alpha={alpha:g}, and a model needs a ridge above 0; fit it with a small one",
-        )
-    return alpha
+    return float(np.reshape(estimator.alpha, ()))
 
 
-def _check_logistic(estimator: Any) -> None:
-    """Refuse a LogisticRegression whose objective is not that of a `LogisticModel`."""
-    if estimator.penalty is None or not np.isfinite(estimator.C):
-        raise refuse(estimator, f"C={estimator.C!r} is no penalty; give it a finite C")
-    check_parameters(estimator)
-    if estimator.solver == "liblinear" and estimator.fit_intercept:
-        raise refuse(estimator, "solver='liblinear' penalises the intercept; use another solver")
-
-
-def _known_labels(estimator: Any, y: ArrayLike) -> np.ndarray[Any, Any]:
+def _known_labels(step: Step, y: ArrayLike) -> np.ndarray[Any, Any]:
     """Return the labels, (n,); refuse those that are not the estimator's classes."""
-    labels = np.asarray(y).reshape(-1)
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        raise step.refusal(_SEVERAL_LABELS)
+    labels = labels.reshape(-1)
     found = np.unique(labels)
-    if found.tolist() != estimator.classes_.tolist():
-        raise refuse(
-            estimator,
-            f"y has the labels {found.tolist()}, and it was fitted on "
-            f"{estimator.classes_.tolist()}; give the rows that it was fitted on",
+    classes = step.estimator.classes_.tolist()
+    if found.tolist() != classes:
+        raise step.refusal(
+            f"y has the labels {found.tolist()}, and it was fitted on {classes}; give the rows "
+            "that it was fitted on"
         )
     return labels
 

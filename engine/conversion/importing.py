@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.pipeline import Pipeline
 
-from lethe.engine.conversion.converters import converter_of
-from lethe.engine.conversion.model_terms import check_fitted
-from lethe.engine.conversion.pipelines import read_pipeline
+from lethe.engine.conversion.converters import ModelTerms, convert
+from lethe.engine.conversion.parameters import FROZEN
+from lethe.engine.conversion.pipelines import PipelineRead, read_pipeline
+from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import check_columns
-from lethe.engine.fit.objective import norm
+from lethe.engine.fit.objective import Kind, norm
+from lethe.engine.preprocess.input.columns import Column, Name, standardised
 from lethe.engine.result import Conversion
 
 if TYPE_CHECKING:
@@ -41,33 +44,55 @@ def from_sklearn(
     InvalidData
         The estimator minimises another objective or is not fitted, or the data are not its.
     """
-    preprocess, final = None, estimator
-    if type(estimator) is Pipeline:
-        check_fitted(estimator)
-        preprocess, final = read_pipeline(estimator)
-    given = converter_of(final, model.kind, model.__name__)(final, y)
+    step = Step(estimator)
+    read = read_pipeline(step) if type(estimator) is Pipeline else PipelineRead(step)
+    final = read.final
+    given = convert(final, y, model.kind, model.__name__)
     p = len(given.theta) - int(given.fit_intercept)
-    if preprocess is None:
-        columns = getattr(estimator, "feature_names_in_", None)
-        check_columns(X, None if columns is None else list(columns), type(estimator).__name__)
-    if preprocess is None and np.ndim(X) == 2 and np.shape(X)[1] != p:
-        raise InvalidData(
-            f"X has {np.shape(X)[1]} columns, and the {type(estimator).__name__} was fitted on {p}"
-        )
-    fitted = model(ridge=given.ridge, fit_intercept=given.fit_intercept, preprocess=preprocess)
+    if read.columns is None:
+        columns = getattr(final.estimator, "feature_names_in_", None)
+        check_columns(X, None if columns is None else list(columns), final.name)
+        if np.ndim(X) == 2 and np.shape(X)[1] != p:
+            raise InvalidData(
+                f"X has {np.shape(X)[1]} columns, and the {final.name} was fitted on {p}"
+            )
+    else:
+        _check_final(final, given, read.columns, model.kind)
+        read.check_dropped(X)
+    fitted = model(ridge=given.ridge, fit_intercept=given.fit_intercept, preprocess=read.columns)
     fitted.fit(X, given.y, ids, sample_weight)
+    if fitted.prepared is not None:
+        read.check_features(fitted.prepared, X)
     optimum = fitted.published
-    if preprocess is not None and len(optimum) != len(given.theta):
-        raise InvalidData(
-            f"X has {len(optimum) - int(given.fit_intercept)} features once transformed, and the "
-            f"Pipeline was fitted on {p}; give the rows that it was fitted on"
-        )
     if optimum.shape != given.theta.shape:
         raise InvalidData(
-            f"y has {optimum.shape[1]} columns, and the {type(estimator).__name__} was fitted on "
+            f"y has {optimum.shape[1]} columns, and the {final.name} was fitted on "
             f"{given.theta.shape[1]}"
         )
     distance, size = norm(given.theta - optimum), norm(optimum)
     relative = distance / size if size > 0 else float(distance > 0)
     fitted.converted_from_ = Conversion(type(estimator).__name__, distance, relative)
     return fitted
+
+
+def _check_final(
+    final: Step, given: ModelTerms, columns: Mapping[Name, Column], kind: Kind
+) -> None:
+    """Refuse a last step that a model with these columns cannot be.
+
+    Raises
+    ------
+    InvalidData
+        Columns are standardised without an intercept, or it is logistic and of several classes.
+    """
+    scaled = [name for name, column in columns.items() if standardised(column)]
+    if scaled and not given.fit_intercept:
+        raise replace(final, column=scaled[0]).refusal(
+            "fit_intercept=False leaves the mean of a standardised column without a place; fit it "
+            f"with fit_intercept=True, or {FROZEN}"
+        )
+    if kind is Kind.LOGISTIC and given.theta.shape[1] > 1:
+        raise final.refusal(
+            f"of {given.theta.shape[1]} classes: preprocessing inside a logistic model is for two; "
+            f"fit it on two, or {FROZEN}"
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +30,9 @@ from sklearn.preprocessing import (
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.input.values import is_missing
+
+_SHOWN = 60  # characters of a value in a message
 
 CARRIED = "carried"
 """The parameter is read, and the model has its effect."""
@@ -58,16 +61,47 @@ class Only:
         return any(_same(value, known) for known in self.values)
 
 
-Rule = str | Only
+@dataclass(frozen=True, slots=True)
+class If:
+    """A parameter that is carried over, or without effect, if its value permits it.
 
-_FROZEN = "give the fitted transformers as a frozen `preprocess`"
+    Attributes
+    ----------
+    permits
+        Whether a value does, of an estimator.
+    why
+        What another value does, and what to do instead.
+    """
+
+    permits: Callable[[Any, Any], bool]
+    why: str
+
+
+Rule = str | Only | If
+
+FROZEN = "give the fitted transformers as a frozen `preprocess`, pipeline[:-1]"
+"""The way out that there is of every transformer."""
+
+
+def _one_above_zero(value: Any, _: Any) -> bool:
+    return np.size(value) == 1 and 0.0 < float(np.reshape(value, ())) < math.inf
+
+
+def _no_l1(l1_ratio: Any, logistic: Any) -> bool:
+    """Only the elastic net mixes; until scikit-learn 1.9, that is one of several penalties."""
+    mixed = getattr(logistic, "penalty", "elasticnet") in ("elasticnet", "deprecated")
+    return not mixed or l1_ratio in (None, 0)
+
+
 _WEIGHTS = Only((None,), "weighs the rows; fit it with those weights as sample_weight")
-_ALL_CATEGORIES = Only((None,), f"merges rare categories; {_FROZEN}")
+_ALPHA = If(_one_above_zero, "is not one ridge for all targets, above 0; fit it with that")
+_PRECISION = f"has less precision; fit it with dtype=numpy.float64, or {FROZEN}"
+_ALL_CATEGORIES = Only((None,), f"merges rare categories; {FROZEN}")
 
 PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
     {
         Ridge: {
-            "alpha": CARRIED,
+            "alpha": _ALPHA,
             "fit_intercept": CARRIED,
             "positive": Only((False,), "constrains the coefficients; fit it without"),
             "copy_X": FREE,
@@ -77,7 +111,7 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "random_state": FREE,
         },
         RidgeClassifier: {
-            "alpha": CARRIED,
+            "alpha": _ALPHA,
             "fit_intercept": CARRIED,
             "class_weight": _WEIGHTS,
             "positive": Only((False,), "constrains the coefficients; fit it without"),
@@ -88,18 +122,22 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "random_state": FREE,
         },
         LogisticRegression: {
-            "C": CARRIED,
+            "C": If(_one_above_zero, "is no penalty; fit it with a finite C"),
             "fit_intercept": CARRIED,
             "penalty": Only(
-                ("l2", "deprecated"), "is not the l2 penalty, the only one known; fit it with l2"
+                ("l2", "deprecated", "elasticnet"),
+                "is not the l2 penalty, the only one known; fit it with l2",
             ),
-            "l1_ratio": Only((0, 0.0, None), "has an l1 part; fit it with l1_ratio=0"),
+            "l1_ratio": If(_no_l1, "has an l1 part; fit it with l1_ratio=0"),
             "class_weight": _WEIGHTS,
             "multi_class": Only(
                 ("auto", "ovr", "deprecated"),
                 "has another penalty of two classes; fit it with multi_class='ovr'",
             ),
-            "solver": CARRIED,
+            "solver": If(
+                lambda value, logistic: value != "liblinear" or not logistic.fit_intercept,
+                "penalises the intercept; use another solver",
+            ),
             "dual": FREE,
             "tol": FREE,
             "intercept_scaling": FREE,  # of liblinear with an intercept, which is refused
@@ -120,7 +158,7 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "transformers": CARRIED,
             "remainder": CARRIED,
             "transformer_weights": Only(
-                (None,), f"multiplies features, which changes their penalty; {_FROZEN}"
+                (None,), f"multiplies features, which changes their penalty; {FROZEN}"
             ),
             "sparse_threshold": FREE,
             "n_jobs": FREE,
@@ -129,45 +167,50 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "force_int_remainder_cols": FREE,
         },
         StandardScaler: {
-            "with_mean": Only((True,), f"leaves the features where they are; {_FROZEN}"),
-            "with_std": Only((True,), f"leaves the features' scale as it is; {_FROZEN}"),
+            "with_mean": Only((True,), f"leaves the features where they are; {FROZEN}"),
+            "with_std": Only((True,), f"leaves the features' scale as it is; {FROZEN}"),
             "copy": FREE,
         },
         SimpleImputer: {
-            "missing_values": Only(
-                (math.nan,), f"takes something else for missing; replace it by NaN, or {_FROZEN}"
+            "missing_values": If(
+                lambda value, _: value is not None and is_missing(value),
+                f"takes something else for missing; replace it by NaN, or {FROZEN}",
             ),
-            "strategy": Only(("mean",), f"does not impute the mean; {_FROZEN}"),
-            "add_indicator": Only((False,), f"adds a feature; {_FROZEN}"),
+            "strategy": Only(("mean",), f"does not impute the mean; {FROZEN}"),
+            "add_indicator": Only((False,), f"adds a feature; {FROZEN}"),
             "fill_value": FREE,  # of another strategy
             "keep_empty_features": FREE,  # a column without a value is refused
             "copy": FREE,
         },
         OneHotEncoder: {
-            "categories": Only(("auto",), f"names the categories; {_FROZEN}"),
-            "drop": Only((None,), f"leaves out a feature; {_FROZEN}"),
+            "categories": Only(("auto",), f"names the categories; {FROZEN}"),
+            "drop": Only((None,), f"leaves out a feature; {FROZEN}"),
             "handle_unknown": Only(
-                ("error", "ignore"), "is neither 'error' nor 'ignore'; fit it with one of these"
+                ("error", "ignore", "infrequent_if_exist"),
+                "is neither 'error' nor 'ignore'; fit it with one of these",
             ),
             "min_frequency": _ALL_CATEGORIES,
             "max_categories": _ALL_CATEGORIES,
             "sparse_output": FREE,
-            "dtype": FREE,
+            "dtype": If(
+                lambda dtype, _: np.dtype(dtype).kind in "biu" or np.dtype(dtype) == np.float64,
+                _PRECISION,
+            ),
             "feature_name_combiner": FREE,
         },
         OrdinalEncoder: {
             "categories": CARRIED,
-            "handle_unknown": Only(("error",), f"gives unknown categories a number; {_FROZEN}"),
-            "encoded_missing_value": Only(
-                (math.nan,), f"gives missing categories a number; {_FROZEN}"
-            ),
+            "handle_unknown": Only(("error",), f"gives unknown categories a number; {FROZEN}"),
+            "encoded_missing_value": FREE,  # a missing category is refused
             "min_frequency": _ALL_CATEGORIES,
             "max_categories": _ALL_CATEGORIES,
             "unknown_value": FREE,  # of another handle_unknown
-            "dtype": FREE,
+            "dtype": If(
+                lambda dtype, _: np.dtype(dtype) in (np.float64, np.int64, np.int32), _PRECISION
+            ),
         },
         FunctionTransformer: {
-            "func": Only((None,), f"is a function of the columns; {_FROZEN}"),
+            "func": Only((None,), f"is a function of the columns; {FROZEN}"),
             "inverse_func": FREE,
             "validate": FREE,
             "accept_sparse": FREE,
@@ -203,11 +246,13 @@ def check_parameters(estimator: Any, where: str = "") -> None:
         if rule is None:
             if not _same(value, defaults[parameter].default):
                 raise InvalidData(
-                    f"{where}{name}: {parameter}={value!r} is not known here; leave it at its "
-                    f"default, {defaults[parameter].default!r}"
+                    f"{where}{name}: {parameter}={_shown(value)} is not known here; leave it at "
+                    f"its default, {defaults[parameter].default!r}"
                 )
-        elif isinstance(rule, Only) and not rule.allows(value):
-            raise InvalidData(f"{where}{name}: {parameter}={value!r} {rule.why}")
+        elif (isinstance(rule, Only) and not rule.allows(value)) or (
+            isinstance(rule, If) and not rule.permits(value, estimator)
+        ):
+            raise InvalidData(f"{where}{name}: {parameter}={_shown(value)} {rule.why}")
 
 
 def check_requests(step: BaseEstimator, where: str) -> None:
@@ -225,6 +270,12 @@ def check_requests(step: BaseEstimator, where: str) -> None:
                 f"{where}{type(step).__name__}: it asks for {metadata} (set_fit_request), which "
                 "weighs its statistics; fit it without"
             )
+
+
+def _shown(value: Any) -> str:
+    """Return a value in one line, and no more of it than helps to find it."""
+    shown = " ".join(repr(value).split())
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 
 def _same(value: Any, known: Any) -> bool:

@@ -1,9 +1,12 @@
-"""What a fitted scikit-learn Pipeline does to its columns, as preprocessing inside a model."""
+"""scikit-learn's fitted pipelines as preprocessing inside a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from sklearn.compose import ColumnTransformer
@@ -14,95 +17,228 @@ from sklearn.preprocessing import (
     OneHotEncoder,
     OrdinalEncoder,
     StandardScaler,
-    TargetEncoder,
 )
 
-from lethe.engine.conversion.parameters import PARAMETERS, check_parameters, check_requests
+from lethe.engine.conversion.parameters import (
+    FROZEN,
+    PARAMETERS,
+    check_parameters,
+    check_requests,
+)
+from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
+from lethe.engine.estimator.columns import column_names
 from lethe.engine.preprocess.input.columns import Column, Name, Numeric, OneHot, Ordinal
-
-Steps: TypeAlias = Sequence[tuple[str, Any]]
+from lethe.engine.preprocess.input.values import is_missing
+from lethe.engine.preprocess.library.fitted import PreparedFit
 
 _KNOWN = (
-    "known are SimpleImputer() and StandardScaler(), each alone or both; OneHotEncoder(); and "
-    "OrdinalEncoder(), alone or with StandardScaler(). Give another transformer frozen"
-)
-_TRANSFORMERS = (
-    FunctionTransformer,
-    OneHotEncoder,
-    OrdinalEncoder,
-    SimpleImputer,
-    StandardScaler,
+    "a model has SimpleImputer() and StandardScaler(), each alone or in this order; "
+    "OneHotEncoder(); and OrdinalEncoder(), alone or before StandardScaler(). Fit one of these, or "
+    f"{FROZEN}"
 )
 
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "ColumnTransformer": "only the first step may be one, and none of its own steps; give each "
+        f"column its transformers there, or {FROZEN}",
+        "TargetEncoder": "a Pipeline encodes its training rows by cross-fitting, which is another "
+        "estimator; preprocess={...: TargetEncode()} encodes them as transform does; or "
+        f"{FROZEN}",
+    }
+)
+"""Why transformers are refused, where there is more to say than that a model has no such."""
 
-def read_pipeline(pipeline: Pipeline) -> tuple[dict[Name, Column], Any]:
+_DROPPED = "drops it, and a model learns from every column of its table; leave it out of X"
+_DROPPED_OF_ARRAY = (
+    "drops it, and a model learns from every column of an array; fit the Pipeline without it, or "
+    "on a data frame, whose columns have names"
+)
+
+_LARGEST_GAP = {np.float64: 1.5e-8, np.float32: 3.5e-4}
+"""Between a feature here and there, of its size: the root of the precision, which is far above what
+rounding leaves and far below what other rows or weights change."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRead:
+    """A fitted pipeline in a model's terms.
+
+    Attributes
+    ----------
+    final
+        Its last step.
+    columns
+        What its other steps do to each column, in the order of the last one's features; None if
+        they do nothing.
+    dropped
+        Columns that it drops, and where.
+    steps
+        The other steps in turn, without those that do nothing.
+    """
+
+    final: Step
+    columns: dict[Name, Column] | None = None
+    dropped: dict[Name, InvalidData] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+
+    def check_dropped(self, X: Any) -> None:
+        """Refuse a table with columns that the pipeline drops.
+
+        Raises
+        ------
+        InvalidData
+            There is one, or X is an array, where those after it would have other places.
+        """
+        names = list(X) if isinstance(X, Mapping) else column_names(X) or ()
+        for name, refusal in self.dropped.items():
+            if isinstance(name, int) or name in names:
+                raise refusal
+
+    def check_features(self, prepared: PreparedFit, X: Any) -> None:
+        """Compare the features that the pipeline makes of its rows with the model's.
+
+        They differ if a transformer has learnt from other rows, or from weighted ones: what it was
+        given beside its parameters does not show otherwise. Cost O(n p).
+
+        Raises
+        ------
+        InvalidData
+            They differ.
+        """
+        theirs = self._features(X)
+        ours, base = prepared.features(X), prepared.base
+        if theirs.shape != ours.shape:
+            raise InvalidData(
+                f"X has {ours.shape[1]} features once transformed, and the Pipeline makes "
+                f"{theirs.shape[1]}; give the rows that it was fitted on"
+            )
+        size = np.abs(theirs).max(axis=0) + np.abs(base.centre) / base.scale
+        gaps = np.abs(theirs - ours)
+        precision = _LARGEST_GAP[np.float32 if theirs.dtype == np.float32 else np.float64]
+        bad = np.argwhere(~(gaps <= precision * size))
+        if len(bad):
+            row, feature = bad[0]
+            raise InvalidData(
+                f"feature {prepared.feature_names[feature]!r}: the Pipeline makes "
+                f"{theirs[row, feature]:.6g} of row {row}, and the model of these rows "
+                f"{ours[row, feature]:.6g}; fit the Pipeline on the rows given, without weights "
+                f"for its transformers, or {FROZEN}"
+            )
+
+    def _features(self, X: Any) -> Any:
+        made = deepcopy(X)  # with copy=False, a transformer writes into it
+        try:
+            for step in self.steps:
+                made = step.estimator.transform(made)
+        except Exception as error:  # a transformer may raise anything
+            why = " ".join(str(error).split())
+            raise InvalidData(
+                f"the Pipeline refuses X ({why}); give the rows that it was fitted on"
+            ) from error
+        made = np.asarray(made.toarray() if hasattr(made, "toarray") else made)
+        return made if made.dtype == np.float32 else made.astype(np.float64)
+
+
+def read_pipeline(whole: Step) -> PipelineRead:
     """Return what a fitted pipeline does to its columns, and its final step.
 
-    The columns are those of a ``ColumnTransformer``, or all of X go through the same transformers;
-    they come in the order of the final step's features.
+    The columns are those of a ``ColumnTransformer``, or all of X go through the same transformers.
 
     Raises
     ------
     InvalidData
-        A transformer is not known, has other settings, or drops columns.
+        A transformer is not one that a model has, or has settings that a model has not.
     """
-    check_parameters(pipeline)
-    *steps, (_, final) = pipeline.steps
-    found = [(name, step) for name, step in steps if not _is_idle(step)]
-    if len(found) == 1 and type(found[0][1]) is ColumnTransformer:
-        return dict(_of_transformer(*found[0])), final
-    first = found[0][1] if found else final  # that of the Pipeline fails where it passes X through
-    names = getattr(first, "feature_names_in_", None)
-    places: Sequence[Name] = range(first.n_features_in_) if names is None else names.tolist()
-    return {name: _column(found, name, i) for i, name in enumerate(places)}, final
-
-
-def _of_transformer(name: str, transformer: ColumnTransformer) -> Iterator[tuple[Name, Column]]:
-    where = f"step {name!r}, "
-    check_parameters(transformer, where)
-    seen: set[Name] = set()
-    for label, step, chosen in transformer.transformers_:
-        names = _names(transformer, label, chosen)
-        if isinstance(step, str) and step == "drop" and names:
-            raise InvalidData(
-                f"{where}ColumnTransformer: it drops column {names[0]!r}; leave that out of the "
-                "table, and fit the Pipeline without it"
+    *before, final = _flat(whole)
+    if _passes(final.estimator):
+        raise whole.refusal("it ends in no estimator; give one that ends in Ridge, for example")
+    steps = [step for step in before if not _passes(step.estimator)]
+    if not steps:
+        return PipelineRead(final)
+    for step in steps:
+        step.check_fitted()
+    first = steps[0]
+    if type(first.estimator) is not ColumnTransformer:
+        chains = {name: (steps, i) for i, name in enumerate(_all_names([*before, final]))}
+        columns = {name: _column(*chain, name) for name, chain in chains.items()}
+        return PipelineRead(final, columns, steps=tuple(steps))
+    check_parameters(first.estimator, first.where)
+    columns, dropped = {}, {}
+    for name, chain, place in _by_column(first):
+        if isinstance(chain, InvalidData):
+            dropped[name] = chain
+            continue
+        if name in columns:
+            raise replace(first, column=name).refusal(
+                "the column is transformed twice, and a model transforms it once; leave one out, "
+                f"or {FROZEN}"
             )
-        for i, column in enumerate(names):
-            if column in seen:
-                raise InvalidData(
-                    f"{where}ColumnTransformer: column {column!r} is transformed twice; only once "
-                    "is known. Give it a copy under another name"
-                )
-            seen.add(column)
-            inner: Steps = [(label, step)]
-            if type(step) is Pipeline:
-                check_parameters(step, f"step {label!r}, ")
-                inner = [(f"{label}, {of}", one) for of, one in step.steps]
-            yield column, _column([one for one in inner if not _is_idle(one[1])], column, i)
+        columns[name] = _column([*chain, *steps[1:]], place, name)
+    return PipelineRead(final, columns, dropped, tuple(steps))
 
 
-def _names(transformer: ColumnTransformer, label: str, chosen: Any) -> list[Name]:
-    listed: list[Any] = [chosen] if isinstance(chosen, (str, int, slice)) else list(chosen)
+def _flat(pipeline: Step) -> list[Step]:
+    """Return the steps of a pipeline, with those of pipelines in it in their place."""
+    check_parameters(pipeline.estimator, pipeline.where)
+    if not pipeline.estimator.steps:
+        raise pipeline.refusal("it has no step; give one that ends in Ridge, for example")
+    steps: list[Step] = []
+    for name, estimator in pipeline.estimator.steps:
+        step = pipeline.below(name, estimator)
+        steps += _flat(step) if type(estimator) is Pipeline else [step]
+    return steps
+
+
+def _all_names(steps: Sequence[Step]) -> Sequence[Name]:
+    """Return the names of the columns that the first step was fitted on, or their places."""
+    for step in steps:
+        names = getattr(step.estimator, "feature_names_in_", None)
+        if names is not None:
+            return [str(name) for name in names]
+    sizes = (getattr(step.estimator, "n_features_in_", None) for step in steps)
+    return range(next(size for size in sizes if size is not None))
+
+
+def _by_column(
+    transformer: Step,
+) -> Iterator[tuple[Name, Sequence[Step] | InvalidData, int]]:
+    """Yield each column, the steps that transform it, and its place among theirs.
+
+    In place of the steps, of a column that is dropped: the refusal of a table that has it.
+    """
+    for label, estimator, where in transformer.estimator.transformers_:
+        step = transformer.below(label, estimator)
+        steps = _flat(step) if type(estimator) is Pipeline else [step]
+        for i, name in enumerate(_names(step, transformer.estimator, where)):
+            if not isinstance(estimator, str) or estimator != "drop":
+                yield name, steps, i
+                continue
+            why = _DROPPED if isinstance(name, str) else _DROPPED_OF_ARRAY
+            yield name, replace(transformer, column=name).refusal(f"{label}='drop' {why}"), i
+
+
+def _names(step: Step, transformer: ColumnTransformer, where: Any) -> list[Name]:
+    listed: list[Any] = [where] if isinstance(where, (str, int, slice)) else list(where)
     if any(isinstance(one, (slice, bool, np.bool_)) for one in listed):
-        raise InvalidData(
-            f"step {label!r}, ColumnTransformer: its columns are a slice or a mask; list their "
-            "names"
-        )
+        raise step.refusal("its columns are a slice or a mask; fit it with a list of their names")
     known = getattr(transformer, "feature_names_in_", None)
-    return [
-        one if isinstance(one, str) else int(one) if known is None else str(known[int(one)])
-        for one in listed
-    ]
+    return [_name(one, known, transformer.n_features_in_) for one in listed]
 
 
-def _column(steps: Steps, column: Name, place: int) -> Column:
+def _name(one: Any, known: Any, p: int) -> Name:
+    if isinstance(one, str):
+        return one
+    place = int(one) % p  # from the end if below 0
+    return place if known is None else str(known[place])
+
+
+def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
     """Return the column that transformers in turn make of one; ``place`` among their columns."""
-    for name, step in steps:
-        _check(step, f"step {name!r}, column {column!r}, ")
-    found = [step for _, step in steps if type(step) is not FunctionTransformer]
-    kinds = [type(step) for step in found]
+    found = [replace(step, column=name) for step in steps if not _passes(step.estimator)]
+    for step in found:
+        _check(step)
+    kinds = [type(step.estimator) for step in found]
     scaled = kinds[-1:] == [StandardScaler]
     before = kinds[:-1] if scaled else kinds
     if before == []:
@@ -110,30 +246,44 @@ def _column(steps: Steps, column: Name, place: int) -> Column:
     if before == [SimpleImputer]:
         return Numeric(standardise=scaled)
     if before == [OneHotEncoder] and not scaled:
-        return OneHot("error" if found[0].handle_unknown == "error" else "ignore")
+        return _one_hot(found[0], place)
     if before == [OrdinalEncoder]:
-        given = found[0].categories
-        named = None if isinstance(given, str) else tuple(given[place])
-        return Ordinal(named, standardise=scaled)
-    raise InvalidData(
-        f"column {column!r}: {' and '.join(kind.__name__ for kind in kinds)} one after another; "
-        f"{_KNOWN}"
-    )
+        return _ordinal(found[0], place, standardise=scaled)
+    raise found[-1].refusal(f"after {' and '.join(kind.__name__ for kind in kinds[:-1])}; {_KNOWN}")
 
 
-def _is_idle(step: Any) -> bool:
-    """Return whether a step passes everything through, without a look at its parameters."""
-    return step is None or (isinstance(step, str) and step == "passthrough")
+def _passes(estimator: Any) -> bool:
+    """Return whether a step does nothing; a fitted "passthrough" is a function that is None."""
+    if estimator is None or (isinstance(estimator, str) and estimator == "passthrough"):
+        return True
+    return type(estimator) is FunctionTransformer and estimator.func is None
 
 
-def _check(step: Any, where: str) -> None:
-    name = type(step).__name__
-    if type(step) is TargetEncoder:
-        raise InvalidData(
-            f"{where}TargetEncoder: a Pipeline encodes its training rows by cross-fitting, which "
-            "is another estimator; preprocess={...: TargetEncode()} encodes them as transform does"
+def _check(step: Step) -> None:
+    if step.name in REFUSED or type(step.estimator) not in PARAMETERS:
+        raise step.refusal(REFUSED.get(step.name, _KNOWN))
+    step.check_fitted()
+    check_parameters(step.estimator, step.where)
+    check_requests(step.estimator, step.where)
+
+
+def _one_hot(step: Step, place: int) -> OneHot:
+    gaps = sum(is_missing(category) for category in step.estimator.categories_[place])
+    if gaps > 1:
+        raise step.refusal(
+            "the column has missing values of two kinds, None and NaN, which are two categories "
+            f"here and one in a model; write the same in place of both, or {FROZEN}"
         )
-    if type(step) not in PARAMETERS or type(step) not in _TRANSFORMERS:
-        raise InvalidData(f"{where}{name}: {_KNOWN}")
-    check_parameters(step, where)
-    check_requests(step, where)
+    return OneHot("error" if step.estimator.handle_unknown == "error" else "ignore")
+
+
+def _ordinal(step: Step, place: int, *, standardise: bool) -> Ordinal:
+    encoder = step.estimator
+    if any(is_missing(category) for category in encoder.categories_[place]):
+        raise step.refusal(
+            f"encoded_missing_value={encoder.encoded_missing_value!r} is a number for missing "
+            f"values, and a model has none; write a category in their place, or {FROZEN}"
+        )
+    if isinstance(encoder.categories, str):
+        return Ordinal(standardise=standardise)
+    return Ordinal(tuple(encoder.categories_[place].tolist()), standardise=standardise)

@@ -176,7 +176,8 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
         return "passthrough"
     steps: list[Any] = []
     if isinstance(column, Numeric):
-        steps += [SimpleImputer()] if column.impute else []
+        # A column whose last value was deleted keeps its feature, as it does in the model.
+        steps += [SimpleImputer(keep_empty_features=True)] if column.impute else []
     else:
         known = sorted_categories(name, live)
         steps += knowing_missing(_encoder(column), known)

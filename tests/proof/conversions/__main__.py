@@ -1,41 +1,38 @@
-"""`make conversions`: judge every setting, and print what became of them."""
+"""`make conversions`: settings of scikit-learn that become models, or are refused by name.
+
+python -m tests.proof.conversions                   each documented value, and about 1,200 drawn
+python -m tests.proof.conversions --seed 7          others drawn
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections import Counter
+import time
+import warnings
 
-from tests.proof.conversions.judge import judge
-from tests.proof.conversions.settings import settings
+from threadpoolctl import threadpool_limits
+
+from tests.proof.conversions import battery
+
+_SIZE = 600  # drawn pipelines
 
 
 def main() -> int:
     """Run the command."""
-    refusals: Counter[str] = Counter()
-    accepted, impossible, faults = [], 0, []
-    for setting in settings():
-        verdict = judge(setting)
-        if verdict is None:
-            impossible += 1
-            continue
-        if verdict.fault is not None:
-            faults.append(f"{setting.name}: {verdict.fault}")
-        elif verdict.refused is not None:
-            refusals[verdict.refused.split(";")[0][:90]] += 1
-        else:
-            accepted.append((verdict.distance / verdict.allowed, setting.name))
-    judged = len(accepted) + sum(refusals.values()) + len(faults)
-    print(f"{judged} settings judged; {impossible} that scikit-learn itself refuses are left out")
-    print(f"  accepted, and right      {len(accepted)}")
-    worst = max(accepted)
-    print(f"    nearest to its limit: {worst[0]:.2f} of it, {worst[1][:80]}")
-    print(f"  refused by name          {sum(refusals.values())}")
-    for message, count in refusals.most_common():
-        print(f"    {count:3d}  {message}")
-    print(f"  wrong                    {len(faults)}")
-    for fault in faults:
-        print(f"    {fault}")
-    return 1 if faults else 0
+    parser = argparse.ArgumentParser(prog="make conversions", description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1, help="draws the settings (1)")
+    parser.add_argument("--size", type=int, default=_SIZE, help=f"drawn pipelines ({_SIZE})")
+    given = parser.parse_args()
+    begin = time.perf_counter()
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's, of what stops early or is deprecated
+        settings = [*battery.chosen(), *battery.drawn(given.seed, given.size)]
+        found = battery.judge_all(settings)
+    failed = battery.failures(found)
+    print("\n".join([battery.table(found), *(f"FAILED: {line}" for line in failed)]))
+    print(f"{time.perf_counter() - begin:.0f} s", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,25 +1,82 @@
-"""Each setting of scikit-learn's estimators is converted rightly, or refused by name."""
+"""Each setting of scikit-learn's estimators becomes the right model, or is refused by name."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import Pipeline
 
-from tests.proof.conversions.judge import judge
-from tests.proof.conversions.settings import settings
+from lethe import LinearModel
+from lethe.engine.conversion.parameters import FREE, PARAMETERS
+from tests.proof.conversions import battery, estimators, pipelines, transformers
+from tests.proof.conversions.estimators import Values
+from tests.proof.conversions.judging import Verdict, judged
+from tests.proof.conversions.setting import Setting
 
-EVERY = 8
-"""One in so many is judged by `make test`; all are, by `make test-all`."""
+VALUES: dict[type, Values] = {
+    **{kind: values for kind, (values, _) in estimators.CLASSES.items()},
+    **transformers.KNOWN,
+    ColumnTransformer: pipelines.COLUMN_TRANSFORMER,
+    Pipeline: pipelines.PIPELINE,
+}
+NEEDED = {"OneVsRestClassifier": [Ridge()], "ColumnTransformer": [[]], "Pipeline": [[]]}
 
 
-@pytest.mark.parametrize(
-    "part", [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in range(1, EVERY))]
-)
-def test_a_setting_is_converted_rightly_or_refused_by_name(part: int) -> None:
-    verdicts = {one.name: judge(one) for one in settings()[part::EVERY]}
-    assert {name: v.fault for name, v in verdicts.items() if v is not None and v.fault} == {}
-    assert sum(v is not None and v.refused is None for v in verdicts.values()) >= 15
-    assert sum(v is not None and v.refused is not None for v in verdicts.values()) >= 8
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's, of what stops early or is deprecated
+        yield
 
 
-def test_at_least_three_hundred_settings_are_judged() -> None:
-    assert len(settings()) >= 320
+@pytest.mark.parametrize("kind", PARAMETERS, ids=lambda kind: kind.__name__)
+def test_the_battery_has_values_of_each_parameter_of_the_installed_scikit_learn(kind: type) -> None:
+    assert set(kind(*NEEDED.get(kind.__name__, [])).get_params(deep=False)) <= set(VALUES[kind])
+
+
+def test_each_documented_value_makes_the_right_model_or_is_refused_by_name() -> None:
+    found = battery.judge_all(battery.chosen())
+    assert not battery.failures(found)
+    assert len(found) >= 200
+    assert sum(outcome.verdict is Verdict.ACCEPTED for _, outcome in found) >= 80
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", [101, 102, 103, 104])
+def test_drawn_settings_make_the_right_model_or_are_refused_by_name(seed: int) -> None:
+    found = battery.judge_all(battery.drawn(seed, 150))
+    assert not battery.failures(found)
+    assert sum(outcome.verdict is Verdict.ACCEPTED for _, outcome in found) >= 100
+
+
+def test_the_judge_sees_another_estimator_by_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PARAMETERS[Ridge], "positive", FREE)
+    given = Setting("Ridge", True, Ridge(positive=True), "numbers", "number")
+    outcome = judged(given)
+    assert outcome.verdict is Verdict.FAILED
+    assert outcome.distance > 0.01
+
+
+def test_the_judge_wants_what_is_expected() -> None:
+    right = Setting("Ridge", True, Ridge(), "numbers", "number")
+    assert judged(right).verdict is Verdict.ACCEPTED
+    assert judged(replace(right, offences=(("alpha",),))).verdict is Verdict.FAILED
+    wrong = replace(right, linear=False, offences=(("Ridge: use LinearModel",),))
+    assert judged(wrong).verdict is Verdict.REFUSED
+    assert judged(replace(wrong, offences=())).verdict is Verdict.FAILED
+    assert judged(replace(wrong, offences=(("Ridge(alpha",),))).verdict is Verdict.FAILED
+
+
+def test_the_judge_takes_a_crash_for_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise TypeError("alpha")
+
+    monkeypatch.setattr(LinearModel, "from_sklearn", crash)
+    given = Setting("Ridge", True, Ridge(alpha=0.0), "numbers", "number", (("alpha",),))
+    outcome = judged(given)
+    assert (outcome.verdict, outcome.message) == (Verdict.FAILED, "TypeError: alpha")

@@ -90,12 +90,16 @@ def test_a_ridge_classifier_is_a_linear_model_of_signs() -> None:
         (ElasticNet(), LinearModel, "an l1 part"),
         (LinearRegression(), LinearModel, "it has no penalty"),
         (RidgeCV(), LinearModel, "the rows chose its alpha"),
-        (Ridge(alpha=0.0), LinearModel, "a model needs a ridge above 0"),
+        (Ridge(alpha=0.0), LinearModel, "alpha=0.0 is not one ridge"),
         (Ridge(positive=True), LinearModel, "positive=True"),
         (Ridge(), LogisticModel, "use LinearModel.from_sklearn"),
         (LogisticRegression(), LinearModel, "use LogisticModel.from_sklearn"),
         (LogisticRegression(class_weight="balanced"), LogisticModel, "class_weight"),
-        (LogisticRegression(C=np.inf), LogisticModel, "C=inf is no penalty; give it a finite C"),
+        (
+            LogisticRegression(C=np.inf),
+            LogisticModel,
+            "C=inf is no penalty; fit it with",
+        ),
         (LogisticRegression(solver="liblinear"), LogisticModel, "penalises the intercept"),
         (
             LogisticRegression(solver="saga", l1_ratio=0.5),

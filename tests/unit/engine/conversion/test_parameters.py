@@ -12,7 +12,14 @@ from sklearn.linear_model import Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline
 
-from lethe.engine.conversion.parameters import CARRIED, FREE, PARAMETERS, Only, check_parameters
+from lethe.engine.conversion.parameters import (
+    CARRIED,
+    FREE,
+    PARAMETERS,
+    If,
+    Only,
+    check_parameters,
+)
 from lethe.engine.errors import InvalidData
 
 
@@ -37,7 +44,7 @@ def test_the_defaults_of_every_known_class_are_accepted(known: type) -> None:
 @pytest.mark.parametrize("known", PARAMETERS, ids=lambda known: known.__name__)
 def test_a_value_that_is_not_known_is_refused_by_name(known: type) -> None:
     for parameter, rule in PARAMETERS[known].items():
-        assert rule in (CARRIED, FREE) or isinstance(rule, Only)
+        assert rule in (CARRIED, FREE) or isinstance(rule, Only | If)
         if isinstance(rule, Only) and parameter in inspect.signature(known).parameters:
             estimator = made(known).set_params(**{parameter: "something else"})
             with pytest.raises(InvalidData, match=f"{parameter}='something else' .*(;|fit)"):

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.datasets import load_diabetes
+from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
+    FunctionTransformer,
     MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
@@ -83,11 +88,11 @@ def test_a_ridge_pipeline_becomes_a_model_that_forgets_as_it_would() -> None:
 
 def test_a_scaler_alone_before_a_logistic_regression_is_read_for_all_columns() -> None:
     X, y = table()
-    numbers, labels = X[:, 1:2].astype(float), np.where(y > 0.5, "yes", "no")
-    pipeline = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10)).fit(numbers, labels)
-    model = LogisticModel.from_sklearn(pipeline, numbers, labels)
+    plain, labels = X[:, 1:2].astype(float), np.where(y > 0.5, "yes", "no")
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10)).fit(plain, labels)
+    model = LogisticModel.from_sklearn(pipeline, plain, labels)
     assert model.preprocess == {0: Numeric(impute=None)}
-    np.testing.assert_array_equal(model.predict(numbers), pipeline.predict(numbers))
+    np.testing.assert_array_equal(model.predict(plain), pipeline.predict(plain))
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])
@@ -127,25 +132,172 @@ def test_a_plain_pipeline_finds_the_columns_of_a_frame_by_name() -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (TargetEncoder(), "cross-fitting, which is another estimator"),
-        (MinMaxScaler(), "MinMaxScaler: known are"),
+        (TargetEncoder(), r"step 'all' > 'one', column 0, TargetEncoder: .*cross-fitting"),
+        (MinMaxScaler(), "step 'all' > 'one', column 0, MinMaxScaler: a model has Simple"),
+        (StandardScaler(with_std=False), "column 0, StandardScaler: with_std=False leaves"),
         (
-            StandardScaler(with_std=False),
-            "step 'one', column 0, StandardScaler: with_std=False leaves",
+            SimpleImputer(strategy="median"),
+            "strategy='median' does not impute the mean",
         ),
-        (SimpleImputer(strategy="median"), "strategy='median' does not impute the mean"),
-        (OneHotEncoder(drop="first"), "drop='first' leaves out a feature"),
-        (make_pipeline(StandardScaler(), SimpleImputer()), "one after another"),
-        ("drop", "drops column 0"),
+        (SimpleImputer(missing_values=-1), r"missing_values=-1 .*replace it by NaN"),
+        (
+            SimpleImputer(missing_values=0.0),
+            r"missing_values=0\.0 .*replace it by NaN",
+        ),
+        (OneHotEncoder(drop="first"), "OneHotEncoder: drop='first' leaves out a feature"),
+        (
+            OneHotEncoder(dtype=np.float32),
+            r"dtype=.*less precision; fit it with dtype=numpy",
+        ),
+        (FunctionTransformer(np.abs), "FunctionTransformer: func=<ufunc 'absolute'> is a function"),
+        (
+            make_pipeline(StandardScaler(), SimpleImputer()),
+            "'one' > 'simpleimputer', column 0, SimpleImputer: after StandardScaler",
+        ),
+        (
+            ColumnTransformer([("two", "passthrough", [0])]),
+            "'one', column 0, ColumnTransformer: only the first step may be one",
+        ),
+        ("drop", "step 'all', column 0, ColumnTransformer: one='drop' drops it"),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(step: Any, message: str) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((30, 2)), rng.standard_normal(30)
     both = ColumnTransformer([("one", step, [0]), ("other", "passthrough", [1])])
-    pipeline = make_pipeline(both, Ridge()).fit(X, y)
+    pipeline = Pipeline([("all", both), ("ridge", Ridge())]).fit(X, y)
     with pytest.raises(InvalidData, match=message):
         LinearModel.from_sklearn(pipeline, X, y)
+
+
+def test_features_that_are_multiplied_are_refused() -> None:
+    X, y = table()
+    weighted = transformers().set_params(transformer_weights={"plain": 2.0})
+    with pytest.raises(InvalidData, match=r": transformer_weights=\{'plain': 2\.0"):
+        LinearModel.from_sklearn(make_pipeline(weighted, Ridge()).fit(X, y), X, y)
+
+
+def numbers(n: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    X = 3 + rng.standard_normal((n, 2))
+    return X, X @ np.array([1.0, 2.0]) + rng.standard_normal(n)
+
+
+def test_a_transformer_that_asks_for_row_weights_is_refused() -> None:
+    X, y = numbers()
+    with config_context(enable_metadata_routing=True):
+        scaler = StandardScaler().set_fit_request(sample_weight=True)
+        ridge = Ridge().set_fit_request(sample_weight=True)
+        weight = np.arange(1.0, 41.0)
+        asks = make_pipeline(scaler, ridge).fit(X, y, sample_weight=weight)
+        other = StandardScaler().set_fit_request(sample_weight=False)
+        for_ridge = make_pipeline(other, clone(ridge))
+        for_ridge.fit(X, y, sample_weight=weight)
+        with pytest.raises(InvalidData, match="StandardScaler: it asks for sample_weight"):
+            LinearModel.from_sklearn(asks, X, y, sample_weight=weight)
+        model = LinearModel.from_sklearn(for_ridge, X, y, sample_weight=weight)
+    np.testing.assert_allclose(model.predict(X), for_ridge.predict(X), rtol=1e-10)
+
+
+def test_a_transformer_that_has_learnt_from_other_rows_is_refused() -> None:
+    X, y = numbers()
+    weighted = make_pipeline(StandardScaler(), Ridge())
+    weighted.fit(X, y, standardscaler__sample_weight=np.arange(40.0))
+    message = r"feature '0': the Pipeline makes .* of row 0, and the model of these rows"
+    with pytest.raises(InvalidData, match=message):
+        LinearModel.from_sklearn(weighted, X, y)
+    further = make_pipeline(StandardScaler(), Ridge()).fit(X, y)
+    further[0].partial_fit(X[:5] + 1)
+    with pytest.raises(InvalidData, match=message):
+        LinearModel.from_sklearn(further, X, y)
+
+
+def test_a_table_that_the_pipeline_would_overwrite_stays_as_it_is() -> None:
+    X, y = numbers()
+    pipeline = make_pipeline(StandardScaler(copy=False), Ridge()).fit(X.copy(), y)
+    before = X.copy()
+    model = LinearModel.from_sklearn(pipeline, X, y)
+    np.testing.assert_array_equal(X, before)
+    np.testing.assert_allclose(model.predict(X), pipeline.predict(X.copy()), rtol=1e-10)
+
+
+@pytest.mark.parametrize("nothing", ["passthrough", None, FunctionTransformer()])
+def test_steps_that_do_nothing_are_as_if_they_were_not_there(nothing: Any) -> None:
+    X, y = numbers()
+    alone = Pipeline([("s", nothing), ("ridge", Ridge())]).fit(X, y)
+    assert LinearModel.from_sklearn(alone, X, y).preprocess is None
+    before = Pipeline([("s", nothing), ("scale", StandardScaler()), ("ridge", Ridge())]).fit(X, y)
+    assert LinearModel.from_sklearn(before, X, y).preprocess == {
+        0: Numeric(impute=None),
+        1: Numeric(impute=None),
+    }
+
+
+def test_pipelines_in_a_pipeline_are_read_through() -> None:
+    X, y = numbers()
+    columns = ColumnTransformer([("one", SimpleImputer(), [1]), ("rest", "passthrough", [0])])
+    inner = make_pipeline(columns, make_pipeline(StandardScaler()))
+    pipeline = make_pipeline(inner, make_pipeline("passthrough", Ridge())).fit(X, y)
+    model = LinearModel.from_sklearn(pipeline, X, y)
+    assert model.preprocess == {1: Numeric(), 0: Numeric(impute=None)}
+    np.testing.assert_allclose(model.predict(X), pipeline.predict(X), rtol=1e-10)
+
+
+@pytest.mark.parametrize("steps", [[], [("a", StandardScaler()), ("b", "passthrough")]])
+def test_a_pipeline_without_an_estimator_at_its_end_is_refused(steps: Any) -> None:
+    X, y = numbers()
+    with pytest.raises(InvalidData, match="Pipeline: it "):
+        LinearModel.from_sklearn(Pipeline(steps), X, y)
+
+
+def test_a_transformer_that_is_not_fitted_is_refused() -> None:
+    X, y = numbers()
+    pipeline = make_pipeline(StandardScaler(), Ridge().fit(X, y))
+    with pytest.raises(NotFittedError, match="step 'standardscaler', this StandardScaler is not"):
+        LinearModel.from_sklearn(pipeline, X, y)
+
+
+def test_columns_that_a_pipeline_drops_are_left_out_of_the_table() -> None:
+    X, y = numbers()
+    frame = pd.DataFrame({"a": X[:, 0], "name": ["x"] * 40, "b": X[:, 1]})
+    columns = ColumnTransformer([("scaled", StandardScaler(), ["b", "a"])])
+    pipeline = make_pipeline(columns, Ridge()).fit(frame, y)
+    message = "step 'columntransformer', column 'name', ColumnTransformer: remainder='drop' drops"
+    with pytest.raises(InvalidData, match=message):
+        LinearModel.from_sklearn(pipeline, frame, y)
+    model = LinearModel.from_sklearn(pipeline, frame[["a", "b"]], y)
+    np.testing.assert_allclose(model.predict(frame[["a", "b"]]), pipeline.predict(frame))
+
+
+def test_the_way_out_keeps_the_transformers_as_they_are() -> None:
+    X, y = numbers()
+    pipeline = make_pipeline(MinMaxScaler(), Ridge()).fit(X, y)
+    with pytest.raises(InvalidData, match=r"as a frozen `preprocess`, pipeline\[:-1\]"):
+        LinearModel.from_sklearn(pipeline, X, y)
+    model = LinearModel(preprocess=pipeline[:-1]).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), pipeline.predict(X), rtol=1e-10)
+
+
+def test_a_last_step_that_preprocessing_has_no_place_for_is_refused_by_name() -> None:
+    X, y = numbers()
+    bare = make_pipeline(StandardScaler(), Ridge(fit_intercept=False)).fit(X, y)
+    with pytest.raises(InvalidData, match="step 'ridge', column 0, Ridge: fit_intercept=False"):
+        LinearModel.from_sklearn(bare, X, y)
+    labels = np.arange(40) % 3
+    several = make_pipeline(StandardScaler(), OneVsRestClassifier(LogisticRegression()))
+    with pytest.raises(InvalidData, match="'onevsrestclassifier', OneVsRestClassifier: of 3"):
+        LogisticModel.from_sklearn(several.fit(X, labels), X, labels)
+
+
+def test_categories_that_a_model_cannot_tell_apart_are_refused_by_column() -> None:
+    X = np.array([["a"], ["b"], [None], [np.nan]] * 5, dtype=object)
+    y = np.arange(20.0)
+    hot = make_pipeline(OneHotEncoder(), Ridge()).fit(X, y)
+    with pytest.raises(InvalidData, match=r"column 0, OneHotEncoder: .*None and NaN"):
+        LinearModel.from_sklearn(hot, X, y)
+    places = make_pipeline(OrdinalEncoder(encoded_missing_value=-1), Ridge()).fit(X[:15], y[:15])
+    with pytest.raises(InvalidData, match="0, OrdinalEncoder: encoded_missing_value=-1"):
+        LinearModel.from_sklearn(places, X[:15], y[:15])
 
 
 def test_a_pipeline_of_other_rows_or_a_slice_of_columns_is_refused() -> None:
@@ -155,9 +307,9 @@ def test_a_pipeline_of_other_rows_or_a_slice_of_columns_is_refused() -> None:
     with pytest.raises(InvalidData, match="give the rows that it was fitted on"):
         LinearModel.from_sklearn(pipeline, X[few], y[few])
     sliced = ColumnTransformer([("all", StandardScaler(), slice(0, 2))])
-    numbers = X[:, [1, 1]].astype(float)
-    with pytest.raises(InvalidData, match="are a slice or a mask"):
-        LinearModel.from_sklearn(make_pipeline(sliced, Ridge()).fit(numbers, y), numbers, y)
+    plain = X[:, [1, 1]].astype(float)
+    with pytest.raises(InvalidData, match="'all', StandardScaler: its columns are a slice"):
+        LinearModel.from_sklearn(make_pipeline(sliced, Ridge()).fit(plain, y), plain, y)
 
 
 def test_a_model_is_cloned_with_its_columns_and_says_which_it_was_fitted_on() -> None:
@@ -172,6 +324,15 @@ def test_a_model_is_cloned_with_its_columns_and_says_which_it_was_fitted_on() ->
     assert model.prepared.feature_names == ("x", "town_a", "town_b")
     with pytest.raises(InvalidData, match="diagnostics are of models without preprocessing"):
         model.leverage()
+
+
+def test_a_column_whose_last_value_was_deleted_keeps_its_place_in_a_plain_pipeline() -> None:
+    rows = {"a": [1.0, 2.0, *[None] * 8], "b": np.arange(10.0) % 4}
+    columns: Columns = {"a": Numeric(standardise=False), "b": passthrough()}
+    model = LinearModel(preprocess=columns).fit(rows, np.arange(10.0))
+    model.delete(["0", "1"], method="exact")
+    left = pd.DataFrame(rows).iloc[2:]
+    np.testing.assert_allclose(model.to_sklearn().predict(left), model.predict(left), rtol=1e-9)
 
 
 def test_dates_have_no_plain_pipeline() -> None:
