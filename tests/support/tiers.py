@@ -19,6 +19,7 @@ THOROUGH = (
     "tests/studies/test_paper",
     "tests/studies/test_stream_study",
     "tests/proof/chaos/test_chaos.py::test_a_minute",
+    "tests/proof/conversions/test_conversions.py::test_drawn",
     "tests/proof/fuzz/",
     "tests/proof/http/",
     "tests/proof/model/",

@@ -46,7 +46,6 @@ def test_each_documented_value_makes_the_right_model_or_is_refused_by_name() -> 
     assert sum(outcome.verdict is Verdict.ACCEPTED for _, outcome in found) >= 80
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [101, 102, 103, 104])
 def test_drawn_settings_make_the_right_model_or_are_refused_by_name(seed: int) -> None:
     found = battery.judge_all(battery.drawn(seed, 150))

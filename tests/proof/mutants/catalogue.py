@@ -832,7 +832,7 @@ MUTANTS = (
                 "Generation(number, objective, theta_b, smallest, largest, off)",
             ),
         ),
-        "tests/proof/properties/test_preprocessing.py"
+        "tests/unit/engine/refresh/test_compact.py"
         "::test_the_factor_of_a_compact_is_as_wrong_as_it_was_measured",
     ),
     Mutant(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
-from lethe.engine import LinearModel
+from lethe.engine import ErrorKind, LinearModel
 from tests.proof.bounds import families, generalised, hard_labels, people, rationals
 from tests.proof.bounds.case import Families
 from tests.proof.bounds.figures import told
@@ -150,13 +150,15 @@ def test_the_smallest_known_case_of_a_false_bound_is_bounded() -> None:
     assert away <= widened(model.error.bound) + truth.error, (away, model.error.bound)
 
 
-@pytest.mark.parametrize(("seed", "scale"), [(175, 1e3), (63, 1e4), (61, 1e5)])
+@pytest.mark.parametrize("scale", [10.0, 1e2, 1e3, 1e4, 1e5])
+@pytest.mark.parametrize("seed", [61, 63, 175])
 def test_an_outlier_that_is_inserted_and_deleted_again_is_allowed_for(
     seed: int, scale: float
 ) -> None:
     """What it added to the inverse Hessian cancels but for rounding, times the square of its size.
 
-    The bounds were below the truth by factors of 4 to 12.
+    The bounds were once below the truth by factors of 4 to 12. Where the digits of V are lost, the
+    error is unknown, and a rebuild has a bound again.
     """
     r = np.random.default_rng(seed)
     X, y = r.normal(size=(8, 2)), r.normal(size=8)
@@ -167,6 +169,8 @@ def test_an_outlier_that_is_inserted_and_deleted_again_is_allowed_for(
     truth = solve(
         Problem(widened(X), widened(y[:, None]), widened(ones[:8]), widened(ones[8:]), False)
     )
+    if scale > 100.0 and model.error.kind is ErrorKind.UNKNOWN:
+        model.refresh("rebuild")
     away = distance(model.theta[:, None], truth.theta)
     assert model.error.bound is not None
     assert away <= widened(model.error.bound) + truth.error, (away, model.error.bound)

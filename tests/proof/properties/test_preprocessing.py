@@ -76,11 +76,3 @@ def test_no_bound_of_a_hostile_table_is_below_the_truth() -> None:
     assert outcome.escaped == []
     assert outcome.false == []
     assert len(outcome.states) >= 1200
-
-
-def test_the_factor_of_a_compact_is_as_wrong_as_it_was_measured() -> None:
-    """Once false: one row had all the curvature but the ridge's, and its pivot was 7e-8."""
-    outcome = run_seeds(range(7003439, 7003440))
-    assert outcome.escaped == []
-    assert outcome.false == []
-    assert any(state.how == "compact" for state in outcome.states)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lethe import LinearModel
 from lethe.engine.refresh.compact import compacted_dual_rows, downdated_factor
 from tests.support.families import families
 from tests.support.states import started
@@ -35,3 +36,19 @@ def test_with_nothing_deleted_nothing_changes() -> None:
     assert folded.smallest == pytest.approx(state.made.factor.smallest, rel=1e-13)
     W = compacted_dual_rows(state.stream, state.rows.X, state.made.dual_rows)
     np.testing.assert_array_equal(W, state.made.dual_rows)
+
+
+def test_the_factor_of_a_compact_is_as_wrong_as_it_was_measured() -> None:
+    """Where one row had all the curvature but the ridge's: a bound was once below the truth."""
+    r = np.random.default_rng(0)
+    X, y = r.normal(size=(6, 3)), r.normal(size=6)
+    X[0] *= 4000.0
+    model = LinearModel(ridge=1.0, fit_intercept=False).fit(X, y)
+    model.delete(["0"], method="exact")
+    model.refresh("compact")
+    state = model._fitted
+    wide = X[1:].astype(np.longdouble)
+    L = state.factor.L.astype(np.longdouble)
+    off = (wide.T @ wide + np.eye(3) - L @ L.T).astype(np.float64)
+    wrong = float(np.linalg.norm(off, 2))
+    assert 1e-11 < wrong <= state.generation.factor_error
