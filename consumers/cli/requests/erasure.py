@@ -23,7 +23,7 @@ from lethe.consumers.contract.erasure_events import (
 )
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
 from lethe.consumers.contract.requests import erasure_message
-from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.consumers.log.base import Record
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import open_runtime
 from lethe.engine.errors import InvalidRequest
@@ -46,7 +46,9 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
             out.document({"erasure_id": request.erasure_id})
             out.line(f"{_what(lift=request.lift)} {request.erasure_id} sent")
             return 0
-        return _wait(out, reader, partition, begin, request, options["wait"])
+        deadline = time.monotonic() + options["wait"]
+        batches = new_records(reader, partition, begin, deadline, runtime.trusted())
+        return _wait(out, batches, request, options["wait"])
 
 
 def _request(options: dict[str, Any]) -> SubjectErasureRequested:
@@ -71,16 +73,13 @@ def _request(options: dict[str, Any]) -> SubjectErasureRequested:
 
 def _wait(
     out: Output,
-    reader: Reader,
-    partition: Partition,
-    offset: int,
+    batches: Iterable[Sequence[Record]],
     request: SubjectErasureRequested,
     seconds: float,
 ) -> int:
     """Print the combined receipt once it is final; return the exit code."""
     with out.progress() as report:
         report(f"waiting for the receipt of {request.erasure_id}", 0, 0)
-        batches = new_records(reader, partition, offset, time.monotonic() + seconds)
         newest = _newest(batches, request)
     if newest is None or not newest.final:
         raise NoReceipt(
