@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -23,9 +24,11 @@ from lethe.consumers.contract.erasure_events import (
 )
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
 from lethe.consumers.contract.requests import erasure_message
-from lethe.consumers.log.base import Record
+from lethe.consumers.erasures.pending import CONFLICT
+from lethe.consumers.log.base import Appended, Record
 from lethe.consumers.service.configuration.signing_keys import request_signer
-from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE, subject_commitments
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.store.layout.reading import first_error
 
@@ -41,14 +44,15 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
         [partition, *_] = reader.partitions(topics.ERASURE_RECEIPTS)
         begin = reader.bounds(partition).end
         with closing(runtime.log.producer()) as producer:
-            producer.publish([erasure_message(request, signer)])
+            [place] = producer.append([erasure_message(request, signer)])
         if options["wait"] is None:
             out.document({"erasure_id": request.erasure_id})
             out.line(f"{_what(lift=request.lift)} {request.erasure_id} sent")
             return 0
         deadline = time.monotonic() + options["wait"]
         batches = new_records(reader, partition, begin, deadline, runtime.trusted())
-        return _wait(out, batches, request, options["wait"])
+        sent = _Sent(request, place, _commitments(runtime, request))
+        return _wait(out, batches, sent, options["wait"])
 
 
 def _request(options: dict[str, Any]) -> SubjectErasureRequested:
@@ -71,21 +75,58 @@ def _request(options: dict[str, Any]) -> SubjectErasureRequested:
 # -- the receipt --------------------------------------------------------------------------------
 
 
-def _wait(
-    out: Output,
-    batches: Iterable[Sequence[Record]],
-    request: SubjectErasureRequested,
-    seconds: float,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """An erasure that was sent, and where it is in the log.
+
+    ``commitments`` bind its receipts to its subject; None: this process cannot tell.
+    """
+
+    request: SubjectErasureRequested
+    place: Appended
+    commitments: Sequence[str] | None
+
+    def is_answered_by(self, receipt: SubjectErasureCompleted) -> bool:
+        """Return whether a receipt belongs to it: the id may have been used for something else."""
+        if receipt.erasure_id != self.request.erasure_id:
+            return False
+        if self.is_source_of(receipt):
+            return True
+        known = self.commitments is None or receipt.subject_commitment in self.commitments
+        return known and receipt.code != CONFLICT
+
+    def is_source_of(self, receipt: SubjectErasureCompleted) -> bool:
+        """Return whether a receipt is of this very record, and not of one that was sent before."""
+        source = receipt.source
+        return (source.partition, source.offset) == (self.place.partition.index, self.place.offset)
+
+
+def _commitments(runtime: Runtime, request: SubjectErasureRequested) -> Sequence[str] | None:
+    seals = runtime.seals_if_there(runtime.store())
+    if seals is None:
+        return None
+    op = "lift" if request.lift else "erase"
+    namespace = request.namespace or DEFAULT_NAMESPACE
+    return subject_commitments(seals, request.erasure_id, namespace, request.subject_id, op)
+
+
+def _wait(out: Output, batches: Iterable[Sequence[Record]], sent: _Sent, seconds: float) -> int:
     """Print the combined receipt once it is final; return the exit code."""
+    request = sent.request
     with out.progress() as report:
         report(f"waiting for the receipt of {request.erasure_id}", 0, 0)
-        newest = _newest(batches, request)
+        newest = _newest(batches, sent)
     if newest is None or not newest.final:
         raise NoReceipt(
             f"no final receipt of {_what(lift=request.lift)} {request.erasure_id} in "
             f"{seconds:g} s; {_where(newest)}. A request that fails authentication gets none: it "
             f"goes to {topics.DEAD_LETTERS}"
+        )
+    if sent.commitments is None and not sent.is_source_of(newest):
+        click.echo(
+            f"lethe: warning: an erasure was sent under {request.erasure_id} before, and this is "
+            "its receipt; without the seal key it cannot be told whether it is of this subject",
+            err=True,
         )
     out.document(newest.model_dump(mode="json"))
     for line in lines_of(newest):
@@ -93,27 +134,23 @@ def _wait(
     return 0 if newest.complete else 1
 
 
-def _newest(
-    batches: Iterable[Sequence[Record]], request: SubjectErasureRequested
-) -> SubjectErasureCompleted | None:
+def _newest(batches: Iterable[Sequence[Record]], sent: _Sent) -> SubjectErasureCompleted | None:
     """Return the final receipt as soon as it comes, else the newest."""
     newest = None
     for record in chain.from_iterable(batches):
-        newest = _receipt(record.value, request) or newest
+        newest = _receipt(record.value, sent) or newest
         if newest is not None and newest.final:
             break
     return newest
 
 
-def _receipt(
-    value: bytes | None, request: SubjectErasureRequested
-) -> SubjectErasureCompleted | None:
+def _receipt(value: bytes | None, sent: _Sent) -> SubjectErasureCompleted | None:
     """Return a record's receipt if it belongs to this erasure."""
     try:
         receipt = SubjectErasureCompleted.read(value or b"")
     except ValueError:
         return None
-    return receipt if receipt.erasure_id == request.erasure_id else None
+    return receipt if sent.is_answered_by(receipt) else None
 
 
 def _where(newest: SubjectErasureCompleted | None) -> str:
