@@ -78,6 +78,8 @@ class PendingErasure:
         The requests by their ids.
     not_covered
         Models that were registered without subjects.
+    similar
+        Of a subject that no model knows: the models that know another spelling of it.
     reported
         The models whose deferral the newest receipt shows; None before the first receipt.
     """
@@ -89,12 +91,18 @@ class PendingErasure:
     asked_again: bool = False
     awaited: dict[str, Awaited] = field(default_factory=dict)
     not_covered: frozenset[str] = frozenset()
+    similar: tuple[str, ...] = ()
     reported: frozenset[str] | None = None
 
     @property
     def finished(self) -> bool:
         """Whether every model that may hold a row was asked, and has answered."""
         return self.asked_again and all(one.answered for one in self.awaited.values())
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it is finished, and no model knew the subject."""
+        return self.finished and not self.awaited
 
     def fence_is_below(self, done: Mapping[str, int]) -> bool:
         """Return whether everything before the fence is done."""
@@ -129,6 +137,8 @@ class PendingErasure:
             complete=status == "COMPLETE",
             models=tuple(models),
             awaited=tuple(sorted(waiting)),
+            unknown=self.unknown,
+            similar=self.similar,
             rows_deleted=sum(model.rows_deleted for model in models),
             subject_commitment=self.commitment,
             source=self.request.source,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from lethe.consumers.contract.erasure_events import SubjectErasureRequested
 from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.erasures.models import read_models
+from lethe.consumers.erasures.spelling import known_spellings
 from lethe.consumers.server.api.erasures import check_id
 from lethe.consumers.server.console import lookup
 from lethe.consumers.server.console.forms import Form, append, form_of
@@ -115,12 +117,14 @@ async def erase(request: Request, console: ConsoleOf, visitor: VisitorOf) -> Res
         return _erase_page(console, visitor, form, str(error))
     store, namespace = console.services.store, asked.namespace or DEFAULT_NAMESPACE
 
-    def look() -> tuple[list[lookup.Found], int]:
+    def look() -> tuple[list[lookup.Found], int, Mapping[str, Sequence[str]]]:
         every = read_models(store).registered
         models = [one.model_id for one in every if one.knows(namespace)]
-        return lookup.find_subject(store.client, models, asked.subject_id), len(models)
+        found = lookup.find_subject(store.client, models, asked.subject_id)
+        similar = {} if found else known_spellings(store, every, namespace, asked.subject_id)
+        return found, len(models), similar
 
-    found, searched = await run_in_threadpool(look)
+    found, searched, similar = await run_in_threadpool(look)
     return console.page(
         visitor,
         "erase_confirm.html",
@@ -128,6 +132,7 @@ async def erase(request: Request, console: ConsoleOf, visitor: VisitorOf) -> Res
         page="erasures",
         found=found,
         searched=searched,
+        similar=similar,
         form={name: form.get(name, "") for name in _FIELDS} | {"id": asked.erasure_id},
     )
 
