@@ -69,8 +69,6 @@ class PublishedReceipts:
 
     def _at(self, offset: int) -> SubjectErasureCompleted | None:
         """Return the receipt at an offset, which another process may have noted."""
-        if offset < self._topic.begin:
-            return None
         record = self._reader.record_at(self._topic.partition(), offset)
         return None if record is None else self._receipt(record)
 

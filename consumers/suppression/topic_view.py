@@ -30,11 +30,6 @@ class TopicView:
     expires
         Whether the topic removes its oldest records after a time: a view that was behind goes on
         without them. Else it has lost them.
-
-    Attributes
-    ----------
-    begin
-        The first offset that the topic still had at the last `catch_up`.
     """
 
     def __init__(
@@ -46,7 +41,6 @@ class TopicView:
         *,
         expires: bool = False,
     ) -> None:
-        self.begin = 0
         self._view = view
         self._reader = reader
         self._topic = topic
@@ -83,7 +77,7 @@ class TopicView:
             reached = self._view.reached()
             if reached.offset > bounds.end:  # or others have read what was added since
                 bounds = self._reader.bounds(partition)
-            self.begin, end = bounds.begin, bounds.end
+            end = bounds.end
             if reached.topic_id not in ("", partition.topic_id) or reached.offset > end:
                 raise LogReset(
                     f"{partition.topic} ends at offset {end} (topic id {partition.topic_id}), but "

@@ -199,6 +199,22 @@ def test_a_repeated_erasure_gets_the_signed_receipt_again(attacked: Attacked) ->
     assert again == first[-1]
 
 
+def test_a_repeat_is_answered_from_what_processes_with_keys_have_read(
+    attacked: Attacked,
+) -> None:
+    """A process without keys has read a forged receipt into the store first."""
+    platform = attacked.platform
+    erasures.register(platform, "churn")
+    attacked.forge(topics.ERASURE_RECEIPTS, "e-1", complete("e-1"))
+    PublishedReceipts(platform.store, platform.reader, None).catch_up()
+    for _ in range(2):
+        erasures.erase(platform, "subject-7", "e-1")
+        attacked.decide()
+
+    [first, again] = [value for one, value in erasures.published(platform) if one.rows_deleted]
+    assert first == again
+
+
 def test_recovery_asks_for_no_request_that_a_forged_receipt_names(attacked: Attacked) -> None:
     platform = attacked.platform
     attacked.forge(topics.RECEIPTS, "m", applied("m", "r-1"))

@@ -744,20 +744,62 @@ MUTANTS = (
         f"{_TWO_ERASERS}::test_if_models_came_meanwhile_the_first_final_receipt_counts",
     ),
     Mutant(
-        "an erasure: a receipt that its topic no longer keeps is none",
+        "an erasure: a receipt that no trusted key signed is none",
         (
             Edit(
                 "consumers/erasures/receipts.py",
-                "for name, one in found.items() if one.offset >= self._topic.begin}",
-                "for name, one in found.items()}",
+                "if not is_believed(record, self._trusted):",
+                "if False:",
             ),
         ),
-        "tests/integration/erasures/test_expired_receipts.py"
-        "::test_an_erasure_that_comes_again_after_its_receipt_expired_is_answered_anew",
+        "tests/integration/security/test_unsigned_receipts.py"
+        "::test_a_forged_combined_receipt_does_not_keep_an_erasure_from_being_done",
+    ),
+    Mutant(
+        "an erasure: processes with trusted keys have a view of receipts of their own",
+        (
+            Edit(
+                "consumers/erasures/receipts.py",
+                'else (SIGNED_ERASURE_RECEIPTS, "signed-receipts")',
+                'else (ERASURE_RECEIPTS, "receipts")',
+            ),
+        ),
+        "tests/integration/security/test_unsigned_receipts.py"
+        "::test_a_repeat_is_answered_from_what_processes_with_keys_have_read",
+    ),
+    Mutant(
+        "the index: what no trusted key signed is left out",
+        (Edit("consumers/server/index/follower.py", "is_believed(record, self._trusted)", "True"),),
+        "tests/integration/security/test_unsigned_receipts.py"
+        "::test_a_forged_receipt_of_a_request_is_shown_by_nobody",
+    ),
+    Mutant(
+        "an erasure: a registration of other people answers what was deferred",
+        (
+            Edit(
+                "consumers/registration/predecessor.py",
+                "if not config.has_subjects_of(request.namespace)",
+                "if False",
+            ),
+        ),
+        "tests/integration/erasures/test_unregistered_meanwhile.py"
+        "::test_a_deferred_request_is_of_its_namespace_when_its_model_is_replaced",
+    ),
+    Mutant(
+        "an erasure: over HTTP, a receipt is compared with the subject",
+        (
+            Edit(
+                "consumers/server/outcomes.py",
+                "return receipt.subject_commitment not in commitments",
+                "return False",
+            ),
+        ),
+        "tests/integration/server/test_erasures.py"
+        "::test_what_an_id_stands_for_outlives_the_server_and_the_log",
     ),
     Mutant(
         "an erasure: a model that forgot whose rows it has is not covered",
-        (Edit(_ERASURE_WORKER, "note_not_covered(done, read_models(self._store))", "pass"),),
+        (Edit(_ERASURE_WORKER, "note_not_covered(done, models)", "pass"),),
         "tests/integration/erasures/test_unregistered_meanwhile.py"
         "::test_a_model_that_forgets_whose_rows_it_has_before_it_answers_is_not_covered",
     ),
