@@ -30,6 +30,7 @@ from tests.support.stores import backup, neighbour_of, restore
 
 OTHER = neighbour_of("m")
 HERE = commit_partition("m")
+ELSEWHERE = next(f"e{i}" for i in range(99) if commit_partition(f"e{i}") != HERE)
 
 
 def framed(part: bytes) -> bytes:
@@ -58,9 +59,9 @@ def commits_of(platform: Platform, model_id: str = "m") -> list[tuple[bytes, Fra
     return found
 
 
-def head_of(platform: Platform) -> tuple[int, str]:
+def head_of(platform: Platform, model_id: str = "m") -> tuple[int, str]:
     """Return number and digest of the newest commit."""
-    head = platform.load().head
+    head = platform.load(model_id).head
     return head.commit, head.digest
 
 
@@ -71,11 +72,14 @@ def turns(platform: Platform, worker: DeletionWorker, times: int = 6) -> None:
 
 @pytest.fixture
 def platform(memory: Platform) -> Platform:
-    """Two models in one partition, each with a deletion."""
-    for model in ("m", OTHER):
+    """Two models in one partition, and one further down in another, each with deletions."""
+    for model in ("m", OTHER, ELSEWHERE):
         memory.register(model, budget=10.0)
         memory.send_index(model, 0)
     memory.drain()
+    for row in range(10, 20):
+        memory.send_index(ELSEWHERE, row)
+        memory.drain()
     return memory
 
 
@@ -105,6 +109,15 @@ def of_another_partition(platform: Platform) -> bytes:
     return record_of(model_id=elsewhere, commit=0, prev="")
 
 
+def of_a_model_elsewhere(platform: Platform) -> bytes:
+    number, digest = head_of(platform, ELSEWHERE)
+    return record_of(model_id=ELSEWHERE, commit=number + 1, prev=digest)
+
+
+def copied_from_another_partition(platform: Platform) -> bytes:
+    return commits_of(platform, ELSEWHERE)[-1][0]
+
+
 def cut_short(platform: Platform) -> bytes:
     return newest_again(platform)[:-5]
 
@@ -119,6 +132,8 @@ VOID: dict[str, Callable[[Platform], bytes | None]] = {
     "of the same number": of_the_same_number,
     "a first one again": a_first_one_again,
     "of another partition": of_another_partition,
+    "of a model that is registered in another partition": of_a_model_elsewhere,
+    "copied from another partition": copied_from_another_partition,
     "cut short": cut_short,
     "with more behind": with_more_behind,
     "no commit": lambda _: b"hello",
@@ -138,12 +153,25 @@ def test_a_void_record_is_skipped(platform: Platform, what: str, when: str) -> N
         platform.pair[0].close()
         platform._pair = platform.deletion_worker(), platform.pair[1]
     put(platform, VOID[what](platform))
-    requests = {model: platform.send_index(model, 1) for model in ("m", OTHER)}
+    requests = {model: platform.send_index(model, 1) for model in ("m", OTHER, ELSEWHERE)}
     platform.drain()
     for model, request in requests.items():
         assert platform.final(request, model).status == "APPLIED"
+        assert platform.store.cursors.read(ModelKeys(model).partition).behind == {}
         check_model(platform, model)
     assert head_of(platform)[0] == before[0] + 1
+
+
+def test_a_model_that_was_halted_in_another_partition_is_no_longer(platform: Platform) -> None:
+    """Folds once took up whatever model a record named, and nothing ended what they had noted."""
+    keys = ModelKeys("m").partition
+    platform.store.cursors.note_behind(keys, ELSEWHERE)
+    assert set(platform.store.cursors.read(keys).behind) == {ELSEWHERE}
+    platform.pair[0].recover()
+    request = platform.send_index(ELSEWHERE, 1)
+    platform.drain()
+    assert platform.final(request, ELSEWHERE).status == "APPLIED"
+    assert platform.store.cursors.read(keys).behind == {}
 
 
 # -- records that continue, and are not ours -------------------------------------------------------
