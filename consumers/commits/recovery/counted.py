@@ -59,10 +59,10 @@ class Counted:
 def read_open(
     reader: Reader, partition: Partition, start: int, end: int, progress: Progress
 ) -> list[OpenRecord]:
-    """Read open parts from ``start`` up to ``end``; what is void, whatever the state, is left out.
+    """Read open parts from ``start`` up to ``end``, without what is void whatever the state.
 
-    That is what is no commit, and what names a model of another partition: whoever wrote it, nothing
-    that it says may be looked up of that model.
+    That is what is no commit, and what names a model of another partition: whoever wrote it,
+    nothing that it says may reach that model.
     """
     open_records = []
     for record, framed in read_records(reader, partition, start, end):
