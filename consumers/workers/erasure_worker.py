@@ -23,19 +23,14 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.erasures.admission import Admission
-from lethe.consumers.erasures.fan_in import (
-    changes_decided,
-    changes_sent,
-    commits_applied,
-    commits_sent,
-    read_receipts,
-)
-from lethe.consumers.erasures.models import Models, lack_rows, read_models
+from lethe.consumers.erasures.fan_in import read_receipts
+from lethe.consumers.erasures.models import Models, read_models
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.sender import RequestSender, note_not_covered
 from lethe.consumers.erasures.sent_before import SentBefore
 from lethe.consumers.erasures.sweep import Sweep, unchecked
+from lethe.consumers.erasures.unsearched import Unsearched, changes_sent
 from lethe.consumers.log.base import Log, Partition, Position, Record
 from lethe.consumers.service.keepalive import Keepalive
 from lethe.consumers.service.loop import keep_turning
@@ -117,6 +112,7 @@ class ErasureWorker:
         self._sender = RequestSender(
             store, self._producer, self._sent_before, signer, self._keepalive
         )
+        self._unsearched = Unsearched(store, self._reader, self._keepalive)
         self._sweep = Sweep(store, self._suppressions)
         self._pending: dict[str, PendingErasure] = {}
         self._positions: dict[Partition, Position] = {}
@@ -234,9 +230,9 @@ class ErasureWorker:
         """Ask the models that know the new subjects; say so in a receipt that is not final."""
         if not erasures:
             return 0
-        fence = changes_sent(self._reader)
+        changes = changes_sent(self._reader)
         for erasure in erasures:
-            erasure.fence = fence
+            erasure.changes = changes
         self._at_step(Step.ERASE_ASK)
         self._sender.ask(erasures, read_models(self._store))
         self._at_step(Step.ERASE_AWAIT)
@@ -264,44 +260,26 @@ class ErasureWorker:
         answers = sum(
             one.receipt is not old for (_, one), old in zip(open_requests, before, strict=True)
         )
-        again = self._reached_by_store()
+        waiting = [one for one in self._pending.values() if not one.asked_again]
         silent = [(erasure, one) for erasure, one in open_requests if one.receipt is None]
-        if again or silent:
+        if waiting or silent:
             models = read_models(self._store)
             self._send_again(silent, models)
-            answers += self._ask_again(again, models)
+            answers += self._ask_again(waiting, models)
         return answers
 
-    def _reached_by_store(self) -> list[PendingErasure]:
-        """Return the erasures to ask again: the store has all that came before them by now.
-
-        First every row change that was on its way must be decided, then every commit applied: a
-        store that has gone back lacks models and rows that the log has.
-        """
-        waiting = [one for one in self._pending.values() if not one.asked_again]
-        if not all(one.decided for one in waiting):
-            decided = changes_decided(self._store, self._reader)
-            commits = commits_sent(self._reader)
-            for erasure in waiting:
-                if not erasure.decided and erasure.fence_is_below(decided):
-                    erasure.fence, erasure.decided = commits, True
-        if not any(one.decided for one in waiting):
-            return []
-        applied = commits_applied(self._store)
-        return [one for one in waiting if one.decided and one.fence_is_below(applied)]
-
     def _ask_again(self, erasures: Sequence[PendingErasure], models: Models) -> int:
-        """Ask the models that have come to know a subject since they were asked first.
+        """Ask models once more of which the store has everything by now that came before.
 
-        While a model cannot be read, or has lost rows, it cannot be said that everybody was asked.
+        Returns for how many erasures. A model of which that is not true is asked later.
         """
-        if not erasures or models.damaged or lack_rows(self._store):
-            return 0
-        self._at_step(Step.ERASE_ASK_AGAIN)
-        self._sender.ask(erasures, models)
-        for erasure in erasures:
-            erasure.asked_again = True
-        return len(erasures)
+        news = self._unsearched.news(erasures, models)
+        if news:
+            self._at_step(Step.ERASE_ASK_AGAIN)
+            self._sender.ask([erasure for erasure, _ in news], models)
+            for erasure, unsearched in news:
+                erasure.unsearched = unsearched
+        return len(news)
 
     def _send_again(self, silent: Sequence[tuple[PendingErasure, Awaited]], models: Models) -> None:
         """Send requests again that lie before the offset from which their model takes requests."""
@@ -320,14 +298,11 @@ class ErasureWorker:
         if done := [one for one in self._pending.values() if one.finished]:
             note_not_covered(done, read_models(self._store))
         final = {name: one.receipt() for name, one in self._pending.items() if one.finished}
-        news = [
-            one
+        messages = [
+            receipt_message(news, one.request)
             for name, one in self._pending.items()
-            if name not in final and (one.reported is None or one.deferred() - one.reported)
+            if name not in final and (news := one.news()) is not None
         ]
-        for erasure in news:
-            erasure.reported = erasure.deferred() | (erasure.reported or frozenset())
-        messages = [receipt_message(one.receipt(), one.request) for one in news]
         if final:
             self._at_step(Step.ERASE_PUBLISH)
             self._receipts.catch_up()

@@ -6,9 +6,7 @@ opened, trusted or understood halts the model, as does one that is ahead. Neighb
 
 from __future__ import annotations
 
-import json
 import re
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -23,6 +21,7 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.keys import ModelKeys, commit_partition
+from tests.support.commit_records import framed, record_of
 from tests.support.invariants import check_model
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
@@ -31,17 +30,6 @@ from tests.support.stores import backup, neighbour_of, restore
 OTHER = neighbour_of("m")
 HERE = commit_partition("m")
 ELSEWHERE = next(f"e{i}" for i in range(99) if commit_partition(f"e{i}") != HERE)
-
-
-def framed(part: bytes) -> bytes:
-    return struct.pack("<I", len(part)) + part
-
-
-def record_of(**fields: object) -> bytes:
-    """Return a record with this open part, as anybody can write it."""
-    plain = {"format": FORMAT, "partitions": 16, "version": None, "key": "0" * 16} | fields
-    associated = json.dumps(plain).encode()
-    return COMMIT.encode() + b"\n" + framed(associated) + framed(bytes(64)) + framed(b"")
 
 
 def put(platform: Platform, value: bytes | None, index: int = HERE) -> None:
