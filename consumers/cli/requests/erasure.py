@@ -85,7 +85,7 @@ def _wait(
     if newest is None or not newest.final:
         raise NoReceipt(
             f"no final receipt of {_what(lift=request.lift)} {request.erasure_id} in "
-            f"{seconds:g} s; {_where(newest)}. A request that fails authentication gets none: it "
+            f"{seconds:g} s; {where(newest)}. A request that fails authentication gets none: it "
             f"goes to {topics.DEAD_LETTERS}"
         )
     out.document(newest.model_dump(mode="json"))
@@ -117,7 +117,7 @@ def _receipt(
     return receipt if receipt.erasure_id == request.erasure_id else None
 
 
-def _where(newest: SubjectErasureCompleted | None) -> str:
+def where(newest: SubjectErasureCompleted | None) -> str:
     """Return in words where an erasure is that has no final receipt yet."""
     if newest is None:
         return "it is in the log and will be processed once a worker runs (`lethe work`)"
