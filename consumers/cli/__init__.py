@@ -27,6 +27,7 @@ Deletions:
 Checks and keys:
 
 - `check`: the installation
+- `dead_letters`: requests that could not be read
 - `verify`, `audit`: a model against a refit, a model's history
 - `disclosure`: what versions have told of rows
 - `key`: signing keys and seal secrets

@@ -9,6 +9,7 @@ import click
 
 from lethe.consumers.audit.health.checks import (
     Check,
+    check_letters,
     check_log,
     check_programs,
     check_signing,
@@ -32,7 +33,8 @@ def check(ctx: click.Context, /) -> int:
     """Check everything that a worker relies on; each line is OK or says what to do.
 
     Covers programs; the keys that events are signed with; the store, what a crash of it can lose,
-    and its memory policy; the log and its topics; the keys that seal commits, how far the store
+    and its memory policy; the log and its topics; whether requests became dead letters in the
+    last 24 hours; the keys that seal commits, how far the store
     follows lethe.commits, and which models are halted; and for each model its head, the lengths of
     V and Q, row records against the count of live rows, the identity L L^T w_i = x_i on rows drawn
     at random, published history against stored state, and deferred requests that no pending
@@ -81,6 +83,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
         if isinstance(store, Check):
             return
         if log_fine:
+            yield from check_letters(runtime)
             yield from check_commits(store, runtime)
         for model in registered_models(store.client):
             yield from check_model(store, runtime.log if log_fine else None, model)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter
 
+from lethe.consumers.cli.dead_letters import facts_of
 from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import (
     Output,
@@ -22,6 +23,7 @@ from lethe.consumers.cli.terminal.output import (
 )
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.deletions.dead_letters import count_letters
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import is_stuck
@@ -61,10 +63,17 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
         states = [store.load_model(name) for name in names]
         requests = (topics.DELETIONS, topics.ROW_CHANGES)
         waiting = [lag for topic in requests for lag in lags(reader, store, topic)]
+        letters = count_letters(reader)
         jobs = sum(lag.waiting for lag in lags(reader, store, topics.REFRESH_JOBS))
         models = [_document(state) for state in states]
     total = sum(lag.waiting for lag in waiting)
-    facts = {"lag": total, "partitions": _partitions(waiting), "refresh_jobs_waiting": jobs}
+    facts = {
+        "lag": total,
+        "partitions": _partitions(waiting),
+        "refresh_jobs_waiting": jobs,
+        "dead_letters": letters.kept,
+        "last_dead_letter": letters.last and facts_of(letters.last),
+    }
     if model is not None:
         out.document({**models[0], **facts})
         _one(out, models[0])
@@ -77,6 +86,8 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
     wait = "waits" if jobs == 1 else "wait"
     lag, orders = counted(total, "request"), counted(jobs, "refresh job")
     out.line(f"lag: {lag} in {partitions}; {orders} {wait}")
+    if letters.last is not None:
+        out.line(f"dead letters: {letters}")
 
 
 def _document(state: ModelState) -> dict[str, Any]:
