@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED, RequestKeys
-from lethe.consumers.deletions.transition import dead_letter
+from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.erasures.pending import CONFLICT, PendingErasure, lifted, rejected
 from lethe.consumers.erasures.receipts import Published, PublishedReceipts, receipt_message

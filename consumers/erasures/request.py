@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -75,12 +74,11 @@ def _validate(record: Record) -> ErasureRequest | Refused:
         return incoming
     if incoming.type not in (None, SUBJECT_ERASURE_REQUESTED):
         return unreadable(record, f"ce_type {incoming.type[:128]!r} is not known here")
-    data: dict[str, Any] = dict(incoming.data)
-    data.setdefault("erasure_id", incoming.id)
     try:
-        event = SubjectErasureRequested.model_validate(data)
+        event = SubjectErasureRequested.model_validate(incoming.identified("erasure_id"))
     except ValidationError as error:
-        return unreadable(record, first_error(error))
+        names = SubjectErasureRequested.model_fields
+        return unreadable(record, first_error(error, names=names))
     return ErasureRequest(record, event)
 
 

@@ -251,8 +251,9 @@ def report_of(
 def _unknown(request_id: str, model_id: str | None) -> UnknownRequest:
     model = "any model" if model_id is None else f"model {model_id!r}"
     return UnknownRequest(
-        f"no receipt of request {request_id!r} for {model}: it was never sent, is not processed "
-        "yet (`lethe status` shows the lag), or named a model that was never registered"
+        f"no receipt of request {request_id!r} for {model}, and no erasure of that id: it was "
+        "never sent, is not processed yet (`lethe status` shows the lag), could not be read "
+        "(`lethe dead-letters list`), or named a model that was never registered"
     )
 
 

@@ -57,6 +57,15 @@ ERASED_CURSORS = f"{PREFIX}:{{erased}}:cursors"
 ERASED_CHECKED = f"{PREFIX}:{{erased}}:checked"
 """Hash: model -> its registration that was last searched for erased subjects."""
 
+WORKERS = f"{PREFIX}:{{workers}}:names"
+"""Set: names of leases of workers; of those that expired, too, until another worker starts."""
+
+
+def worker_lease(name: str) -> str:
+    """Return the key of a worker's lease (string, JSON; expires): who works, and on what."""
+    return f"{PREFIX}:{{workers}}:lease:{name}"
+
+
 FORMER_MODELS = f"{PREFIX}:models"
 """Set of model ids in formats before 5: `engine.store.membership` refuses a store that has it."""
 
