@@ -25,7 +25,7 @@ from lethe.consumers.cli.terminal.output import (
     number,
     prepare,
 )
-from lethe.consumers.contract.events import Id
+from lethe.consumers.contract.events import STEPS, Id
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
 from lethe.consumers.registration.table.file import check_readable
@@ -299,10 +299,11 @@ def _check_name(model: str) -> None:
         TypeAdapter(Id).validate_python(model)
     except ValidationError:
         raise InvalidData("a model's name has 1 to 128 characters") from None
-    if not model.isprintable() or model != model.strip() or model.startswith("-"):
+    odd = not model.isprintable() or model != model.strip() or model.startswith("-")
+    if odd or model in STEPS:
         raise InvalidData(
             f"{model!r} is not a valid model name: a name has no blanks around it and no control "
-            "characters, and does not begin with a hyphen"
+            "characters, does not begin with a hyphen, and is not . or .."
         )
 
 

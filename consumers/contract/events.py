@@ -74,6 +74,8 @@ Id = Annotated[
     StringConstraints(strict=True, min_length=1, max_length=MAX_ID_LENGTH),
     AfterValidator(_encodable),
 ]
+STEPS = (".", "..")
+"""Ids that no path of a URL can have: clients take them for steps between folders."""
 Namespace = Annotated[
     str, StringConstraints(strict=True, max_length=MAX_ID_LENGTH), AfterValidator(_encodable)
 ]

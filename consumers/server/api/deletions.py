@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.cloudevents import trace_context
-from lethe.consumers.contract.events import MAX_REQUEST_BYTES, DeletionRequest
+from lethe.consumers.contract.events import DeletionRequest
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.deletions.validate import Refused, Valid, validate_deletion
@@ -100,9 +100,6 @@ async def _send(services: Services, asked: Valid, trace: Headers) -> None:
     assert isinstance(named, DeletionRequest)  # noqa: S101 (mypy: the topic says so)
     identity = Identity(named.model_id, named.request_id, asked.body)
     message = deletion_message(named, services.signer)
-    size = len(message.value or b"")
-    if size > MAX_REQUEST_BYTES:  # the body and the ids that the path and the header add
-        raise invalid(f"{size} bytes; a request has at most 1 MiB")
     await send(services, replace(message, headers=message.headers + trace), identity)
 
 

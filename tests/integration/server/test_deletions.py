@@ -261,3 +261,48 @@ def test_the_trace_context_of_a_request_goes_with_it_to_the_log(
     [record] = memory.records(topics.DELETIONS)
     named = dict(record.headers)
     assert (named["traceparent"], named["tracestate"]) == (parent.encode(), b"vendor=1")
+
+
+@pytest.mark.parametrize(
+    "request_id", ["\0", "a\0b", "\n", "%", "%2e", "a/..", "...", "\N{SNOWMAN}"]
+)
+def test_every_id_that_is_accepted_is_read_back_under_its_location(
+    memory: Platform, client_of: ClientOf, request_id: str
+) -> None:
+    memory.register("m")
+    client, row = client_of(memory), row_ids(memory.data["m"])[0]
+    deletion = {"request_id": request_id, "row_ids": [row]}
+    erasure = {"erasure_id": request_id, "subject_id": "nobody"}
+    for path, body in (("/v1/models/m/deletions", deletion), ("/v1/erasures", erasure)):
+        sent = client.post(path, json=body)
+        assert sent.status_code == 202
+        assert client.get(sent.headers["location"]).status_code == 202
+    memory.drain()
+    assert (
+        client.get(client.post("/v1/models/m/deletions", json=deletion).headers["location"]).json()[
+            "request_id"
+        ]
+        == request_id
+    )
+
+
+@pytest.mark.parametrize("request_id", [".", ".."])
+def test_an_id_that_clients_take_for_a_step_in_the_path_is_not_accepted(
+    memory: Platform, client_of: ClientOf, request_id: str
+) -> None:
+    """They take it out of the Location, percent-encoded or not, and ask for something else."""
+    memory.register("m")
+    client = client_of(memory)
+    for path, body in (
+        ("/v1/models/m/deletions", {"request_id": request_id, "row_ids": ["r"]}),
+        ("/v1/erasures", {"erasure_id": request_id, "subject_id": "s"}),
+    ):
+        refused = client.post(path, json=body)
+        named = client.post(
+            path,
+            json={**body, "request_id": None, "erasure_id": None},
+            headers={"Idempotency-Key": request_id},
+        )
+        for one in (refused, named):
+            assert (one.status_code, one.json()["code"]) == (400, "INVALID_REQUEST")
+    assert memory.records(topics.DELETIONS) == memory.records(topics.ERASURES) == []

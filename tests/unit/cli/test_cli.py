@@ -148,9 +148,12 @@ def test_a_plain_table_is_aligned_and_never_cut() -> None:
         ((*REGISTER, "--data", "x.csv", "--ridge", "1", "--limit", "completions=1.5"), "whole"),
         ((*REGISTER, "--data", "x.csv", "--ridge", "1"), "x.csv: cannot be read (No such file"),
         ((*REGISTER, "--data", "x.doc", "--ridge", "1"), "must end in .parquet or .csv"),
-        (
-            ("register", " m", *REGISTER[2:], "--data", "x.csv", "--ridge", "1"),
-            "is not a valid model name",
+        *(
+            (
+                ("register", name, *REGISTER[2:], "--data", "x.csv", "--ridge", "1"),
+                "is not a valid model name",
+            )
+            for name in (" m", ".", "..")
         ),
         ((*REGISTER, "--data", ".", "--ridge", "1"), ".: is a directory"),
         (("delete", "m", "--row", ""), "row_ids.0: String should have at least 1 character"),
