@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_REQUESTED
+from lethe.consumers.contract.requests import erasure_request_id
 from lethe.consumers.log.base import Producer
 from lethe.engine.errors import LogUnavailable
 from tests.support.platform import Platform, row_ids
@@ -284,6 +285,20 @@ def test_every_id_that_is_accepted_is_read_back_under_its_location(
         ]
         == request_id
     )
+
+
+def test_an_id_of_an_erasures_request_is_not_taken(memory: Platform, client_of: ClientOf) -> None:
+    """It would take what is disclosed of the rows for a person's, of whom nothing is kept."""
+    memory.register("m")
+    client, name = client_of(memory), erasure_request_id("a" * 64)
+    body = {"row_ids": [row_ids(memory.data["m"])[0]]}
+    for sent in (
+        client.post("/v1/models/m/deletions", json={**body, "request_id": name}),
+        client.post("/v1/models/m/deletions", json=body, headers={"Idempotency-Key": name}),
+    ):
+        assert (sent.status_code, sent.json()["code"]) == (400, "INVALID_REQUEST")
+        assert "choose another" in sent.json()["detail"]
+    assert memory.records(topics.DELETIONS) == []
 
 
 @pytest.mark.parametrize("request_id", [".", ".."])

@@ -158,6 +158,7 @@ def test_a_plain_table_is_aligned_and_never_cut() -> None:
         ((*REGISTER, "--data", ".", "--ridge", "1"), ".: is a directory"),
         (("delete", "m", "--row", ""), "row_ids.0: String should have at least 1 character"),
         (("delete", "m", "--row", "x" * 129), "at most 128 characters"),
+        (("delete", "m", "--row", "x", "--request-id", f"erasure-{'0' * 48}"), "choose another"),
         (("delete", "m", "--rows-file", "none.txt"), "none.txt: cannot be read"),
         (("export", "m", "--out", "m.pickle"), "must end in .json, .safetensors, .npz"),
         (("status", "--redis", "redis://:sec/ret@host:port/0"), "--redis (LETHE_REDIS_URL)"),
