@@ -25,7 +25,7 @@ from lethe.consumers.cli.terminal.output import Output, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, DeletionRequest, rfc3339
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.contract.requests import deletion_message, request_value
+from lethe.consumers.contract.requests import check_own_id, deletion_message, request_value
 from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
@@ -84,6 +84,7 @@ def _request(options: dict[str, Any]) -> DeletionRequest:
         )
     except ValidationError as error:
         raise InvalidRequest(f"{first_error(error, 'request')}; nothing was sent") from None
+    check_own_id(request.request_id)
     size = len(request_value(request))
     if size > MAX_REQUEST_BYTES:
         raise InvalidRequest(f"the request has {size} bytes, more than 1 MiB: send several")
