@@ -77,7 +77,7 @@ def receipt(
         try:
             report = report_of(store, reader, request_id, model, trusted, progress, seals=seals)
         except UnknownRequest:
-            erasure = KnownErasures(store, reader).find(request_id)
+            erasure = KnownErasures(store, reader, trusted).find(request_id)
             if erasure is None:
                 raise
             if model is not None or asked:
@@ -111,6 +111,7 @@ def _document(report: RequestReport, rows: RowsReport, faults: list[str]) -> dic
         "asked": _asked(report),
         "receipts": [_receipt(receipt) for receipt in report.receipts],
         "conflicts": [_receipt(receipt) for receipt in report.conflicts],
+        "unsigned": [_receipt(receipt) for receipt in report.unsigned],
         "commit": commit
         and {
             "commit": commit.record.number,
@@ -171,6 +172,7 @@ def _print(out: Output, report: RequestReport, rows: RowsReport) -> None:
     lines.append(("sent", _sent(report)))
     lines += [("answered", _answer(receipt)) for receipt in report.receipts]
     lines += [("conflict", _answer(receipt)) for receipt in report.conflicts]
+    lines += [("no answer", _answer(receipt)) for receipt in report.unsigned]
     if report.commit is not None:
         lines.append(("commit", _commit(report.commit)))
     lines += _version(report)

@@ -13,6 +13,8 @@ from datetime import datetime
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.signed_log import is_believed
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.receipts import PublishedReceipts
@@ -58,12 +60,16 @@ class KnownErasure:
 
 
 class KnownErasures:
-    """Looks erasures up; one thread uses it."""
+    """Looks erasures up; one thread uses it.
 
-    def __init__(self, store: ModelStore, reader: Reader) -> None:
+    With ``trusted`` keys, a receipt that none of them signed is none.
+    """
+
+    def __init__(self, store: ModelStore, reader: Reader, trusted: TrustedKeys | None) -> None:
         self._store = store
         self._reader = reader
-        self._published = PublishedReceipts(store, reader)
+        self._trusted = trusted
+        self._published = PublishedReceipts(store, reader, trusted)
 
     def find(self, erasure_id: str) -> KnownErasure | None:
         """Return one erasure; None if neither its request nor a receipt is there.
@@ -76,14 +82,13 @@ class KnownErasures:
             The topic of receipts has lost records.
         """
         self._published.catch_up()
-        published = self._published.find([erasure_id]).get(erasure_id)
-        receipt = None if published is None else self._published.read(published)
+        receipt = self._published.find([erasure_id]).get(erasure_id)
         if receipt is not None and receipt.completed_at is not None:
             return KnownErasure(
                 erasure_id, receipt.completed_at, self._request_at(receipt.source), receipt
             )
         waiting = {one.erasure_id: one for one in self._unfinished()}.get(erasure_id)
-        said = _newest(scan_topic(self._reader, topics.ERASURE_RECEIPTS)).get(erasure_id)
+        said = self._newest(scan_topic(self._reader, topics.ERASURE_RECEIPTS)).get(erasure_id)
         if waiting is None:
             return said
         receipt = None if said is None else said.receipt
@@ -101,7 +106,7 @@ class KnownErasures:
         """
         self._published.catch_up()
         receipts = tail(self._reader, topics.ERASURE_RECEIPTS, _RECEIPTS_EACH * limit)
-        said = _newest(receipts)
+        said = self._newest(receipts)
         requests: dict[str, ErasureRequest] = {}
         for request in self._unfinished():
             requests.setdefault(request.erasure_id, request)
@@ -143,19 +148,20 @@ class KnownErasures:
                 return item if isinstance(item, ErasureRequest) else None
         return None
 
-
-def _newest(records: Iterator[Record]) -> dict[str, KnownErasure]:
-    """Return what receipts say of each erasure: the first final one, or else the last one."""
-    found: dict[str, KnownErasure] = {}
-    for record in records:
-        try:
-            receipt = SubjectErasureCompleted.read(record.value or b"")
-        except ValueError:
-            continue
-        name = receipt.erasure_id
-        before = found.get(name)
-        if receipt.code == CONFLICT or (before and before.receipt and before.receipt.final):
-            continue
-        at = receipt.completed_at or log_time(record)
-        found[name] = KnownErasure(name, at, receipt=receipt)
-    return found
+    def _newest(self, records: Iterator[Record]) -> dict[str, KnownErasure]:
+        """Return what receipts say of each erasure: the first final one, or else the last one."""
+        found: dict[str, KnownErasure] = {}
+        for record in records:
+            if not is_believed(record, self._trusted):
+                continue
+            try:
+                receipt = SubjectErasureCompleted.read(record.value or b"")
+            except ValueError:
+                continue
+            name = receipt.erasure_id
+            before = found.get(name)
+            if receipt.code == CONFLICT or (before and before.receipt and before.receipt.final):
+                continue
+            at = receipt.completed_at or log_time(record)
+            found[name] = KnownErasure(name, at, receipt=receipt)
+        return found

@@ -258,6 +258,7 @@ class Supervisor:
                 health=self.health[name],
                 request_keys=self._request_keys(runtime),
                 signer=partial(self._request_signer, runtime),
+                trusted=_trusted(runtime),
                 at_step=self._at_step,
             )
         if name == "deletions":
@@ -275,7 +276,7 @@ class Supervisor:
                 limits=BatchLimits(records=settings.batch_records, rows=settings.batch_rows),
                 batching=Batching(settings.min_batch, settings.max_wait),
                 request_keys=self._request_keys(runtime),
-                trusted=runtime.trusted(),
+                trusted=_trusted(runtime),
                 at_step=self._at_step,
                 received=self._received,
             )
@@ -345,6 +346,24 @@ class Supervisor:
     def _pause(self, attempt: int) -> None:
         """Wait before another try; a signal ends the wait."""
         self.stop.wait(min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE))
+
+
+def _trusted(runtime: Runtime) -> TrustedKeys | None:
+    """Return whose commits and receipts a worker believes.
+
+    Raises
+    ------
+    InvalidData
+        Keys are trusted and the worker has none to sign with: nobody would believe what it writes.
+    """
+    trusted = runtime.trusted()
+    if trusted is not None and runtime.signer()() is None:
+        raise InvalidData(
+            "LETHE_TRUSTED_KEYS is set, and this worker has no key to sign with, so that nobody "
+            "would believe its commits and receipts: set LETHE_SIGNING_KEY (`lethe key new` makes "
+            "one, whose public key goes into the trusted file)"
+        )
+    return trusted
 
 
 def _lineage(settings: Settings) -> RefreshLineage | None:

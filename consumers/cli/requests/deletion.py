@@ -26,7 +26,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, DeletionRequest, rfc3339
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import check_own_id, deletion_message, request_value
-from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.consumers.log.base import Record
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest, Unavailable
@@ -58,7 +58,9 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
             out.document({"request_id": request.request_id, "model_id": request.model_id})
             out.line(f"request {request.request_id} sent")
             return 0
-        return _wait(out, reader, partition, begin, request, options["wait"])
+        deadline = time.monotonic() + options["wait"]
+        batches = new_records(reader, partition, begin, deadline, runtime.trusted())
+        return _wait(out, batches, request, options["wait"])
 
 
 # -- the request --------------------------------------------------------------------------------
@@ -120,16 +122,13 @@ def _check_rows(runtime: Runtime, request: DeletionRequest, options: dict[str, A
 
 def _wait(
     out: Output,
-    reader: Reader,
-    partition: Partition,
-    offset: int,
+    batches: Iterable[Sequence[Record]],
     request: DeletionRequest,
     seconds: float,
 ) -> int:
     """Print the receipts of a request up to the final one; return the exit code."""
     with out.progress() as report:
         report(f"waiting for the receipt of {request.request_id}", 0, 0)
-        batches = new_records(reader, partition, offset, time.monotonic() + seconds)
         receipt = _newest(batches, request)
     if receipt is None or not receipt.final:
         place = "in the log" if receipt is None else "deferred and waits for a refresh"

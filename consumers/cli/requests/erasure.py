@@ -24,7 +24,7 @@ from lethe.consumers.contract.erasure_events import (
 )
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
 from lethe.consumers.contract.requests import erasure_message
-from lethe.consumers.log.base import Partition, Reader, Record
+from lethe.consumers.log.base import Record
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import open_runtime
 from lethe.engine.errors import InvalidRequest
@@ -54,7 +54,9 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
         if options["wait"] is None:
             _say_sent(out, requests, by_file=options["file"] is not None)
             return 0
-        return _wait(out, reader, partition, begin, requests, options)
+        deadline = time.monotonic() + options["wait"]
+        batches = new_records(reader, partition, begin, deadline, runtime.trusted())
+        return _wait(out, batches, requests, options)
 
 
 def _say_sent(out: Output, requests: Sequence[SubjectErasureRequested], *, by_file: bool) -> None:
@@ -111,9 +113,7 @@ def _request(
 
 def _wait(
     out: Output,
-    reader: Reader,
-    partition: Partition,
-    offset: int,
+    batches: Iterable[Sequence[Record]],
     requests: Sequence[SubjectErasureRequested],
     options: dict[str, Any],
 ) -> int:
@@ -122,7 +122,6 @@ def _wait(
     with out.progress() as report:
         what = f"the receipt of {names[0]}" if len(names) == 1 else f"{len(names)} receipts"
         report(f"waiting for {what}", 0, 0)
-        batches = new_records(reader, partition, offset, time.monotonic() + seconds)
         newest = _newest(batches, names)
     missing = [name for name in names if name not in newest or not newest[name].final]
     if missing:

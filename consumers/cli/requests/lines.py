@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lethe.consumers.contract.events import MAX_ID_LENGTH
 from lethe.engine.errors import InvalidRequest
+from lethe.engine.ids import MAX_ID_LENGTH
 
 _BYTES_EACH = 4 * MAX_ID_LENGTH + 2
 """The most that an id takes, with its line end."""
