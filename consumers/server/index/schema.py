@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever a table changes; a file of another format is made again."""
 
 FILE = "console.sqlite"
@@ -52,6 +52,7 @@ CREATE TABLE sent (
 ) WITHOUT ROWID;
 CREATE INDEX sent_of_request ON sent (model_id, request_id);
 CREATE INDEX sent_by_time ON sent (at);
+CREATE INDEX sent_refused ON sent (at) WHERE code IS NOT NULL;
 
 CREATE TABLE receipts (
   model_id TEXT NOT NULL, request_id TEXT NOT NULL, digest BLOB NOT NULL,
