@@ -75,7 +75,7 @@ def _validate(record: Record) -> ErasureRequest | Refused:
     if incoming.type not in (None, SUBJECT_ERASURE_REQUESTED):
         return unreadable(record, f"ce_type {incoming.type[:128]!r} is not known here")
     try:
-        event = SubjectErasureRequested.model_validate(incoming.identified("erasure_id"))
+        event = SubjectErasureRequested.model_validate(incoming.data_with_id("erasure_id"))
     except ValidationError as error:
         names = SubjectErasureRequested.model_fields
         return unreadable(record, first_error(error, names=names))
