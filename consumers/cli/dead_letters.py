@@ -16,7 +16,7 @@ from lethe.consumers.deletions.dead_letters import (
     count_letters,
     find_letter,
     last_letters,
-    replay as replay_of,
+    replay_message,
 )
 from lethe.consumers.log.base import Log, Reader
 from lethe.consumers.service.connect import open_runtime
@@ -100,7 +100,7 @@ def replay(ctx: click.Context, /, *, numbers: tuple[int, ...]) -> None:
     no dead letter, and lethe.row-changes keeps them for hours.
     """
     with _opened(ctx) as (out, log, reader), closing(log.producer()) as producer:
-        messages = [replay_of(reader, find_letter(reader, number)) for number in numbers]
+        messages = [replay_message(reader, find_letter(reader, number)) for number in numbers]
         producer.publish(messages)
     out.document({"replayed": list(numbers), "topics": [one.topic for one in messages]})
     topics = ", ".join(sorted({one.topic for one in messages}))

@@ -51,7 +51,7 @@ def erasures(ctx: click.Context, /, *, erasure_id: str | None, limit: int) -> No
     with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
         known = KnownErasures(runtime.store(), reader, runtime.trusted())
         if erasure_id is None:
-            _list(out, known.recent(limit))
+            _list(out, known.list_recent(limit))
         elif (one := known.find(erasure_id)) is not None:
             show(out, one)
         else:

@@ -40,6 +40,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.sizes import stored_bytes
 
 
 def _objective_terms(text: str) -> Terms:
@@ -224,8 +225,9 @@ def register(ctx: click.Context, /, **options: Any) -> None:
                 accept_forgotten=accept_forgotten,
                 allow_change=options["allow_change"],
             )
-    out.document(_document(done, read))
-    for text in _lines(done, read):
+        stored = stored_bytes(runtime.store(), done.state)
+    out.document(_document(done, read) | {"stored_bytes": stored})
+    for text in [*_lines(done, read), *_size(stored, done.state.meta.rows_live)]:
         out.line(text)
     if proposal:
         out.line(f"\n{proposal}")
@@ -351,6 +353,17 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "error": meta.error.model_dump(mode="json"),
         "certificate": None if certificate is None else certificate.model_dump(mode="json"),
     }
+
+
+def _size(stored: int | None, rows: int) -> list[str]:
+    """Return what the model takes of the store, unless that does not say."""
+    if stored is None or rows == 0:
+        return []
+    megabytes, each = stored / 1e6, round(stored / rows)
+    return [
+        f"in the store: {megabytes:.1f} MB, {counted(each, 'byte')} a row; a rebuild needs as much "
+        "again while it runs"
+    ]
 
 
 def _lines(done: Registered, read: TableRead) -> list[str]:

@@ -29,7 +29,7 @@ from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.consumers.workers.drained import PartitionLag, lags, stuck
-from lethe.consumers.workers.leases import Lease, read_leases, topics_by_role, unattended
+from lethe.consumers.workers.leases import Lease, find_unattended, read_leases, topics_by_role
 from lethe.engine.store.layout.records import Certificate
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import registered_models
@@ -68,7 +68,7 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
         every = {topic: list(lags(reader, store, topic)) for topic in read}
         waiting = [*every[topics.DELETIONS], *every[topics.ROW_CHANGES]]
         workers = read_leases(store)
-        left = unattended(itertools.chain(*every.values()), workers)
+        left = find_unattended(itertools.chain(*every.values()), workers)
         letters = count_letters(reader)
         jobs = sum(lag.waiting for lag in every[topics.REFRESH_JOBS])
         models = [_document(state) for state in states]

@@ -33,7 +33,7 @@ class Incoming:
     id: str | None
     data: Any
 
-    def identified(self, name: str) -> dict[str, Any]:
+    def data_with_id(self, name: str) -> dict[str, Any]:
         """Return the data, an object, with the event's id as member ``name`` if it has none."""
         return dict(self.data) if self.id is None else {name: self.id, **self.data}
 

@@ -142,7 +142,7 @@ def find_letter(reader: Reader, number: int) -> DeadLetter:
     raise InvalidRequest(f"there is no dead letter {number}; `lethe dead-letters list` shows them")
 
 
-def replay(reader: Reader, letter: DeadLetter) -> Message:
+def replay_message(reader: Reader, letter: DeadLetter) -> Message:
     """Return the message that sends a letter's record again, as it came.
 
     Of values of rows a letter has the digest alone: they are read where they came from, while the

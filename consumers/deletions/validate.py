@@ -76,7 +76,7 @@ def validate(record: Record) -> Validated:
     changes = record.partition.topic == topics.ROW_CHANGES
     if incoming.type == REFRESH_COMPLETED and not changes:
         return _refresh(record, incoming.data)
-    data = incoming.identified("request_id")
+    data = incoming.data_with_id("request_id")
     if incoming.type not in (None, ROWS_CHANGED if changes else DELETION_REQUESTED):
         return _refused(record, data, f"ce_type {incoming.type[:128]!r} is not known here")
     return _change(record, data) if changes else validate_deletion(record, data)

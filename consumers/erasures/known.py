@@ -94,7 +94,7 @@ class KnownErasures:
         receipt = None if said is None else said.receipt
         return KnownErasure(erasure_id, log_time(waiting.record), waiting, receipt)
 
-    def recent(self, limit: int) -> list[KnownErasure]:
+    def list_recent(self, limit: int) -> list[KnownErasure]:
         """Return what is not finished, the oldest first; then what is, the newest first.
 
         Cost: the requests that wait are read, and the last receipts.

@@ -75,7 +75,7 @@ def _validate(record: Record) -> ErasureRequest | Refused:
         return incoming
     if incoming.type not in (None, SUBJECT_ERASURE_REQUESTED):
         return unreadable(record, f"ce_type {incoming.type[:128]!r} is not known here")
-    return read_erasure(record, incoming.identified("erasure_id"))
+    return read_erasure(record, incoming.data_with_id("erasure_id"))
 
 
 def read_erasure(record: Record, data: dict[str, Any]) -> ErasureRequest | Refused:

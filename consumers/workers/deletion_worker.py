@@ -63,6 +63,7 @@ from lethe.consumers.workers.halts import Halts
 from lethe.consumers.workers.housekeeping import Housekeeper
 from lethe.consumers.workers.lag import LagGauge
 from lethe.consumers.workers.model_gauges import ModelGauges
+from lethe.consumers.workers.partitioner import PartitionerWatch
 from lethe.engine.errors import CommitConflict
 from lethe.engine.store.apply import Applied, Change
 from lethe.engine.store.layout.keys import commit_partition
@@ -192,6 +193,7 @@ class DeletionWorker:
             now=now,
             at_step=at_step,
         )
+        self._partitioner = PartitionerWatch(self._reader, self._logger)
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
         self._lag = LagGauge(self._consumer, self._metrics, self._health)
         self._gauges = ModelGauges(self._metrics, store)
@@ -292,6 +294,7 @@ class DeletionWorker:
             self._at_step(Step.VALIDATE)
         self._follower.new_poll()
         groups, dead_letters = group_records(records, self._request_keys)
+        self._partitioner.look(groups)
         ready = []
         for group in self._window.join(groups, self._now()):
             if group.model_id in self._halts:

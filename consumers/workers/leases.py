@@ -173,7 +173,7 @@ def _by_topic(held: Iterable[Partition]) -> dict[str, tuple[int, ...]]:
     return {topic: tuple(sorted(one.index for one in of)) for topic, of in grouped}
 
 
-def unattended(waiting: Iterable[PartitionLag], leases: Iterable[Lease]) -> list[str]:
+def find_unattended(waiting: Iterable[PartitionLag], leases: Iterable[Lease]) -> list[str]:
     """Return in words which records wait that no living worker reads, a line a role."""
     read = {
         (topic, index) for lease in leases for topic, of in lease.partitions.items() for index in of

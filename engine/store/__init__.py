@@ -18,5 +18,6 @@ The live state of a model, between those two and `offline`:
 - `apply`: step 7, a commit's change of the store, with ``apply.lua``
 - `sums`: sums of a model with preprocessing, written whole again
 - `cursors`: how far the store has come, with ``cursors.lua``
+- `sizes`: what a model takes of the server's memory
 - `log_view`: a hash that is a view of a topic, with ``log_view.lua``
 """

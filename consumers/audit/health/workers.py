@@ -14,7 +14,7 @@ from lethe.consumers.audit.health.checks import Check
 from lethe.consumers.log.base import Reader
 from lethe.consumers.service.connect import Runtime
 from lethe.consumers.workers.drained import lags
-from lethe.consumers.workers.leases import Lease, read_leases, topics_by_role, unattended
+from lethe.consumers.workers.leases import Lease, find_unattended, read_leases, topics_by_role
 from lethe.engine.errors import LetheError
 from lethe.engine.store.store import ModelStore
 
@@ -44,7 +44,7 @@ def _left(store: ModelStore, reader: Reader) -> tuple[list[str], list[Lease]]:
         leases = read_leases(store)
         names = itertools.chain(*topics_by_role().values())
         waiting = (lag for topic in names for lag in lags(reader, store, topic))
-        left = unattended(waiting, leases)
+        left = find_unattended(waiting, leases)
         if not left or not leases or time.monotonic() > deadline:
             return left, leases
         time.sleep(_PAUSE)

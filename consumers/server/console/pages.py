@@ -164,6 +164,7 @@ def waiting_page(console: ConsoleOf, visitor: VisitorOf) -> HTMLResponse:
             for status, title, nothing in titles
         ]
         troubles = models.troubles(connection, visible)
+        letters = requests.dead_letters(connection, visible)
     return console.page(
         visitor,
         "waiting.html",
@@ -172,6 +173,7 @@ def waiting_page(console: ConsoleOf, visitor: VisitorOf) -> HTMLResponse:
         live=True,
         waits=waits,
         troubles=troubles,
+        letters=letters,
     )
 
 

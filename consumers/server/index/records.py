@@ -170,7 +170,7 @@ def _add_erasure(connection: sqlite3.Connection, record: Record) -> bool:
     incoming = cloudevents.parse(record)
     if not isinstance(incoming.data, dict):
         return False
-    event = SubjectErasureRequested.model_validate(incoming.identified("erasure_id"))
+    event = SubjectErasureRequested.model_validate(incoming.data_with_id("erasure_id"))
     place = (record.partition.topic, record.partition.index, record.offset)
     connection.execute(
         "INSERT INTO erasures (erasure_id, op, rank, status, at, partition, position)"

@@ -193,6 +193,20 @@ def codes(connection: sqlite3.Connection) -> list[str]:
     return found
 
 
+def dead_letters(connection: sqlite3.Connection, visible: Visible) -> Sequence[sqlite3.Row]:
+    """Return what lately became a dead letter: place, time, code and detail, the newest first.
+
+    Who may not see every model sees those that could be read to name one of theirs.
+    """
+    models = sorted(visible or ())
+    where = "1" if visible is None else f"model_id IN ({', '.join('?' * len(models))})"
+    return connection.execute(
+        f"SELECT * FROM sent WHERE code IS NOT NULL AND {where}"  # noqa: S608 - no value is in it
+        f" ORDER BY at DESC LIMIT {PAGE}",
+        models,
+    ).fetchall()
+
+
 def waiting(connection: sqlite3.Connection, visible: Visible, status: str) -> Page:
     """Return the oldest page of requests that wait for an answer, or for a rebuild."""
     where, values = _conditions(Filters(status=status), visible)

@@ -55,6 +55,7 @@ CREATE TABLE sent (
 ) WITHOUT ROWID;
 CREATE INDEX sent_of_request ON sent (model_id, request_id);
 CREATE INDEX sent_by_time ON sent (at);
+CREATE INDEX sent_refused ON sent (at) WHERE code IS NOT NULL;
 
 CREATE TABLE receipts (
   model_id TEXT NOT NULL, request_id TEXT NOT NULL, digest BLOB NOT NULL,

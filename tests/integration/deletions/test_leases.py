@@ -10,7 +10,7 @@ import pytest
 from lethe.consumers.contract import topics
 from lethe.consumers.workers import leases
 from lethe.consumers.workers.drained import PartitionLag, lags
-from lethe.consumers.workers.leases import AnnouncedLog, Lease, ranges, read_leases, unattended
+from lethe.consumers.workers.leases import AnnouncedLog, Lease, find_unattended, ranges, read_leases
 from lethe.engine.store.layout.keys import WORKERS
 from tests.support.platform import Platform
 
@@ -62,11 +62,11 @@ def test_a_worker_that_was_killed_is_gone_after_its_lease(
 
 
 def test_requests_that_no_living_worker_reads_are_named(platform: Platform) -> None:
-    assert unattended(waiting(platform), []) == []
+    assert find_unattended(waiting(platform), []) == []
     platform.send("m", "row-1")
     [partition] = [lag.partition.index for lag in waiting(platform) if lag.waiting]
 
-    [line] = unattended(waiting(platform), [])
+    [line] = find_unattended(waiting(platform), [])
     assert line == (
         f"nobody works on deletions, and records wait: 1 in {topics.DELETIONS} {partition}; start "
         "`lethe work`"
@@ -76,8 +76,8 @@ def test_requests_that_no_living_worker_reads_are_named(platform: Platform) -> N
         partitions={topics.DELETIONS: (partition,)},
     )  # fmt: skip
     elsewhere = reads.model_copy(update={"partitions": {topics.DELETIONS: (1 - partition,)}})
-    assert unattended(waiting(platform), [reads]) == []
-    assert unattended(waiting(platform), [elsewhere]) == [line]
+    assert find_unattended(waiting(platform), [reads]) == []
+    assert find_unattended(waiting(platform), [elsewhere]) == [line]
 
 
 def test_a_store_that_takes_no_lease_holds_up_no_work(platform: Platform) -> None:

@@ -154,6 +154,21 @@ def test_a_row_or_a_subject_is_looked_up_in_every_model(
     assert "No model has or had it" in visitor.post("lookup", by="row", named="nobody").text
 
 
+def test_what_could_not_be_read_is_shown_with_the_reason_and_without_its_content(
+    memory: Platform, visitor_of: Callable[..., Visitor]
+) -> None:
+    visitor = visitor_of()
+    assert "No record was refused" in visitor.get("waiting").text
+    memory.send_raw(b'{"requestId": "r", "model_id": "m", "row_ids": ["row-4711"]}')
+    memory.drain()
+
+    page = visitor.until("INVALID_REQUEST", "waiting")
+
+    assert "request_id: is missing; requestId: do you mean request_id?" in page
+    assert "row-4711" not in page
+    assert f"{topics.DELETIONS}/" in page
+
+
 @pytest.mark.parametrize(
     ("headers", "form"),
     [

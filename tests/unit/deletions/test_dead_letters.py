@@ -11,7 +11,7 @@ from lethe.consumers.deletions.dead_letters import (
     dead_letter,
     find_letter,
     last_letters,
-    replay,
+    replay_message,
 )
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import PACKED_BATCH, Headers, Message, Record, TopicSpec
@@ -53,7 +53,7 @@ def test_what_is_sent_again_is_what_was_refused(refusing: Refusing, topic: str) 
 
     assert (letter.code, letter.detail) == ("INVALID_REQUEST", "why")
     assert letter.whole == (topic != topics.ROW_CHANGES)
-    assert replay(refusing.reader, letter) == Message(topic, b"key", b"{}", headers)
+    assert replay_message(refusing.reader, letter) == Message(topic, b"key", b"{}", headers)
 
 
 def test_what_nobody_has_as_it_came_is_not_sent_again(refusing: Refusing) -> None:
@@ -62,9 +62,9 @@ def test_what_nobody_has_as_it_came_is_not_sent_again(refusing: Refusing) -> Non
     stranger = refusing.refuse("shop.customers", b"x")
     for number, why in ((packed, "whole record"), (stranger, "only its own producer sends")):
         with pytest.raises(InvalidRequest, match=why):
-            replay(refusing.reader, find_letter(refusing.reader, number))
+            replay_message(refusing.reader, find_letter(refusing.reader, number))
     with pytest.raises(InvalidRequest, match="whole record"):
-        replay(refusing.reader, find_letter(refusing.reader, cut))
+        replay_message(refusing.reader, find_letter(refusing.reader, cut))
     with pytest.raises(InvalidRequest, match="there is no dead letter 99"):
         find_letter(refusing.reader, 99)
 
@@ -95,4 +95,4 @@ def test_any_bytes_are_a_letter(refusing: Refusing) -> None:
     assert [one.source for one in letters] == [None, None, None]
     for letter in letters:
         with pytest.raises(InvalidRequest):
-            replay(refusing.reader, letter)
+            replay_message(refusing.reader, letter)

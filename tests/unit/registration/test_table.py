@@ -220,7 +220,7 @@ class TestRefusals:
             ("id,a,y\n1,2,3\n2,2,x\n", ("line 3", "column 'y'", "not a number")),
             ("id,a,y\n1,2,3\n2,2\n", ("line 3", "2 values", "3")),
             ("id,a,y\n1,2,3\n2,2,3,4\n", ("line 3", "4 values", "3")),
-            ("id,a,y\n1,2,3\n1,2,3\n", ("line 2 and line 3", "same id")),
+            ("id,a,y\n1,2,3\n1,2,3\n", ("line 2 and line 3", "same id", "--subject")),
             ("id,a,y\n1,2,3\n,2,3\n", ("line 3", "id is empty")),
             ("id,a,y\n", ("no rows",)),
             ("", ("empty",)),

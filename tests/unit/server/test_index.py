@@ -293,6 +293,24 @@ def test_what_nobody_signed_is_shown_as_a_dead_letter(written: Topics, file: Ind
     assert statuses(file) == {"r1": records.DEAD_LETTER}
 
 
+def test_dead_letters_are_seen_by_those_who_see_their_models(
+    written: Topics, file: IndexFile
+) -> None:
+    mine = written.request("churn", "r1")
+    for source in (f"{topics.DELETIONS}/{mine.partition.index}/{mine.offset}", "lethe.other/0/7"):
+        headers = (("lethe-error-code", b"INVALID_REQUEST"), ("lethe-source", source.encode()))
+        written.producer.append([Message(topics.DEAD_LETTERS, b"", b"x", headers)])
+    read_all(written, file)
+
+    def seen(visible: frozenset[str] | None) -> set[str]:
+        with file.read() as connection:
+            return {row["topic"] for row in requests.dead_letters(connection, visible)}
+
+    assert seen(None) == {topics.DELETIONS, "lethe.other"}
+    assert seen(frozenset({"churn"})) == {topics.DELETIONS}
+    assert seen(frozenset()) == seen(frozenset({"fraud"})) == set()
+
+
 def erasure(written: Topics, name: str, **fields: Any) -> Any:
     body = json.dumps({"erasure_id": name, "subject_id": SECRETS[1], **fields}).encode()
     return written.send(topics.ERASURES, SECRETS[1], body, SUBJECT_ERASURE_REQUESTED)
