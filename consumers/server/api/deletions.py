@@ -133,7 +133,7 @@ async def read_deletion(
     answer = await run_in_threadpool(_outcome, services, model_id, request_id, sent)
     if EVENT_STREAM not in accept:
         return answer
-    return stream(services.bell, _steps(services, model_id, request_id, sent))
+    return stream(services.bell, caller, _steps(services, model_id, request_id, sent))
 
 
 async def _steps(

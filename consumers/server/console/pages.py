@@ -188,7 +188,6 @@ async def live(request: Request, console: ConsoleOf, visitor: VisitorOf) -> Resp
     """Say when something has changed."""
     if EVENT_STREAM not in request.headers.get("accept", ""):
         raise Refused(406, "Only for scripts", "This address sends events; open a page instead.")
-    del visitor  # may look
     stop = console.services.stop
     events = changes(lambda: console.follower.progress, stop.is_set, request.is_disconnected)
-    return stream(console.services.bell, events)
+    return stream(console.services.bell, visitor.caller, events)

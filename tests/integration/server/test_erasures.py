@@ -219,6 +219,29 @@ def test_a_request_of_a_controller_is_sent_decided_and_called_back(
     assert certificate.text.startswith("-----BEGIN CERTIFICATE-----")
 
 
+def test_nothing_of_opendsr_answers_a_key_that_is_not_for_every_model(
+    controller_of: Callable[..., Controller], tmp_path: Path
+) -> None:
+    path = tmp_path / "api.keys"
+    only, every = (
+        issue_key(path, name, [models], None) for name, models in (("a", "m"), ("b", "*"))
+    )
+    controller = controller_of(access=Access(Keys(path)))
+    client, name = controller.client, str(uuid.uuid4())
+    routes = [
+        (method.upper(), route.replace("{subject_request_id}", name))
+        for route, methods in client.get("/openapi.json").json()["paths"].items()
+        for method in methods
+        if route.startswith("/opendsr/")
+    ]
+    assert len(routes) == 5
+    for method, route in routes:
+        client.headers["Authorization"] = f"Bearer {only}"
+        assert client.request(method, route, json={}).status_code == 403
+        client.headers["Authorization"] = f"Bearer {every}"
+        assert client.request(method, route, json={}).status_code in (200, 400, 404)
+
+
 def test_no_answer_and_no_other_callback_waits_for_a_slow_address(
     memory: Platform, controller_of: Callable[..., Controller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
