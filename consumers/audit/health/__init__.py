@@ -2,5 +2,6 @@
 
 - `checks`: the installation and the servers
 - `commits`: topics, keys and cursors of the commits
+- `topics`: whether topics are those that the store knows
 - `models`: what is stored and published of each model
 """

@@ -220,12 +220,12 @@ def report_of(
                 "--model"
             )
         if not models:
-            raise _unknown(request_id, None)
+            raise _unknown(store, request_id, None)
         model_id = models[0]
     state = store.load(model_id)
     receipts, conflicts = _receipts_of(store, reader, request_id, model_id, trusted, progress)
     if not receipts:
-        raise _unknown(request_id, model_id)
+        raise _unknown(store, request_id, model_id)
     history = History(model_id, trusted)
     history.read(records_of_model(reader, model_id, extent_of(reader, topics.VERSIONS), progress))
     registered = history.versions or state is not None
@@ -248,11 +248,13 @@ def report_of(
     )
 
 
-def _unknown(request_id: str, model_id: str | None) -> UnknownRequest:
+def _unknown(store: ModelStore, request_id: str, model_id: str | None) -> UnknownRequest:
     model = "any model" if model_id is None else f"model {model_id!r}"
+    losses = store.topics.losses((topics.DELETIONS, topics.ROW_CHANGES))
     return UnknownRequest(
         f"no receipt of request {request_id!r} for {model}: it was never sent, is not processed "
         "yet (`lethe status` shows the lag), or named a model that was never registered"
+        + "".join(f"; or it is lost: {loss.statement}" for loss in losses)
     )
 
 
