@@ -28,6 +28,10 @@ class WrappedLog(Log):
         """Create the missing topics; return the names of those created."""
         return self._log.ensure_topics(specs)
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records."""
+        self._log.delete_topic(name)
+
     def consumer(self, group: str, topics: Sequence[str]) -> Consumer:
         """Join ``group`` and read ``topics``."""
         return self._log.consumer(group, topics)

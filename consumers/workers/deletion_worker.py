@@ -57,6 +57,7 @@ from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
+from lethe.consumers.service.topic_watch import TopicWatch
 from lethe.consumers.versions.transition import committed
 from lethe.consumers.workers.assignment import Assignment
 from lethe.consumers.workers.halts import Halts
@@ -81,6 +82,19 @@ class BatchLimits:
     records: int = 256
     rows: int = 10_000
     poll_seconds: float = 0.5
+
+
+def _topics() -> tuple[str, ...]:
+    """Return the topics that it reads or writes; of lethe.commits the fold sees to it."""
+    return (
+        topics.DELETIONS,
+        topics.ROW_CHANGES,
+        topics.RECEIPTS,
+        topics.VERSIONS,
+        topics.MODELS,
+        topics.REFRESH_JOBS,
+        topics.DEAD_LETTERS,
+    )
 
 
 @dataclass(slots=True)
@@ -197,7 +211,10 @@ class DeletionWorker:
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
         self._lag = LagGauge(self._consumer, self._metrics, self._health)
         self._gauges = ModelGauges(self._metrics, store)
-        self._assignment = Assignment(self._consumer, store, self._logger)
+        self._watch = TopicWatch(store.topics, self._reader, _topics())
+        self._assignment = Assignment(
+            self._consumer, store, self._reader, self._logger, self._watch
+        )
         self._halts = Halts(self._metrics, self._logger)
         self._publisher = Publisher(self._producer, store, self._newest, at_step)
         self._to_publish: list[tuple[Sealed, list[Message]]] = []
@@ -442,7 +459,7 @@ class DeletionWorker:
         self._publisher.begin(
             [sealed for sealed, _ in ready],
             messages,
-            {str(p): offset for p, offset in watermarks.items()},
+            self._assignment.watermarks(watermarks),
             partial(self._advanced, poll.records, watermarks, hints),
             since,
         )
@@ -501,9 +518,10 @@ class DeletionWorker:
         self._lag.measure_next()
 
     def _run_periodic_tasks(self) -> None:
-        """Now and then: measure the lag, see whether others have written, and do housekeeping."""
+        """Now and then: measure the lag, see what others have done, and do housekeeping."""
         if self._lag.measure_if_due(self._assignment.positions, self._window):
             self._follower.check()
+        self._watch.check_if_due()
         self._housekeeper.run_due()
 
     def _drop_lost(self) -> frozenset[Partition]:

@@ -38,8 +38,9 @@ from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
+from lethe.consumers.service.topic_watch import TopicWatch
 from lethe.consumers.suppression.suppressions import Suppressions
-from lethe.consumers.workers.assignment import start_offset
+from lethe.consumers.workers.assignment import Assignment
 from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-erasures"
@@ -52,6 +53,18 @@ _FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
 """Seconds between two looks for answers: they double while nothing comes."""
 SWEEP_SECONDS = 1.0
 """Between two looks for new registrations."""
+
+
+def _topics() -> tuple[str, ...]:
+    """Return the topics that it reads or writes, and those that it waits for answers from."""
+    return (
+        topics.ERASURES,
+        topics.ERASURE_RECEIPTS,
+        topics.SUPPRESSIONS,
+        topics.DELETIONS,
+        topics.ROW_CHANGES,
+        topics.DEAD_LETTERS,
+    )
 
 
 class ErasureWorker:
@@ -117,8 +130,12 @@ class ErasureWorker:
         )
         self._unsearched = Unsearched(store, self._reader, self._keepalive)
         self._sweep = Sweep(store, self._suppressions)
+        self._watch = TopicWatch(store.topics, self._reader, _topics())
+        self._assignment = Assignment(
+            self._consumer, store, self._reader, self._logger, self._watch
+        )
         self._pending: dict[str, PendingErasure] = {}
-        self._positions: dict[Partition, Position] = {}
+        self._hints: dict[Partition, Position] = {}
         self._look_seconds = _FIRST_LOOK
         self._sweep_seconds = sweep_seconds
         self._sweep_due = 0.0
@@ -155,6 +172,7 @@ class ErasureWorker:
         if records or answered:
             self._advance()  # 6
         self._sweep_registrations()
+        self._watch.check_if_due()
         self._metrics.erasures_pending.set(len(self._pending))
         self._health.progress(0)  # erasures that wait for models are no stall of this worker
         busy = bool(records) or answered > 0
@@ -185,20 +203,16 @@ class ErasureWorker:
 
     def _take_over(self) -> None:
         """Resume new partitions at their watermarks; forget what was read of new and lost ones."""
-        moved = set(self._consumer.take_lost())
-        fresh = set(self._consumer.take_assigned())
+        moved = self._assignment.drop_lost()
+        fresh = self._consumer.take_assigned()
         if self._rewind:
             fresh |= self._consumer.assignment()
         for partition in moved | fresh:
-            self._positions.pop(partition, None)
+            self._hints.pop(partition, None)
             for name, erasure in list(self._pending.items()):
                 if erasure.request.record.partition == partition:
                     del self._pending[name]
-        for partition in sorted(fresh):
-            watermark = self._store.cursors.watermark(str(partition))
-            offset = start_offset(partition, watermark, self._consumer.bounds(partition))
-            self._positions[partition] = Position(offset)
-            self._consumer.seek(partition, offset)
+        self._assignment.take_over(fresh)
         if fresh:
             self._sent_before.forget()
         self._rewind = False
@@ -208,9 +222,8 @@ class ErasureWorker:
         wait = self._look_seconds if self._pending else _POLL_SECONDS
         room = min(_POLL_RECORDS, MAX_PENDING - len(self._pending))
         records = self._consumer.poll(wait if timeout is None else timeout, max(room, 0))
-        held = [record for record in records if record.partition in self._positions]
-        for record in held:
-            self._positions[record.partition] = Position(record.offset + 1, record.leader_epoch)
+        held = [record for record in records if record.partition in self._assignment.positions]
+        self._hints |= self._assignment.move(held)
         return held
 
     # -- 2 ------------------------------------------------------------------------------------
@@ -333,12 +346,12 @@ class ErasureWorker:
     def _advance(self) -> None:
         """Move the watermark up to the first erasure that is not finished."""
         self._at_step(Step.ERASE_ADVANCE)
-        for partition, position in self._positions.items():
-            watermark = self._next_offset(partition)
-            self._store.cursors.set_watermarks({str(partition): watermark})
-            hint = Position(watermark, position.leader_epoch)
-            self._consumer.commit_hint({partition: hint})
-            self._consumer.release(partition, watermark)
+        offsets = {p: self._next_offset(p) for p in self._assignment.positions}
+        self._store.cursors.set_watermarks(self._assignment.watermarks(offsets))
+        for partition, offset in offsets.items():
+            epoch = self._hints[partition].leader_epoch if partition in self._hints else None
+            self._consumer.commit_hint({partition: Position(offset, epoch)})
+            self._consumer.release(partition, offset)
 
     def _next_offset(self, partition: Partition) -> int:
         """Return below which offset every erasure of a partition is finished."""
@@ -347,8 +360,7 @@ class ErasureWorker:
             for one in self._pending.values()
             if one.request.record.partition == partition
         )
-        position = self._positions.get(partition, Position(0))
-        return min(pending, default=position.next_offset)
+        return min(pending, default=self._assignment.positions.get(partition, 0))
 
     # -- registrations ------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import redis
 from lethe.engine.store.layout.keys import ERASED_CURSORS, ERASED_LATE, ERASED_SECRETS
 from lethe.engine.store.layout.reading import integer, parse_text
 from lethe.engine.store.server.connection import reachable, text
-from lethe.engine.store.server.pipeline import Script, chunks, present, run_pipeline
+from lethe.engine.store.server.pipeline import CHUNK, Script, chunks, present, run_pipeline
 
 ADVANCE = Script(files("lethe.engine.store").joinpath("log_view.lua").read_text(encoding="utf-8"))
 """``log_view.lua``."""
@@ -79,6 +79,24 @@ class LogView:
             self._client, [ADVANCE], lambda pipe: ADVANCE.queue(pipe, keys, arguments)
         )
         return bool(answer)
+
+    def restart(self, *, keep: bool) -> None:
+        """Have the topic that is there now read from its beginning: a person has given up another.
+
+        ``keep`` what was read of the other one.
+        """
+        with reachable(self._client):
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.hdel(ERASED_CURSORS, self._name)
+            if not keep:
+                pipeline.delete(self._key)
+            pipeline.execute()
+
+    def everything(self) -> dict[str, str]:
+        """Return all fields with their values."""
+        with reachable(self._client):
+            stored = self._client.hscan_iter(self._key, count=CHUNK)
+            return {text(field): text(value) for field, value in stored}
 
     def secrets(self) -> frozenset[str]:
         """Return the names of the secrets that fields were ever made under."""

@@ -146,8 +146,8 @@ def check_letters(runtime: Runtime) -> Iterator[Check]:
     yield Check("dead letters", not recent, str(letters))
 
 
-def check_log(runtime: Runtime) -> Iterator[Check]:
-    """Check the log and the topics of docs/events.md."""
+def check_log(runtime: Runtime, store: ModelStore | None) -> Iterator[Check]:
+    """Check the log and the topics of docs/events.md; only a ``store`` knows what was there."""
     try:
         yield Check("log", True, runtime.log.ping())
         with closing(runtime.log.reader()) as reader:
@@ -155,10 +155,11 @@ def check_log(runtime: Runtime) -> Iterator[Check]:
                 spec.name: len(reader.partitions(spec.name))
                 for spec in topics.specs(runtime.settings.partitions)
             }
+        known = {} if store is None else store.topics.read()
     except LetheError as error:
         yield Check("log", False, str(error))
         return
-    missing = [name for name, count in counts.items() if count == 0]
+    missing = [name for name, count in counts.items() if count == 0 and name not in known]
     if missing:
         detail = f"{', '.join(missing)} missing; `lethe work` creates them when it starts"
         yield Check("topics", False, detail)

@@ -38,6 +38,13 @@ REWRITTEN = f"{PREFIX}:rewritten"
 BOUND_LOG = f"{PREFIX}:bound-log"
 """The kind of log that the store's models are published to: versions cannot change it."""
 
+TOPICS = f"{PREFIX}:topics"
+"""Hash: topic -> its id and number of partitions; made again, it has another id
+(`engine.store.topics`)."""
+
+LOSSES = f"{PREFIX}:losses"
+"""List: what topics have lost, and since when work goes on without it (JSON)."""
+
 ERASED = f"{PREFIX}:{{erased}}:subjects"
 """Hash: mark of a subject -> where its newest erasure or lift lies in ``lethe.erasures``, and the
 id of the erasure, none after a lift (`consumers.suppression`)."""
