@@ -31,7 +31,7 @@ from lethe.consumers.commits.publish import messages_of, receipt_message, withou
 from lethe.consumers.commits.publisher import Publisher
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.commits.recovery.follower import Follower
-from lethe.consumers.commits.shred import shred
+from lethe.consumers.commits.shred import keep, shred
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
@@ -373,6 +373,7 @@ class DeletionWorker:
         for (prepared, sealed), change in zip(won, changes, strict=True):
             if sealed.commit.leaves_no_row:
                 self._shred(prepared, sealed, change)
+        keep(self._store, (sealed.commit for _, sealed in won))
         notes = self._publisher.to_note
         answers, noted = self._store.apply(changes, None if notes is None else notes.queue)
         if notes is not None:
