@@ -18,6 +18,7 @@ from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.lookup import Lookup
 
 WAITS = "its rows wait for a rebuild already"
+OTHER_PEOPLE = "the subjects of this model are of another namespace"
 _LOST = "the store has lost rows of this model; `lethe register --replace` brings it back"
 
 
@@ -70,8 +71,8 @@ class Accepted:
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
     ``unknown`` are rows that it names and that are not there, or, while rows of the model are lost,
     may never have been: no insert brings them. ``commitment`` is to all rows that it names.
-    ``subject_id`` is whose rows it names, where it is not known which rows these are, and
-    ``namespace`` which people that id is of.
+    ``subject_id`` is whose rows it names, where it is not known which rows these are.
+    ``namespace`` is that of the people whom it is about, if it says so.
     """
 
     source: Source
@@ -266,6 +267,7 @@ class Decider:
             frozenset(shares),
             commitment,
             unknown=(*unknown, *perhaps),
+            namespace=request.namespace,
         )
         if live and self.lost:
             return Deferred(accepted, DATA_LOST, _LOST)
@@ -280,10 +282,15 @@ class Decider:
         The model was replaced while the request was on its way: the same ids are other people's.
         """
         rows = request.row_ids or ()
-        detail = "the subjects of this model are of another namespace"
         commitment = rows_commitment(self.state.secret, request.request_id, rows)
         return Rejected(
-            source, request.request_id, item.body, "UNKNOWN_ROWS", detail, len(rows), commitment
+            source,
+            request.request_id,
+            item.body,
+            "UNKNOWN_ROWS",
+            OTHER_PEOPLE,
+            len(rows),
+            commitment,
         )
 
     @staticmethod

@@ -39,8 +39,7 @@ def with_rows_resolved(
             unknown = request.rows_unknown + len(request.row_ids) - len(rows)
             changes = {"row_ids": rows, "rows_unknown": unknown}
         else:
-            ours = state.meta.config.has_subjects_of(request.namespace)
-            rows = tuple(dict.fromkeys(rows_of.get(request.subject_id, ()) if ours else ()))
+            rows = tuple(dict.fromkeys(rows_of.get(request.subject_id, ())))
             commitment = rows_commitment(state.secret, name, rows)
             changes = {"row_ids": rows, "rows_commitment": commitment}
         deferred[name] = request.model_copy(update=changes)

@@ -24,6 +24,7 @@ from lethe.consumers.versions.transition import (
     commit_of,
     next_version,
     publish_version,
+    rejected_receipt,
     scalars_of,
     with_receipts,
     without_rows,
@@ -241,7 +242,12 @@ def unreachable(
     after, job = order_refresh(state, state.version, now)
     detail = "a rebuild without its rows is over the error budget; nothing was deleted"
     receipts = [
-        (_rejected(before.deferred[r], before.model_id, "BUDGET_UNREACHABLE", detail, now), body)
+        (
+            rejected_receipt(
+                before.deferred[r], before.model_id, "BUDGET_UNREACHABLE", detail, now
+            ),
+            body,
+        )
         for r in result.resolved
         for body in [bytes.fromhex(before.deferred[r].body)]
     ]
@@ -349,7 +355,7 @@ def _final_receipt(
 ) -> Receipt:
     if request.subject_id is not None and not request.row_ids:
         detail = "the subject has no rows in this model, now or before"
-        return _rejected(request, after.model_id, "UNKNOWN_ROWS", detail, now)
+        return rejected_receipt(request, after.model_id, "UNKNOWN_ROWS", detail, now)
     return applied_receipt(
         after,
         request.request_id,
@@ -359,20 +365,4 @@ def _final_receipt(
         commitment=request.rows_commitment,
         certificate=certificate,
         now=now,
-    )
-
-
-def _rejected(
-    request: DeferredRequest, model_id: str, code: str, detail: str, now: datetime
-) -> Receipt:
-    return Receipt(
-        request_id=request.request_id,
-        model_id=model_id,
-        status="REJECTED",
-        code=code,
-        detail=detail,
-        rows_unknown=request.rows_unknown,
-        source=Source.model_validate(request.source),
-        completed_at=now,
-        rows_commitment=request.rows_commitment,
     )

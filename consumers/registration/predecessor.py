@@ -89,16 +89,32 @@ def forgotten(reader: Reader, before: Predecessor, *, accept: bool) -> Predecess
     )
 
 
-def still_deferred(
-    deferred: Mapping[str, DeferredRequest], new: Collection[str]
+def of_others(
+    deferred: Mapping[str, DeferredRequest], config: ModelConfig
 ) -> dict[str, DeferredRequest]:
-    """Return the deferred requests, with their rows divided by the new file.
+    """Return the deferred requests about subjects of another namespace than the model's now.
+
+    The same ids are other people's: the registration answers these requests, and deletes nothing.
+    """
+    return {
+        name: request
+        for name, request in deferred.items()
+        if not config.has_subjects_of(request.namespace)
+    }
+
+
+def still_deferred(
+    deferred: Mapping[str, DeferredRequest], config: ModelConfig, new: Collection[str]
+) -> dict[str, DeferredRequest]:
+    """Return the requests that stay deferred, with their rows divided by the new file.
 
     A row that the file lacks is retired; a row that an earlier file lacked and this one has is live
     again and must be deleted.
     """
-    divided = {}
+    divided, answered = {}, of_others(deferred, config)
     for name, request in deferred.items():
+        if name in answered:
+            continue
         rows = dict.fromkeys((*request.row_ids, *request.retired))
         divided[name] = request.model_copy(
             update={

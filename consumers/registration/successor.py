@@ -102,6 +102,6 @@ def succeed(
         sentinels=caught_up.staged.sentinels,
         pipeline=caught_up.staged.pipeline,
         offsets=before.offsets,
-        deferred=still_deferred(before.deferred, candidate.new),
+        deferred=still_deferred(before.deferred, fresh.meta.config, candidate.new),
         secret=before.secret or fresh.secret,
     )

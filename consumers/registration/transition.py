@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -10,9 +10,10 @@ import numpy as np
 
 from lethe.consumers.commits.apply import Arrays, Live
 from lethe.consumers.commits.commit import CommitKind, Staged
-from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.deletions.decide import OTHER_PEOPLE
 from lethe.consumers.registration.candidate import Candidate
+from lethe.consumers.registration.predecessor import of_others
 from lethe.consumers.versions.refresh_schedule import in_turn
 from lethe.consumers.versions.transition import (
     Origin,
@@ -20,6 +21,7 @@ from lethe.consumers.versions.transition import (
     commit_of,
     next_version,
     publish_version,
+    rejected_receipt,
     with_receipts,
 )
 from lethe.engine.deletion.stream import at_rest
@@ -53,7 +55,16 @@ def registration(
     """
     fresh = candidate.state
     state, job = next_version(fresh, now)
-    state, _ = with_receipts(state, ())
+    state, answers = with_receipts(
+        state,
+        _rejections(
+            of_others(before.deferred, state.meta.config),
+            state.model_id,
+            "UNKNOWN_ROWS",
+            OTHER_PEOPLE,
+            now,
+        ),
+    )
     after, version = publish_version(state, request_ids=(), refresh=None, origin=Origin(), now=now)
     commit = commit_of(
         fresh,
@@ -62,6 +73,7 @@ def registration(
         Origin(),
         version=version,
         configures=True,
+        answers=answers,
         deleted=tuple(deleted),
         left_out=tuple(left_out),
         deferred=after.deferred,
@@ -110,11 +122,14 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
         failures=None,
     )
     stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
-    receipts = [
-        (_unregistered(state, request, now), bytes.fromhex(request.body))
-        for request in in_turn(state.deferred.values())
-    ]
-    after, answers = with_receipts(replace(state, meta=meta, stream=stream, deferred={}), receipts)
+    detail = (
+        f"model {state.model_id!r} was unregistered while the request waited: all of its rows are "
+        "gone"
+    )
+    after, answers = with_receipts(
+        replace(state, meta=meta, stream=stream, deferred={}),
+        _rejections(state.deferred, state.model_id, "MODEL_UNREGISTERED", detail, now),
+    )
     commit = commit_of(
         state,
         after,
@@ -127,16 +142,11 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
     return Transition(commit, after, None, Live(state.keys.generation("none"), ()))
 
 
-def _unregistered(state: ModelState, request: DeferredRequest, now: datetime) -> Receipt:
-    return Receipt(
-        request_id=request.request_id,
-        model_id=state.model_id,
-        status="REJECTED",
-        code="MODEL_UNREGISTERED",
-        detail=f"model {state.model_id!r} was unregistered while the request waited: all of its "
-        "rows are gone",
-        rows_unknown=request.rows_unknown,
-        source=Source.model_validate(request.source),
-        completed_at=now,
-        rows_commitment=request.rows_commitment,
-    )
+def _rejections(
+    requests: Mapping[str, DeferredRequest], model_id: str, code: str, detail: str, now: datetime
+) -> list[tuple[Receipt, bytes]]:
+    """Return the final receipts of deferred requests, each with the digest of its content."""
+    return [
+        (rejected_receipt(request, model_id, code, detail, now), bytes.fromhex(request.body))
+        for request in in_turn(requests.values())
+    ]

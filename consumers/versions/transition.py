@@ -35,7 +35,7 @@ from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.fitted_columns import empty_columns, fitted_columns
 from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.records import Certificate, ErrorRecord, ReceiptLog
-from lethe.engine.store.layout.state import STAGED, ModelState, PublishedPipeline
+from lethe.engine.store.layout.state import STAGED, DeferredRequest, ModelState, PublishedPipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +328,23 @@ def committed(transition: Transition, sealed: Sealed, arrays_id: str) -> ModelSt
         deletions_from=commit.meta.deletions_logged - len(commit.deleted)
         if swapped
         else after.deletions_from,
+    )
+
+
+def rejected_receipt(
+    request: DeferredRequest, model_id: str, code: str, detail: str, now: datetime
+) -> Receipt:
+    """Return the final receipt of a deferred request that is rejected."""
+    return Receipt(
+        request_id=request.request_id,
+        model_id=model_id,
+        status="REJECTED",
+        code=code,
+        detail=detail,
+        rows_unknown=request.rows_unknown,
+        source=Source.model_validate(request.source),
+        completed_at=now,
+        rows_commitment=request.rows_commitment,
     )
 
 

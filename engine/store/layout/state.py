@@ -89,7 +89,7 @@ class DeferredRequest(Stored):
     subject_id: str | None = None
     """The subject whose rows it names, if these could not be determined (DATA_LOST)."""
     namespace: str | None = Field(default=None, exclude_if=lambda name: name is None)
-    """The subject's namespace, if the request gives one."""
+    """That of the people whom it is about, if the request gives one."""
 
     @field_validator("source")
     @classmethod

@@ -9,11 +9,13 @@ import pytest
 
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.erasure_worker import ErasureWorker
+from lethe.engine.store.layout.config import LimitsRecord
 from tests.integration.commits.test_data_lost import settle
 from tests.integration.deletions.test_deferral import leveraged
 from tests.support import erasures
 from tests.support.erasures import erase, outcomes, rows_of
-from tests.support.platform import Platform
+from tests.support.invariants import check_model
+from tests.support.platform import Platform, config_of, training_data
 from tests.support.stores import wipe
 
 STEPS = [Step.ERASE_ASK, Step.ERASE_AWAIT, Step.ERASE_PUBLISH]
@@ -145,3 +147,54 @@ def test_another_person_of_the_same_id_does_not_take_the_rows_out_of_later_files
     memory.drain()
     erasures.register(memory, "churn", replace_model=True)
     assert set(rows_of(1)) <= erasures.live_rows(memory, "churn")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_deferred_request_is_of_its_namespace_when_its_model_is_replaced(
+    memory: Platform, restarted: bool
+) -> None:
+    """The rows of the same ids are another person's; the rebuild takes none of them."""
+    data = leveraged("linear")
+    memory.register("churn", data, method="exact", budget=10.0)
+    erase(memory, "subject-0", "e-1")
+    worker = erasures.erasure_worker(memory)
+    for _ in range(4):
+        erasures.turn(worker)
+        memory.turn(memory.pair[0])
+    [*_, (waiting, _)] = erasures.published(memory)
+    assert outcomes(waiting) == {"churn": ("DEFERRED", 0)}
+    if restarted:
+        worker.close()
+        worker = erasures.erasure_worker(memory)
+
+    config = config_of(data, "churn", "exact", 10.0, LimitsRecord())
+    crm = config.model_copy(update={"subject_namespace": "crm"})
+    memory.registrar().register(crm, training_data(data), replace_model=True)
+    with closing(worker):
+        erasures.drain(memory, worker)
+
+    assert set(rows_of(0)) <= erasures.live_rows(memory, "churn")
+    receipt = erasures.finals(memory)["e-1"]
+    assert (receipt.status, receipt.rows_deleted) == ("COMPLETE", 0)
+    own = memory.receipts("churn")
+    assert [(one.status, one.code, one.rows_deleted) for one in own if one.final] == [
+        ("REJECTED", "UNKNOWN_ROWS", 0)
+    ]
+    assert not memory.load("churn").deferred
+    check_model(memory, "churn")
+
+
+def test_a_deferred_request_goes_with_its_model_where_the_namespace_is_kept(
+    memory: Platform,
+) -> None:
+    data = leveraged("linear")
+    memory.register("churn", data, method="exact", budget=10.0)
+    request = {"request_id": "r-1", "model_id": "churn", "row_ids": rows_of(0), "namespace": ""}
+    memory.send_raw(json.dumps(request).encode(), b"churn")
+    memory.turn(memory.pair[0])
+    assert [one.status for one in memory.receipts("churn")] == ["DEFERRED"]
+    config = config_of(data, "churn", "exact", 10.0, LimitsRecord())
+    memory.registrar().register(config, training_data(data), replace_model=True)
+    memory.drain()
+    assert memory.final("r-1", "churn").status == "APPLIED"
+    assert not set(rows_of(0)) & erasures.live_rows(memory, "churn")

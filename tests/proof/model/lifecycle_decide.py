@@ -32,6 +32,8 @@ def decide(history: History, worker: Worker, request: str | Result, attempt: int
     if worker.lost:
         return None
     kind, orders = _kind(worker, meaning, request), None
+    if history.of_others(meaning) and request not in meaning.deferred:
+        kind = "reject"
     if kind == "defer":
         orders = attempt if meaning.job is None and history.rules.deferral_orders else None
         if request in meaning.deferred and orders is None:

@@ -27,6 +27,10 @@ def check(history: History, bounds: Bounds, state: State) -> None:
     for row in sorted(meaning.live):
         if row.id in deleted:
             raise Broken(f"row {row.id} was deleted and is live after {history.name(head)}")
+    for digest in history.chain(head):
+        record = history[digest]
+        if record.kind == "delete" and history.of_others(history.meaning(record.prev)):
+            raise Broken(f"{history.name(digest)} deletes another person's row")
     requests = [request for request, _ in meaning.outcomes]
     if len(requests) != len(set(requests)):
         raise Broken(f"two outcomes: {meaning.outcomes}")

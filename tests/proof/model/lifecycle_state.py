@@ -31,6 +31,7 @@ class Rules:
     deferral_orders: bool = rule("a deferral orders a job when none is pending")
     keyed_by_incarnation: bool = rule("row records are keyed by incarnation")
     unknown_in_ledger: bool = rule("unknown ids of a decided deletion stay as tombstones")
+    others_answered: bool = rule("a registration of other people answers what was deferred")
     lost_derived: bool = rule("DATA_LOST is worked out at the end of a fold, never stored")
 
 
@@ -48,6 +49,11 @@ class Bounds:
         How often a staged generation may outlive its time to live.
     row_changes_expire
         `lethe.row-changes` may lose the values of what it held.
+    other_people
+        The file of each later registration is of another namespace: its rows have the same ids, and
+        are other people's.
+    awaiting
+        At first, the arrays have to be made again: deletions are deferred.
     registrations_expire
         A staged registration may go as soon as the rules let it.
     """
@@ -62,13 +68,15 @@ class Bounds:
     registrations: int = 0
     deaths: int = 1
     row_changes_expire: bool = False
+    other_people: bool = False
+    awaiting: bool = False
     registrations_expire: bool = False
     log_length: int = 7
 
     @property
     def store_intact(self) -> bool:
         """Whether the store keeps all that it is given for as long as it promises to."""
-        return not (self.rollbacks or self.expiries or self.row_changes_expire)
+        return not (self.rollbacks or self.expiries or self.row_changes_expire or self.awaiting)
 
 
 class Row(NamedTuple):
@@ -191,6 +199,7 @@ class History:
 
     def __init__(self, bounds: Bounds, rules: Rules) -> None:
         self.rules = rules
+        self.bounds = bounds
         base = Record(0, NONE, "base")
         rows = frozenset(Row(row, "n0", "a") for row in bounds.rows)
         self._records = [base]
@@ -272,6 +281,9 @@ class History:
             registered = True
             live = frozenset(Row(row, incarnation, "b") for row in record.rows)
             job = None if self.rules.registration_ends_job else job
+            if self.bounds.other_people and self.rules.others_answered:
+                outcomes += tuple((other, "rejected") for other in sorted(deferred, key=str))
+                deferred = frozenset()
         elif record.kind == "unregister":
             outcomes += tuple((other, "rejected") for other in sorted(deferred, key=str))
             registered, live, deferred = False, frozenset(), frozenset()
@@ -292,6 +304,10 @@ class History:
             written = Row(row, incarnation, f"v{request}")
             live = frozenset(each for each in live if each.id != row) | {written}
         return Meaning(registered, incarnation, live, ledger, outcomes, deferred, job)
+
+    def of_others(self, meaning: Meaning) -> bool:
+        """Return whether the model's rows are other people's than those of the base."""
+        return self.bounds.other_people and meaning.incarnation != "n0"
 
     def name(self, digest: int) -> str:
         """Name a record for a trace."""

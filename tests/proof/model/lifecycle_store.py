@@ -12,7 +12,7 @@ def script(history: History, store: Store, digest: int, expired: bool) -> Store:
     index = store.decided
     if record.request is not None and record.kind != "defer":
         index |= {record.request}
-    if record.kind == "unregister":
+    if record.kind in ("register", "unregister"):
         index |= {request for request, _ in after.outcomes}
     ledger = store.ledger | (after.ledger - before.ledger)
     store = store._replace(head=digest, decided=index, ledger=ledger)

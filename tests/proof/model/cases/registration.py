@@ -30,6 +30,8 @@ _ALL = life.Bounds(
     registrations_expire=True,
     log_length=12,
 )
+_OTHERS = replace(_ALL, requests=("d1", "d2", "i3"), other_people=True)
+_DEFERRED = replace(_REPLACE, appends=2, rollbacks=0, other_people=True, awaiting=True)
 
 
 def opening_cases() -> list[Case]:
@@ -57,6 +59,7 @@ def lifecycle_cases() -> list[Case]:
     cases = []
     exhausted = {
         "replace": _REPLACE,
+        "replace by other people's rows": replace(_REPLACE, other_people=True),
         "replace, nothing lost": replace(_INTACT_REPLACE, appends=1),
         "unregister": replace(_UNREGISTER, registrations=0),
         "refresh": replace(_REFRESH, rollbacks=0, appends=2),
@@ -73,13 +76,18 @@ def lifecycle_cases() -> list[Case]:
         cases.append(holding("lifecycle", name, _states(bounds), _states(bounds)))
     for name, bounds in (
         ("unregister and register", _UNREGISTER),
+        ("replace by other people's rows, a deferral", _DEFERRED),
         ("refresh, a rollback", _REFRESH),
         ("refresh beside changes, a rollback", _BESIDE),
     ):
         cases.append(holding("lifecycle", name, _states(bounds)))
     for name, bounds in larger.items():
         cases.append(partly("lifecycle", f"{name}, nearest states", _nearest(bounds)))
-    for name, bounds in (("walks", _ALL), ("walks, nothing lost", _INTACT)):
+    for name, bounds in (
+        ("walks", _ALL),
+        ("walks, nothing lost", _INTACT),
+        ("walks, other people's rows", _OTHERS),
+    ):
         cases.append(holding("lifecycle", name, _walks(bounds, 4000), _walks(bounds, 150)))
     return cases + _lifecycle_without()
 
@@ -98,6 +106,7 @@ def _lifecycle_without() -> list[Case]:
         "deferral_orders": ("never decided", _states, replace(_REFRESH, rollbacks=2)),
         "keyed_by_incarnation": ("lost in silence", _states, _REPLACE),
         "unknown_in_ledger": ("was deleted and is live", _states, _CHANGES),
+        "others_answered": ("another person's row", _states, _DEFERRED),
         "lost_derived": ("stays although", _states, _CORRECT),
     }
     return [
