@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -45,7 +46,7 @@ _PAGE = """<!doctype html>
 def audit_page() -> str:
     """Return the page; the same text from the same release."""
     here = files("lethe.consumers.server.console")
-    script = "\n".join(_joined(here.joinpath("static", "audit", f"{name}.js")) for name in MODULES)
+    script = script_of(MODULES)
     style = here.joinpath("static", "console.css").read_text(encoding="utf-8")
     return _PAGE.format(
         script=script,
@@ -54,6 +55,12 @@ def audit_page() -> str:
         style_hash=_hash(style),
         body=here.joinpath("templates", "audit_body.html").read_text(encoding="utf-8"),
     )
+
+
+def script_of(names: Sequence[str]) -> str:
+    """Return modules of the page joined into one; each uses only those before it."""
+    folder = files("lethe.consumers.server.console").joinpath("static", "audit")
+    return "\n".join(_joined(folder.joinpath(f"{name}.js")) for name in names)
 
 
 def _joined(module: Traversable) -> str:
