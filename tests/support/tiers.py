@@ -26,6 +26,8 @@ THOROUGH = (
     "tests/proof/simulation/test_simulation.py::test_no_seed_breaks",
     "tests/unit/export/",
     "tests/unit/server/test_index.py::test_a_page_of_100_000",
+    "tests/unit/server/test_index_people.py::test_100_000",
+    "tests/unit/server/test_index_people.py::test_a_record_is_added_quickly_to_100_000",
     "tests/unit/scripts/test_supply_chain.py::test_the_bill_of_materials",
     "tests/integration/export/",
     "tests/integration/security/",

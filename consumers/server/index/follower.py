@@ -282,7 +282,11 @@ class Feed:
         oldest = rfc3339(datetime.now(UTC) - self._retention)
         with _transaction(self._connection):
             gone = self._connection.execute("DELETE FROM requests WHERE at < ?", (oldest,)).rowcount
-            self._connection.execute("DELETE FROM erasures WHERE at < ?", (oldest,))
+            # What is not answered stays: it is later than anything else.
+            self._connection.execute(
+                "DELETE FROM erasures WHERE at < ? AND status NOT IN ('WAITING', 'PENDING')",
+                (oldest,),
+            )
             self._connection.execute("DELETE FROM sent WHERE at < ?", (oldest,))
             self._connection.execute("DELETE FROM receipts WHERE completed_at < ?", (oldest,))
         return gone
