@@ -41,7 +41,7 @@ OPEN = "OPEN"
 def erasures_page(
     connection: sqlite3.Connection,
     first: int = 0,
-    filters: ErasureFilters = ErasureFilters(),  # noqa: B008 - a value
+    filters: ErasureFilters = ErasureFilters(),
     subject_id: str | None = None,
 ) -> NumberedPage:
     """Return a page of erasures; ``subject_id``: only those of this subject, in any namespace."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-FORMAT = 3
+FORMAT = 4
 """Raised whenever a table changes; a file of another format is made again."""
 
 FILE = "console.sqlite"

@@ -174,7 +174,7 @@ def test_an_unsigned_erasure_is_found_by_its_person(written: Topics, file: Index
 
 def test_100_000_erasures_of_one_person_need_little_processor_time(file: IndexFile) -> None:
     fill_erasures(file, 100_000, "anna")
-    ask = (
+    ask: tuple[dict[str, str], ...] = (
         {}, {"status": OPEN}, {"status": "COMPLETE"}, {"erasure_id": "erasure-0999"},
         {"asked_before": rfc3339(NOW - timedelta(days=30))},
     )  # fmt: skip
