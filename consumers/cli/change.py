@@ -28,7 +28,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, ChangedRow, RowsChanged
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import change_message, in_parts
-from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, GivenRows, read_given_rows
@@ -134,7 +134,9 @@ def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
         meta = read_summary(store.client, options["model"]).meta
         config = meta.config
         data = _read(path, config, options, report)
-        sender = _Sender(store, reader, producer, meta, op, signer, again=options["again"])
+        sender = _Sender(
+            store, reader, producer, meta, op, signer, runtime.trusted(), again=options["again"]
+        )
         parts = list(_parts(data, config, op))
         if options["wait"] is None:
             ids = [sender.send(part) for part in parts]
@@ -222,11 +224,13 @@ class _Sender:
         meta: Meta,
         op: Op,
         signer: Signer | None,
+        trusted: TrustedKeys | None,
         *,
         again: bool,
     ) -> None:
         self.reader, self.model_id, self.op = reader, meta.config.model_id, op
         self.receipts = receipts_partition(reader, self.model_id, topics.ROW_CHANGES)
+        self.trusted = trusted
         self.repeated = 0
         self._store, self._producer, self._signer = store, producer, signer
         self._registration, self._again = meta.dataset_key, again
@@ -300,7 +304,8 @@ def _answered(sender: _Sender, part: _Part, deadline: float) -> Receipt:
     """
     offset = sender.reader.bounds(sender.receipts).end
     request_id = sender.send(part)
-    for records in new_records(sender.reader, sender.receipts, offset, deadline):
+    batches = new_records(sender.reader, sender.receipts, offset, deadline, sender.trusted)
+    for records in batches:
         for record in records:
             receipt = receipt_in(record, sender.model_id, request_id)
             if receipt is not None:

@@ -9,8 +9,14 @@ from typing import Any
 import click
 
 from lethe.consumers.audit.commits import RequestCommit, seals_of_auditor
-from lethe.consumers.audit.request.report import FoundReceipt, RequestReport, report_of
+from lethe.consumers.audit.request.report import (
+    FoundReceipt,
+    RequestReport,
+    UnknownRequest,
+    report_of,
+)
 from lethe.consumers.audit.request.rows import Opening, RowsReport, rows_report
+from lethe.consumers.cli.erasures import show
 from lethe.consumers.cli.requests.receipts import what_changed
 from lethe.consumers.cli.terminal.options import global_options, trust_option
 from lethe.consumers.cli.terminal.output import (
@@ -23,11 +29,12 @@ from lethe.consumers.cli.terminal.output import (
 )
 from lethe.consumers.contract.events import RowsChanged, rfc3339
 from lethe.consumers.deletions.validate import Valid
+from lethe.consumers.erasures.known import KnownErasures
 from lethe.consumers.service.configuration.signing_keys import keys_of_auditor
 from lethe.consumers.service.connect import open_runtime
 
 
-@click.command(short_help="Show what became of one request.")
+@click.command(short_help="Show what became of one request or erasure.")
 @click.argument("request_id")
 @click.option("--model", metavar="M", help="The model; needed if several have this request id.")
 @click.option(
@@ -44,7 +51,7 @@ def receipt(
     model: str | None,
     asked: tuple[str, ...],
 ) -> int:
-    """Show what became of REQUEST_ID, with the evidence.
+    """Show what became of REQUEST_ID, with the evidence; of an erasure, what `erasures` shows.
 
     When and where it was sent; its outcome, and when; the version that it is part of, and that
     version's place in the checked chain; signatures; the proof that its receipt is in the receipt
@@ -67,7 +74,19 @@ def receipt(
     ):
         store = runtime.store()
         seals = seals_of_auditor(runtime, store)
-        report = report_of(store, reader, request_id, model, trusted, progress, seals=seals)
+        try:
+            report = report_of(store, reader, request_id, model, trusted, progress, seals=seals)
+        except UnknownRequest:
+            erasure = KnownErasures(store, reader, trusted).find(request_id)
+            if erasure is None:
+                raise
+            if model is not None or asked:
+                raise click.UsageError(
+                    f"{request_id!r} is an erasure: it names a person, and no rows of a model; its "
+                    "requests to models do, which `lethe erasures` shows"
+                ) from None
+            show(out, erasure)
+            return 0
         rows = rows_report(store, report, asked, progress)
     faults = [*report.faults(), *rows.faults()]
     out.document(_document(report, rows, faults))
@@ -92,6 +111,7 @@ def _document(report: RequestReport, rows: RowsReport, faults: list[str]) -> dic
         "asked": _asked(report),
         "receipts": [_receipt(receipt) for receipt in report.receipts],
         "conflicts": [_receipt(receipt) for receipt in report.conflicts],
+        "unsigned": [_receipt(receipt) for receipt in report.unsigned],
         "commit": commit
         and {
             "commit": commit.record.number,
@@ -152,6 +172,7 @@ def _print(out: Output, report: RequestReport, rows: RowsReport) -> None:
     lines.append(("sent", _sent(report)))
     lines += [("answered", _answer(receipt)) for receipt in report.receipts]
     lines += [("conflict", _answer(receipt)) for receipt in report.conflicts]
+    lines += [("no answer", _answer(receipt)) for receipt in report.unsigned]
     if report.commit is not None:
         lines.append(("commit", _commit(report.commit)))
     lines += _version(report)

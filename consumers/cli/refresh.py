@@ -19,6 +19,7 @@ from lethe.consumers.cli.terminal.output import Output, error_number, number, pr
 from lethe.consumers.commits.publish import job_message
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import RefreshRequested, Version
+from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refresh_reason
@@ -111,7 +112,7 @@ def _schedule(
         out.document({"job_id": job.job_id, "model_id": model, "size": size})
         out.line(f"refresh {job.job_id} of {model} scheduled")
         return 0
-    version = _wait(out, _Waiting(store, reader, partition, job), begin, wait)
+    version = _wait(out, _Waiting(store, reader, partition, job, runtime.trusted()), begin, wait)
     out.document(version.model_dump(mode="json"))
     done = version.refresh
     if done is not None:
@@ -216,6 +217,7 @@ class _Waiting:
     reader: Reader
     partition: Partition
     job: RefreshRequested
+    trusted: TrustedKeys | None
 
 
 def _wait(out: Output, waiting: _Waiting, offset: int, seconds: float) -> Version:
@@ -233,7 +235,8 @@ def _wait(out: Output, waiting: _Waiting, offset: int, seconds: float) -> Versio
     outdated_since: float | None = None
     with out.progress() as report:
         report(f"waiting for refresh {job.job_id}", 0, 0)
-        for records in new_records(waiting.reader, waiting.partition, offset, deadline):
+        reader, partition = waiting.reader, waiting.partition
+        for records in new_records(reader, partition, offset, deadline, waiting.trusted):
             for record in records:
                 version = _version(record.value)
                 if version is not None and _made_by(version, job):

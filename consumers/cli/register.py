@@ -25,7 +25,7 @@ from lethe.consumers.cli.terminal.output import (
     number,
     prepare,
 )
-from lethe.consumers.contract.events import Id
+from lethe.consumers.contract.events import STEPS, Id
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
 from lethe.consumers.registration.table.file import check_readable
@@ -74,7 +74,8 @@ def _output_terms(text: str) -> Terms:
 )
 @click.option(
     "--id", "id_column", required=True, metavar="COL",
-    help="Column of row ids: distinct, text or whole numbers, 1 to 128 characters.",
+    help="Column of row ids: distinct, text or whole numbers (or UUIDs of 16 bytes), 1 to 128 "
+    "characters.",
 )  # fmt: skip
 @click.option(
     "--target", "targets", required=True, multiple=True, metavar="COL",
@@ -215,6 +216,7 @@ def register(ctx: click.Context, /, **options: Any) -> None:
         ) as registering:
             read = read_rows(options["data"], columns, kind, preprocess, report, out)
             config = _config(options, kind, limits, read.data)
+            proposal = _proposal(options, kind, columns, read)
             done = registering.register(
                 config,
                 read.data,
@@ -225,11 +227,19 @@ def register(ctx: click.Context, /, **options: Any) -> None:
     out.document(_document(done, read))
     for text in _lines(done, read):
         out.line(text)
-    served = kind is Kind.LINEAR or len(read.data.class_names) <= 2
-    if read.left_out and served and features is None and preprocess is None:
-        out.line(f"\n{proposed_file(options['data'], columns)}")
+    if proposal:
+        out.line(f"\n{proposal}")
     for text in _warnings(done.state):
         click.echo(f"lethe: warning: {text}", err=True)
+
+
+def _proposal(options: dict[str, Any], kind: Kind, columns: Columns, read: TableRead) -> str:
+    """Return a file for --preprocess if columns were left out that it could name; else nothing."""
+    served = kind is Kind.LINEAR or len(read.data.class_names) <= 2
+    asked = options["preprocess"] is not None or columns.features is not None
+    return (
+        "" if asked or not (read.left_out and served) else proposed_file(options["data"], columns)
+    )
 
 
 def _config(
@@ -289,10 +299,11 @@ def _check_name(model: str) -> None:
         TypeAdapter(Id).validate_python(model)
     except ValidationError:
         raise InvalidData("a model's name has 1 to 128 characters") from None
-    if not model.isprintable() or model != model.strip() or model.startswith("-"):
+    odd = not model.isprintable() or model != model.strip() or model.startswith("-")
+    if odd or model in STEPS:
         raise InvalidData(
             f"{model!r} is not a valid model name: a name has no blanks around it and no control "
-            "characters, and does not begin with a hyphen"
+            "characters, does not begin with a hyphen, and is not . or .."
         )
 
 

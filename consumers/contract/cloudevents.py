@@ -33,6 +33,10 @@ class Incoming:
     id: str | None
     data: Any
 
+    def identified(self, name: str) -> dict[str, Any]:
+        """Return the data, an object, with the event's id as member ``name`` if it has none."""
+        return dict(self.data) if self.id is None else {name: self.id, **self.data}
+
 
 def headers(event_type: str, event_id: str, time: datetime, subject: str) -> Headers:
     """Return the headers of an event in binary mode."""

@@ -1,4 +1,4 @@
-"""A log whose producers sign the evidence: versions, parameters and receipts.
+"""A log whose producers sign the evidence: versions, parameters and receipts, and who believes it.
 
 Events are signed when they are published, not when they are committed: the worker that sends a
 stored version signs it with its current key. Values do not depend on keys. If another worker with
@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.erasure_events import SUBJECT_ERASURE_COMPLETED
 from lethe.consumers.contract.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
-from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.log.base import Flush, Log, Message, Producer
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.log.base import Flush, Log, Message, Producer, Record
 from lethe.consumers.log.wrapped import WrappedLog
+from lethe.engine.errors import Unauthenticated
 
 
 def signed_type(topic: str) -> str | None:
@@ -27,7 +29,23 @@ def signed_type(topic: str) -> str | None:
         topics.VERSIONS: MODEL_VERSION,
         topics.MODELS: MODEL_PARAMETERS,
         topics.RECEIPTS: DELETION_RECEIPT,
+        topics.ERASURE_RECEIPTS: SUBJECT_ERASURE_COMPLETED,
     }.get(topic)
+
+
+def is_believed(record: Record, trusted: TrustedKeys | None) -> bool:
+    """Return whether a record of a topic may be taken for what Lethe says.
+
+    Every reader of receipts asks here. Where keys are trusted, one of them must have signed the
+    record if its topic is one of signed events; without trusted keys, every record is believed.
+    """
+    event_type = signed_type(record.partition.topic)
+    if trusted is None or event_type is None:
+        return True
+    try:
+        return trusted.vouches(event_type, record.value or b"", record.headers)
+    except Unauthenticated:
+        return False
 
 
 class SignedProducer(Producer):

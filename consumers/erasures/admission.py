@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED, RequestKeys
-from lethe.consumers.deletions.transition import dead_letter
+from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.erasures.pending import CONFLICT, PendingErasure, lifted, rejected
-from lethe.consumers.erasures.receipts import Published, PublishedReceipts, receipt_message
+from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Message, Producer, Record
 from lethe.consumers.service.telemetry.logs import Logger
@@ -118,17 +119,20 @@ class Admission:
         )
         admitted.answers.append(dead_letter(item))
 
-    def _repeat(self, item: ErasureRequest, first: Published | None, admitted: Admitted) -> bool:
+    def _repeat(
+        self, item: ErasureRequest, first: SubjectErasureCompleted | None, admitted: Admitted
+    ) -> bool:
         """Answer an erasure that has a final receipt: with the same one, or with a conflict.
 
-        False: there is none, or the topic no longer keeps it.
+        False: there is none.
         """
-        receipt = None if first is None else self._receipts.read(first)
-        if first is None or receipt is None:
+        if first is None:
             return False
-        if first.commitment not in self._commitments(item):
-            receipt = rejected(item, CONFLICT, _CONFLICT_DETAIL, conflicts_with=receipt.source)
-        admitted.answers.append(receipt_message(receipt, item))
+        if first.subject_commitment in self._commitments(item):
+            answer = first
+        else:
+            answer = rejected(item, CONFLICT, _CONFLICT_DETAIL, conflicts_with=first.source)
+        admitted.answers.append(receipt_message(answer, item))
         return True
 
     def _begin(

@@ -31,6 +31,7 @@ from lethe.consumers.contract.published_versions import newest_version
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.contract.signed_log import is_believed
 from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.log.scan import scan_topic
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
@@ -248,7 +249,8 @@ class Recovery:
         receipts: dict[str, bool] = {}
         key = model_id.encode()
         for record in scan_topic(self._reader, topics.RECEIPTS, self._progress):
-            receipt = _receipt(record.value) if record.key == key else None
+            ours = record.key == key and is_believed(record, self._trusted)
+            receipt = _receipt(record.value) if ours else None
             if receipt is not None and receipt.code != "UNKNOWN_MODEL":
                 final = receipts.get(receipt.request_id, False) or receipt.final
                 receipts[receipt.request_id] = final

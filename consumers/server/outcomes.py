@@ -81,7 +81,7 @@ class Outcomes:
         self._reader = reader
         self._reading = threading.Lock()  # a reader is used by one thread at a time
         self._published = published
-        self._erasures = PublishedReceipts(store, reader)
+        self._erasures = PublishedReceipts(store, reader, published.trusted)
 
     def stored(self, model_id: str, request_id: str) -> Indexed | None:
         """Return what the store keeps of a request: its newest receipt, and its content's digest.
@@ -114,8 +114,7 @@ class Outcomes:
         """Return the final receipt of an erasure, None if there is none yet."""
         with self._reading:
             self._erasures.catch_up()
-            found = self._erasures.find([erasure_id]).get(erasure_id)
-            return None if found is None else self._erasures.read(found)
+            return self._erasures.find([erasure_id]).get(erasure_id)
 
     def newest_of_erasure(self, erasure_id: str) -> SubjectErasureCompleted | None:
         """Return the final receipt of an erasure, or the newest that is not final.

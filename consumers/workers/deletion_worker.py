@@ -40,6 +40,7 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.deletions.batch_processor import BatchProcessor
 from lethe.consumers.deletions.batching import Batching, BatchWindow
+from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.grouping import Group, group_records
 from lethe.consumers.deletions.load import BatchLoader
 from lethe.consumers.deletions.report import (
@@ -48,7 +49,6 @@ from lethe.consumers.deletions.report import (
     report_without_commit,
 )
 from lethe.consumers.deletions.rounds import Prepared, Round
-from lethe.consumers.deletions.transition import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Log, Message, Partition, Position, Record
 from lethe.consumers.service.keepalive import Keepalive

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.erasures.admission import Admission
 from lethe.consumers.erasures.fan_in import read_receipts
@@ -69,6 +69,8 @@ class ErasureWorker:
         Whose erasures are accepted; None: everybody's.
     signer
         Returns what the requests to models are signed with, or None.
+    trusted
+        Whose combined receipts are believed; None: everybody's.
     at_step
         Called with the name of each step as it is reached.
     sweep_seconds
@@ -85,6 +87,7 @@ class ErasureWorker:
         health: Health | None = None,
         request_keys: RequestKeys | None = None,
         signer: Callable[[], Signer | None] = lambda: None,
+        trusted: TrustedKeys | None = None,
         at_step: AtStep = no_hook,
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
@@ -97,7 +100,7 @@ class ErasureWorker:
         self._producer = log.producer()
         self._reader = log.reader()
         self._suppressions = Suppressions(store, self._reader, seals)
-        self._receipts = PublishedReceipts(store, self._reader)
+        self._receipts = PublishedReceipts(store, self._reader, trusted)
         self._admission = Admission(
             self._producer,
             self._suppressions,

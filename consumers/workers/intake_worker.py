@@ -17,7 +17,7 @@ from lethe.consumers.cdc.mapping import Mapping as TableMapping
 from lethe.consumers.cdc.translate import Shape, Translated, translate
 from lethe.consumers.contract.requests import change_message, deletion_message
 from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.deletions.transition import dead_letter
+from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Consumer, Log, Message, Partition, Position, Record
 from lethe.consumers.service.loop import keep_turning

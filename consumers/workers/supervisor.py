@@ -15,7 +15,7 @@ from lethe.consumers.contract.sealing import handover
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
 from lethe.consumers.deletions.batching import Batching
-from lethe.consumers.log.base import Record
+from lethe.consumers.log.base import Log, Record
 from lethe.consumers.refresh.queue import RefreshLimit
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.configuration.signing_keys import request_signer
@@ -29,6 +29,7 @@ from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
+from lethe.consumers.workers.leases import AnnouncedLog, topics_by_role
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import InvalidData, LetheError, RefreshFailed, Unavailable
 from lethe.engine.store.store import ModelStore
@@ -191,13 +192,9 @@ class Supervisor:
 
     def _is_drained(self, drained: Drained) -> bool:
         """Return whether everything that the workers of this process read is processed."""
-        read_by = {
-            "erasures": (topics.ERASURES,),
-            "refresh": (topics.REFRESH_JOBS,),
-            "deletions": (topics.ROW_CHANGES, topics.DELETIONS),
-        }
         # Erasures first: what they ask of models is in the deletions topic before they count as
         # done. Then jobs: the result of one is there before it counts as done, too.
+        read_by = topics_by_role()
         workers = [name for name in read_by if name in self.health]
         return (
             ("erasures" not in workers or drained.registrations())
@@ -227,7 +224,8 @@ class Supervisor:
             store = self._reach(runtime.store)
             if store is None:
                 return
-            worker = self._reach(partial(self._worker, runtime, store, name))
+            log = AnnouncedLog(runtime.log, store, name)
+            worker = self._reach(partial(self._worker, runtime, log, store, name))
             if worker is None:
                 return
             try:
@@ -239,11 +237,11 @@ class Supervisor:
         finally:
             self.stop.set()
 
-    def _worker(self, runtime: Runtime, store: ModelStore, name: str) -> Worker:
+    def _worker(self, runtime: Runtime, log: Log, store: ModelStore, name: str) -> Worker:
         settings = runtime.settings
         if name == "intake" and self.mapping is not None:
             return IntakeWorker(
-                runtime.log,
+                log,
                 store,
                 self.mapping,
                 read_shapes(store, self.mapping),
@@ -253,13 +251,14 @@ class Supervisor:
             )
         if name == "erasures":
             return ErasureWorker(
-                runtime.log,
+                log,
                 store,
                 runtime.seals(store),
                 metrics=self.metrics,
                 health=self.health[name],
                 request_keys=self._request_keys(runtime),
                 signer=partial(self._request_signer, runtime),
+                trusted=_trusted(runtime),
                 at_step=self._at_step,
             )
         if name == "deletions":
@@ -268,7 +267,7 @@ class Supervisor:
             if warning is not None:
                 self._log.warning(warning, action="seal")
             return DeletionWorker(
-                runtime.log,
+                log,
                 store,
                 seals,
                 signer=runtime.signer(),
@@ -277,12 +276,12 @@ class Supervisor:
                 limits=BatchLimits(records=settings.batch_records, rows=settings.batch_rows),
                 batching=Batching(settings.min_batch, settings.max_wait),
                 request_keys=self._request_keys(runtime),
-                trusted=runtime.trusted(),
+                trusted=_trusted(runtime),
                 at_step=self._at_step,
                 received=self._received,
             )
         return RefreshWorker(
-            runtime.log,
+            log,
             store,
             metrics=self.metrics,
             health=self.health[name],
@@ -347,6 +346,24 @@ class Supervisor:
     def _pause(self, attempt: int) -> None:
         """Wait before another try; a signal ends the wait."""
         self.stop.wait(min(_FIRST_PAUSE * 2 ** min(attempt, 10), _LONGEST_PAUSE))
+
+
+def _trusted(runtime: Runtime) -> TrustedKeys | None:
+    """Return whose commits and receipts a worker believes.
+
+    Raises
+    ------
+    InvalidData
+        Keys are trusted and the worker has none to sign with: nobody would believe what it writes.
+    """
+    trusted = runtime.trusted()
+    if trusted is not None and runtime.signer()() is None:
+        raise InvalidData(
+            "LETHE_TRUSTED_KEYS is set, and this worker has no key to sign with, so that nobody "
+            "would believe its commits and receipts: set LETHE_SIGNING_KEY (`lethe key new` makes "
+            "one, whose public key goes into the trusted file)"
+        )
+    return trusted
 
 
 def _lineage(settings: Settings) -> RefreshLineage | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.server.app import create_app
 from lethe.consumers.server.guard import Access
 from lethe.consumers.server.index.published import followed
@@ -23,12 +24,15 @@ _START_SECONDS = 120.0
 
 
 @contextmanager
-def services_of(platform: Platform, directory: Path) -> Iterator[Services]:
+def services_of(
+    platform: Platform, directory: Path, trusted: TrustedKeys | None = None
+) -> Iterator[Services]:
     """Open what the routes use beside a platform's workers; the index lies in ``directory``."""
     with ExitStack() as stack:
         store = platform.new_store()
         stack.callback(store.close)
-        published = stack.enter_context(followed(IndexFile(directory), platform.log, store, None))
+        file = IndexFile(directory)
+        published = stack.enter_context(followed(file, platform.log, store, trusted))
         yield stack.enter_context(services_on(platform.log, store, published, threading.Event()))
 
 

@@ -2,5 +2,6 @@
 
 - `checks`: the installation and the servers
 - `commits`: topics, keys and cursors of the commits
+- `workers`: who reads what waits
 - `models`: what is stored and published of each model
 """

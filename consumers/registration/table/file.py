@@ -186,9 +186,10 @@ def _read_parquet(path: Path, only: Sequence[str] | None = None) -> pa.Table:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Return a table without dictionaries (pandas' categories) and views of text (Polars').
+    """Return a table without dictionaries, views of text, and extension types, such as UUID.
 
-    Few functions take them, and a column holds the same without.
+    Few functions take them, and a column holds the same without. (pandas writes its categories as
+    dictionaries, and Polars writes views.)
     """
     fields = [field.with_type(_plain_type(field.type)) for field in table.schema]
     schema = pa.schema(fields)
@@ -198,6 +199,9 @@ def _plain(table: pa.Table) -> pa.Table:
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _plain_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        truth = kind.extension_name == "arrow.bool8"
+        return pa.bool_() if truth else _plain_type(kind.storage_type)
     return pa.string() if pa.types.is_string_view(kind) else kind
 
 

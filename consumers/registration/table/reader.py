@@ -61,7 +61,7 @@ class Columns:
     Attributes
     ----------
     id
-        Row ids: text or whole numbers, distinct.
+        Row ids (`engine.ids`), distinct.
     targets
         One column, or several for a linear model with several outputs. Of a logistic model, one
         that holds 0 and 1, or classes.

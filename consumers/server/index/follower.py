@@ -21,9 +21,9 @@ from datetime import UTC, datetime, timedelta
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.signatures import TrustedKeys
-from lethe.consumers.contract.signed_log import signed_type
+from lethe.consumers.contract.signed_log import is_believed, signed_type
 from lethe.consumers.log.base import Log, Partition, PartitionReset, Reader, Record
-from lethe.consumers.server.index import records
+from lethe.consumers.server.index import records, unsigned
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.index.store_facts import (
     StoreFacts,
@@ -31,7 +31,7 @@ from lethe.consumers.server.index.store_facts import (
     models_with_lost_rows,
 )
 from lethe.consumers.service.telemetry.logs import log_defect, logger
-from lethe.engine.errors import LetheError, Unauthenticated
+from lethe.engine.errors import LetheError
 from lethe.engine.store.store import ModelStore
 
 DEFAULT_RETENTION = timedelta(days=90)
@@ -71,7 +71,7 @@ class Follower:
         self._file = file
         self._log = log
         self._store = store
-        self._trusted = trusted
+        self.trusted = trusted
         self._logger = logger("index")
         self._changed = threading.Condition()
         self._progress = Progress()
@@ -115,7 +115,7 @@ class Follower:
             except sqlite3.DatabaseError as error:
                 self._logger.warning("index is made again", action="index", reason=str(error))
                 with suppress(OSError, sqlite3.Error):
-                    self._file.make_again().close()
+                    self._file.make_again(self.trusted).close()
             except Exception as error:  # the thread must go on, and pages say that it does not
                 self._note(trouble=f"a defect ({type(error).__name__}); the server's log names it")
                 log_defect(self._logger, "index", error)
@@ -146,10 +146,10 @@ class Follower:
 
     def _follow(self) -> None:
         with (
-            closing(self._file.open_for_writing()) as connection,
+            closing(self._file.open_for_writing(self.trusted)) as connection,
             closing(self._log.reader()) as reader,
         ):
-            feed = Feed(connection, reader, self._trusted, _retention(self._log))
+            feed = Feed(connection, reader, self.trusted, _retention(self._log))
             facts = _StoreWatch(connection, self._store)
             while not self._stop.is_set():
                 added = feed.advance() + facts.advance()
@@ -180,7 +180,8 @@ class Feed:
     reader
         Used by this feed alone.
     trusted
-        Records of signed topics whose signature by one of these keys is wrong are left out.
+        Records of signed topics that none of these keys signed are left out, except versions that
+        a signed one follows: the signature covers the digests of those before it.
     retention
         Outcomes that are older are removed.
     """
@@ -193,13 +194,18 @@ class Feed:
         retention: timedelta = DEFAULT_RETENTION,
     ) -> None:
         self.behind = 0
-        self.ignored = 0
+        self._ignored = 0
         self._connection = connection
         self._reader = reader
         self._trusted = trusted
         self._retention = retention
         self._next: dict[Partition, int] = {}
         self._looked = self._pruned = float("-inf")
+
+    @property
+    def ignored(self) -> int:
+        """How many records were left out: unreadable, or nobody vouches for them."""
+        return self._ignored + unsigned.waiting(self._connection)
 
     def advance(self) -> int:
         """Add what the log holds beyond the positions, one batch a partition; return how much.
@@ -265,16 +271,13 @@ class Feed:
         return added
 
     def _add(self, record: Record) -> int:
-        kind = signed_type(record.partition.topic)
-        if kind is not None and self._trusted is not None:
-            try:
-                self._trusted.vouches(kind, record.value or b"", record.headers)
-            except Unauthenticated:
-                self.ignored += 1
-                return 0
-        if records.add(self._connection, record):
-            return 1
-        self.ignored += record.partition.topic in (topics.RECEIPTS, topics.VERSIONS)
+        topic, believed = record.partition.topic, is_believed(record, self._trusted)
+        if not believed and topic == topics.VERSIONS:
+            return unsigned.keep(self._connection, record)
+        if believed and records.add(self._connection, record):
+            signed = topic == topics.VERSIONS and self._trusted is not None
+            return 1 + (unsigned.release(self._connection, record) if signed else 0)
+        self._ignored += signed_type(topic) is not None
         return 0
 
     def _prune(self) -> int:

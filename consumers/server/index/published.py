@@ -22,11 +22,15 @@ ORDER BY value LIKE '%"code":"REQUEST_ID_CONFLICT"%', completed_at DESC LIMIT 1
 
 
 class IndexPublished:
-    """A file of the index and what fills it; for any thread."""
+    """A file of the index and what fills it; for any thread.
+
+    ``trusted``: whose versions and receipts are in it; None: everybody's.
+    """
 
     def __init__(self, file: IndexFile, follower: Follower) -> None:
         self.file = file
         self.follower = follower
+        self.trusted = follower.trusted
 
     def receipt(self, model_id: str, request_id: str) -> Receipt | None:
         """Return the newest receipt of a request, and one of a conflict if there is no other."""

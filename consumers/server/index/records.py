@@ -16,6 +16,7 @@ from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.deletions.dead_letters import read_letter
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Record
@@ -168,25 +169,19 @@ def _rank(receipt: Receipt) -> int:
 
 
 def _add_dead_letter(connection: sqlite3.Connection, record: Record) -> bool:
-    headers = {name: value.decode("utf-8", errors="replace") for name, value in record.headers}
-    where, _, offset = headers.get("lethe-source", "").rpartition("/")
-    topic, _, partition = where.rpartition("/")
-    if not (_is_number(partition) and _is_number(offset)):
+    letter = read_letter(record)
+    if letter.source is None:
         return False
-    place = (topic, int(partition), int(offset))
+    place = (letter.source.topic, letter.source.partition, letter.source.offset)
     connection.execute(
         "INSERT INTO sent VALUES (?, ?, ?, '', '', ?, NULL, NULL, ?, ?, NULL)"
         " ON CONFLICT (topic, partition, position) DO UPDATE SET code = excluded.code,"
         " detail = excluded.detail",
-        (*place, _moment(record), headers.get("lethe-error-code"), headers.get("lethe-error")),
+        (*place, _moment(record), letter.code, letter.detail),
     )
     _note_dead_letter(connection, place)
     _note_dead_erasure(connection, place)
     return True
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 16
 
 
 def _note_dead_letter(connection: sqlite3.Connection, place: tuple[str, int, int]) -> None:
@@ -204,9 +199,9 @@ def _note_dead_letter(connection: sqlite3.Connection, place: tuple[str, int, int
 
 def _add_erasure(connection: sqlite3.Connection, record: Record) -> bool:
     incoming = cloudevents.parse(record)
-    data = dict(incoming.data) if isinstance(incoming.data, dict) else {}
-    data.setdefault("erasure_id", incoming.id)
-    event = SubjectErasureRequested.model_validate(data)
+    if not isinstance(incoming.data, dict):
+        return False
+    event = SubjectErasureRequested.model_validate(incoming.identified("erasure_id"))
     name, sent_at = event.erasure_id, _moment(record)
     place = _add_sent(connection, record, ("", name), None, event.subject_id)
     connection.execute(

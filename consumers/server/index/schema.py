@@ -8,6 +8,7 @@ are found for a person who is named (`mark_of`).
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import secrets
@@ -15,6 +16,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+
+from lethe.consumers.contract.signatures import TrustedKeys
 
 FORMAT = 4
 """Raised whenever a table changes; a file of another format is made again."""
@@ -94,6 +97,11 @@ CREATE TABLE versions (
   PRIMARY KEY (model_id, version)
 );
 
+CREATE TABLE unsigned (
+  model_id TEXT NOT NULL, version INTEGER NOT NULL, digest TEXT NOT NULL, value BLOB NOT NULL,
+  PRIMARY KEY (model_id, version, digest)
+);
+
 CREATE TABLE models (
   model_id TEXT PRIMARY KEY, version INTEGER NOT NULL, over_budget INTEGER NOT NULL,
   error_share REAL
@@ -113,25 +121,31 @@ class IndexFile:
     def __init__(self, data_dir: Path) -> None:
         self.path = data_dir / FILE
 
-    def open_for_writing(self) -> sqlite3.Connection:
-        """Return a connection to a file of this format; any other is deleted first."""
+    def open_for_writing(self, trusted: TrustedKeys | None = None) -> sqlite3.Connection:
+        """Return a connection to a file of this format; any other is deleted first.
+
+        So is one that was filled when other keys were trusted.
+        """
         try:
             connection = self._connect()
-            if _usable(connection):
+            if _usable(connection) and _filled_under(connection) == _number_of(trusted):
                 return connection
             connection.close()
         except sqlite3.DatabaseError:
             pass
-        return self.make_again()
+        return self.make_again(trusted)
 
-    def make_again(self) -> sqlite3.Connection:
+    def make_again(self, trusted: TrustedKeys | None = None) -> sqlite3.Connection:
         """Delete the file, and return a connection to an empty one."""
         for suffix in _SUFFIXES:
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         connection = self._connect()
         connection.execute("PRAGMA journal_mode = WAL")
         # At once: a reader finds a file of this format, or none.
-        connection.executescript(f"BEGIN; {_new()} PRAGMA user_version = {FORMAT}; COMMIT")
+        connection.executescript(
+            f"BEGIN; {_new()} PRAGMA application_id = {_number_of(trusted)};"
+            f" PRAGMA user_version = {FORMAT}; COMMIT"
+        )
         return connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -186,7 +200,7 @@ def mark_of(connection: sqlite3.Connection, subject_id: str) -> bytes:
 
 def _new() -> str:
     """Return what makes the tables of a new file, with a new secret."""
-    return f"{_TABLES} INSERT INTO secret VALUES (x'{secrets.token_hex(32)}');"
+    return f"{_TABLES} INSERT INTO secret VALUES (x'{secrets.token_hex(32)}');"  # noqa: S608
 
 
 def _usable(connection: sqlite3.Connection) -> bool:
@@ -198,3 +212,15 @@ def _usable(connection: sqlite3.Connection) -> bool:
 
 def _has_format(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("PRAGMA user_version").fetchone()[0] == FORMAT)
+
+
+def _filled_under(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA application_id").fetchone()[0])
+
+
+def _number_of(trusted: TrustedKeys | None) -> int:
+    """Return what tells a set of trusted keys from others; 0 without keys."""
+    if trusted is None:
+        return 0
+    digest = hashlib.sha256("".join(sorted(trusted.keys)).encode()).digest()
+    return 1 + int.from_bytes(digest[:4]) % 0x7FFF_FFFF  # SQLite keeps 31 bits and a sign

@@ -51,11 +51,24 @@ ERASED_SECRETS = f"{PREFIX}:{{erased}}:secrets"
 ERASURE_RECEIPTS = f"{PREFIX}:{{erased}}:receipts"
 """Hash: erasure id -> offset and subject commitment of its final combined receipt."""
 
+SIGNED_ERASURE_RECEIPTS = f"{PREFIX}:{{erased}}:signed-receipts"
+"""As `ERASURE_RECEIPTS`, of receipts signed by keys that their reader trusts: a view of its own, so
+that what a process without trusted keys has read is not believed by one that has some."""
+
 ERASED_CURSORS = f"{PREFIX}:{{erased}}:cursors"
-"""Hash: how far `ERASED` and `ERASURE_RECEIPTS` have read their topics."""
+"""Hash: how far `ERASED` and the two hashes of receipts have read their topics."""
 
 ERASED_CHECKED = f"{PREFIX}:{{erased}}:checked"
 """Hash: model -> its registration that was last searched for erased subjects."""
+
+WORKERS = f"{PREFIX}:{{workers}}:names"
+"""Set: names of leases of workers; of those that expired, too, until another worker starts."""
+
+
+def worker_lease(name: str) -> str:
+    """Return the key of a worker's lease (string, JSON; expires): who works, and on what."""
+    return f"{PREFIX}:{{workers}}:lease:{name}"
+
 
 FORMER_MODELS = f"{PREFIX}:models"
 """Set of model ids in formats before 5: `engine.store.membership` refuses a store that has it."""

@@ -21,6 +21,7 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.keys import ModelKeys, commit_partition
+from tests.support import erasures
 from tests.support.commit_records import framed, record_of
 from tests.support.invariants import check_model
 from tests.support.memory_log import MemoryLog
@@ -221,6 +222,27 @@ def test_a_record_that_cannot_be_gone_on_from_halts_its_model_alone(
     cursors = platform.store.cursors.read(ModelKeys("m").partition)
     assert set(cursors.behind) == {"m"}
     assert cursors.pair.apply > cursors.behind["m"].apply
+
+
+def test_a_name_that_only_a_stranger_has_used_is_registered_and_halts_no_more(
+    platform: Platform,
+) -> None:
+    """Nobody can tell whether its deletions are sealed there, until a person says that none are."""
+    name = next(f"g{i}" for i in range(99) if commit_partition(f"g{i}") == HERE)
+    put(platform, record_of(model_id=name, commit=0, prev=""))
+    worker, keys = platform.pair[0], ModelKeys("m").partition
+    platform.send_index("m", 1)
+    turns(platform, worker)
+    assert "sealed with key" in worker._halts._reasons[name]
+    assert set(platform.store.cursors.read(keys).behind) == {name}
+    with pytest.raises(CorruptState, match="sealed with key"):
+        erasures.register(platform, name)
+    erasures.register(platform, name, replace_model=True, accept_forgotten=True)
+    platform.registrar().unregister(name)
+    worker.recover()
+    turns(platform, worker)
+    assert name not in worker._halts
+    assert platform.store.cursors.read(keys).behind == {}
 
 
 def test_a_gap_is_gone_on_from_by_registering_again(platform: Platform) -> None:

@@ -283,7 +283,7 @@ def test_each_process_gets_the_keys_that_it_needs_and_no_others() -> None:
         "lethe-deletions": {*checks, "LETHE_REQUEST_KEYS", "LETHE_ROW_KEYS_URL"},
         "lethe-refresh": {"LETHE_ROW_KEYS_URL"},
         "lethe-erasures": {
-            "LETHE_SEAL_KEY_FILE", "LETHE_SIGNING_KEY",
+            *checks,
             "LETHE_REQUEST_KEYS", "LETHE_REQUEST_SIGNING_KEY",
         },
         "lethe-server": {

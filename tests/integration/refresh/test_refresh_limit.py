@@ -65,7 +65,7 @@ def test_of_orders_beyond_the_limit_one_waits_and_more_are_refused(
     assert read_refusal(memory.store.client, memory.load().keys, waits.job_id) is None
     [partition] = memory.reader.partitions(topics.VERSIONS)[:1]
     with pytest.raises(RefreshFailed, match="order again"):
-        _outdated(_Waiting(memory.store, memory.reader, partition, refused))
+        _outdated(_Waiting(memory.store, memory.reader, partition, refused, None))
     clock.ahead = 61
     turns(memory, refresher)
     assert sizes(memory) == [RefreshKind.REBUILD] * 3

@@ -93,6 +93,29 @@ def test_an_id_with_another_subject_is_a_conflict_on_another_server_too(
     assert set(erasures.rows_of(8)) <= erasures.live_rows(memory, "churn")
 
 
+@pytest.mark.parametrize("outer", [{}, {"erasure_id": "outer"}, {"subject_id": "subject-8"}])
+def test_a_body_is_the_data_of_an_event_and_never_an_event(
+    memory: Platform, client_of: Callable[[Platform], TestClient], outer: dict[str, str]
+) -> None:
+    """What is in one would be erased under an id that the answer and the key do not name."""
+    erasures.register(memory, "churn")
+    inner = {"erasure_id": "inner", "subject_id": "subject-7"}
+    wrapped = {"specversion": "1.0", "source": "x", "id": "inner", "data": inner} | outer
+    wrapped["type"] = "lethe.subject.erasure.requested.v1"
+    client = client_of(memory)
+    sent = client.post("/v1/erasures", json=wrapped, headers={"Idempotency-Key": "outer"})
+    decide(memory)
+
+    assert client.get("/v1/erasures/inner").status_code == 404
+    assert set(erasures.rows_of(7)) <= erasures.live_rows(memory, "churn")
+    if "subject_id" in outer:  # the other members are ones that nobody knows
+        assert sent.json()["erasure_id"] == "outer"
+        assert outcomes(erasures.finals(memory)["outer"]) == {"churn": ("APPLIED", 3)}
+        assert not set(erasures.rows_of(8)) & erasures.live_rows(memory, "churn")
+    else:
+        assert (sent.status_code, sent.json()["code"]) == (400, "INVALID_REQUEST")
+
+
 # -- OpenDSR --------------------------------------------------------------------------------------
 
 FILE = """

@@ -627,7 +627,7 @@ MUTANTS = (
         "no values in dead letters",
         (
             Edit(
-                "consumers/deletions/transition.py",
+                "consumers/deletions/dead_letters.py",
                 "value, headers = digest_of(record).encode(), ()",
                 "pass",
             ),

@@ -149,10 +149,8 @@ class Erasures:
             r.key: json.loads(r.value or b"") for r in world.log.everything(topics.SUPPRESSIONS)
         }
         world.suppressed.check(suppressions.of("", self.subjects).keys(), kept.values())
-        receipts = PublishedReceipts(world.platform.store, self._reader)
+        receipts = PublishedReceipts(world.platform.store, self._reader, None)
         receipts.catch_up()
-        for name, found in receipts.find(world.suppressed.asked).items():
-            receipt = receipts.read(found)
-            assert receipt is not None, f"{name}: its receipt is gone"
+        for name, receipt in receipts.find(world.suppressed.asked).items():
             first = world.suppressed.finals[name][0]
             assert receipt.value() == first, f"{name}: another receipt than the first counts"

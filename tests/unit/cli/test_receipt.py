@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
 
 from lethe.consumers.cli.requests.deletion import _wait
-from lethe.consumers.cli.requests.receipts import NoReceipt
+from lethe.consumers.cli.requests.receipts import NoReceipt, new_records
 from lethe.consumers.cli.terminal.output import Output
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DeletionRequest, Source
 from lethe.consumers.contract.receipt import Receipt, ReceiptStatus
-from lethe.consumers.log.base import Message, Reader
+from lethe.consumers.log.base import Message, Record
 from tests.support.memory_log import MemoryLog
 
 REQUEST = DeletionRequest(request_id="r1", model_id="m", row_ids=("u1",))
@@ -39,20 +41,21 @@ def log() -> MemoryLog:
     return log
 
 
-def publish(log: MemoryLog, *values: bytes) -> Reader:
+def publish(log: MemoryLog, *values: bytes) -> Iterator[Sequence[Record]]:
     producer = log.producer()
     producer.publish([Message(topics.RECEIPTS, b"m", value) for value in values])
-    return log.reader()
+    reader = log.reader()
+    partition = reader.partition_for(topics.RECEIPTS, b"m")
+    return new_records(reader, partition, 0, time.monotonic() + 0.2, None)
 
 
 def test_a_deferral_is_said_and_the_final_receipt_is_the_answer(
     log: MemoryLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     others = (receipt("REJECTED", "r2"), receipt("REJECTED", model_id="n"), b"no receipt")
-    reader = publish(log, *others, receipt("DEFERRED"), receipt("DEFERRED"), receipt("APPLIED"))
-    partition = reader.partition_for(topics.RECEIPTS, b"m")
+    batches = publish(log, *others, receipt("DEFERRED"), receipt("DEFERRED"), receipt("APPLIED"))
 
-    code = _wait(Output(as_json=True), reader, partition, 0, REQUEST, 5.0)
+    code = _wait(Output(as_json=True), batches, REQUEST, 5.0)
 
     said = capsys.readouterr()
     assert code == 0
@@ -61,17 +64,15 @@ def test_a_deferral_is_said_and_the_final_receipt_is_the_answer(
 
 
 def test_a_deferral_alone_is_no_answer(log: MemoryLog) -> None:
-    reader = publish(log, receipt("DEFERRED"))
-    partition = reader.partition_for(topics.RECEIPTS, b"m")
+    batches = publish(log, receipt("DEFERRED"))
 
     with pytest.raises(NoReceipt, match="deferred and waits for a refresh") as caught:
-        _wait(Output(as_json=True), reader, partition, 0, REQUEST, 0.2)
+        _wait(Output(as_json=True), batches, REQUEST, 0.2)
 
     assert caught.value.exit_code == 1
 
 
 def test_a_rejection_is_1(log: MemoryLog) -> None:
-    reader = publish(log, receipt("REJECTED"))
-    partition = reader.partition_for(topics.RECEIPTS, b"m")
+    batches = publish(log, receipt("REJECTED"))
 
-    assert _wait(Output(as_json=True), reader, partition, 0, REQUEST, 5.0) == 1
+    assert _wait(Output(as_json=True), batches, REQUEST, 5.0) == 1

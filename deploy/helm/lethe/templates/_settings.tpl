@@ -24,7 +24,7 @@ Each takes the dict that "lethe.effective" returns.
 {{- get (dict
   "deletions" "seal signing trusted requests rowKeysUrl"
   "refresh" "rowKeysUrl"
-  "erasures" "seal signing requests requestSigning"
+  "erasures" "seal signing trusted requests requestSigning"
   "intake" "requestSigning"
   "server" "trusted requestSigning"
   "refresh-due" ""
