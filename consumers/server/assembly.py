@@ -38,6 +38,9 @@ def application_on(runtime: Runtime, access: Access, stop: threading.Event) -> I
         services_on(runtime.log, runtime.store(), published, stop, signer) as services,
     ):
         app = create_app(services, access)
-        install(app, Console(services, published.file, published.follower, access.keys))
+        console = Console(
+            services, published.file, published.follower, access.keys, settings.erasure_days
+        )
+        install(app, console)
         with opendsr_on(app, services, settings.opendsr, runtime.signer()()):
             yield app

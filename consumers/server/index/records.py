@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
@@ -19,6 +20,7 @@ from lethe.consumers.deletions.dead_letters import read_letter
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Record
+from lethe.consumers.server.index.schema import mark_of
 from lethe.consumers.subscriber.history import read_version
 from lethe.engine.errors import BrokenChain
 
@@ -47,26 +49,54 @@ def _add_request(connection: sqlite3.Connection, record: Record) -> bool:
     if isinstance(item, Valid):
         request = item.request
         rows = None if request.row_ids is None else len(request.row_ids)
-        named = (request.model_id, request.request_id, rows, request.subject_id is not None)
+        named = (request.model_id, request.request_id, rows, request.subject_id)
         op = getattr(request, "op", "delete")
     elif isinstance(item, Refused) and item.model_id and item.request_id:
-        named, op = (item.model_id, item.request_id, None, False), "delete"
+        named, op = (item.model_id, item.request_id, None, None), "delete"
     else:
         return False
-    model_id, request_id, rows, by_subject = named
-    place = (record.partition.topic, record.partition.index, record.offset)
-    connection.execute(
-        "INSERT INTO sent VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)"
-        " ON CONFLICT (topic, partition, position) DO UPDATE SET model_id = excluded.model_id,"
-        " request_id = excluded.request_id, at = excluded.at, rows = excluded.rows,"
-        " by_subject = excluded.by_subject",
-        (*place, model_id, request_id, _moment(record), rows, by_subject),
-    )
+    model_id, request_id, rows, subject_id = named
+    place = _add_sent(connection, record, (model_id, request_id), rows, subject_id)
     connection.execute(
         _UPSERT_SENT, (model_id, request_id, op, _SENT, WAITING, _moment(record), *place)
     )
     _note_dead_letter(connection, place)
+    _note_subject(connection, model_id, request_id)
     return True
+
+
+def _add_sent(
+    connection: sqlite3.Connection,
+    record: Record,
+    identity: tuple[str, str],
+    rows: int | None,
+    subject_id: str | None,
+) -> tuple[str, int, int]:
+    """Note that a request was sent, and return where; an erasure has no model."""
+    place = (record.partition.topic, record.partition.index, record.offset)
+    mark = None if subject_id is None else mark_of(connection, subject_id)
+    connection.execute(
+        "INSERT INTO sent VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?)"
+        " ON CONFLICT (topic, partition, position) DO UPDATE SET model_id = excluded.model_id,"
+        " request_id = excluded.request_id, at = excluded.at, rows = excluded.rows,"
+        " by_subject = excluded.by_subject, mark = excluded.mark",
+        (*place, *identity, _moment(record), rows, subject_id is not None, mark),
+    )
+    return place
+
+
+def _note_subject(connection: sqlite3.Connection, model_id: str, request_id: str) -> None:
+    """Note which subject a request names: the record does that has the outcome which is shown.
+
+    Another record of the same id may name another person; it is answered with a conflict.
+    """
+    connection.execute(
+        "UPDATE requests SET mark = sent.mark FROM sent WHERE sent.mark IS NOT NULL"
+        " AND (sent.topic, sent.partition, sent.position)"
+        " = (requests.topic, requests.partition, requests.position)"
+        " AND requests.model_id = ? AND requests.request_id = ?",
+        (model_id, request_id),
+    )
 
 
 # A request that was answered UNKNOWN_MODEL or went to dead letters waits again if it is sent again.
@@ -103,6 +133,7 @@ def _add_receipt(connection: sqlite3.Connection, record: Record) -> bool:
             "position": source.offset,
         },
     )
+    _note_subject(connection, receipt.model_id, receipt.request_id)
     return True
 
 
@@ -143,7 +174,7 @@ def _add_dead_letter(connection: sqlite3.Connection, record: Record) -> bool:
         return False
     place = (letter.source.topic, letter.source.partition, letter.source.offset)
     connection.execute(
-        "INSERT INTO sent VALUES (?, ?, ?, '', '', ?, NULL, NULL, ?, ?)"
+        "INSERT INTO sent VALUES (?, ?, ?, '', '', ?, NULL, NULL, ?, ?, NULL)"
         " ON CONFLICT (topic, partition, position) DO UPDATE SET code = excluded.code,"
         " detail = excluded.detail",
         (*place, _moment(record), letter.code, letter.detail),
@@ -171,27 +202,78 @@ def _add_erasure(connection: sqlite3.Connection, record: Record) -> bool:
     if not isinstance(incoming.data, dict):
         return False
     event = SubjectErasureRequested.model_validate(incoming.data_with_id("erasure_id"))
-    place = (record.partition.topic, record.partition.index, record.offset)
+    name, sent_at = event.erasure_id, _moment(record)
+    place = _add_sent(connection, record, ("", name), None, event.subject_id)
     connection.execute(
-        "INSERT INTO erasures (erasure_id, op, rank, status, at, partition, position)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (erasure_id) DO UPDATE SET at = excluded.at,"
+        "INSERT INTO erasures (erasure_id, op, rank, status, at, partition, position, namespace)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (erasure_id) DO UPDATE SET at = excluded.at,"
         " status = excluded.status, code = NULL, detail = NULL, partition = excluded.partition,"
-        " position = excluded.position"
+        " position = excluded.position, namespace = excluded.namespace"
         " WHERE rank = excluded.rank AND position < excluded.position",
-        (event.erasure_id, "lift" if event.lift else "erase", _SENT, WAITING, _moment(record),
-         *place[1:]),
+        (name, "lift" if event.lift else "erase", _SENT, WAITING, sent_at, *place[1:],
+         event.namespace),
     )  # fmt: skip
+    connection.execute(
+        "UPDATE erasures SET asked_at = min(coalesce(asked_at, ?1), ?1) WHERE erasure_id = ?2",
+        (_asked_at(event, sent_at), name),
+    )
     _note_dead_erasure(connection, place)
+    _note_person(connection, name)
     return True
 
 
+def _asked_at(event: SubjectErasureRequested, sent_at: str) -> str:
+    """Return since when an erasure is asked for: as it says itself, if that is before it was sent.
+
+    A person who has asked in a letter waits since then.
+    """
+    try:
+        said = datetime.fromisoformat(event.requested_at)
+        said = said.replace(tzinfo=said.tzinfo or UTC)
+        return min(sent_at, rfc3339(said.astimezone(UTC)))
+    except (TypeError, ValueError, OverflowError):
+        return sent_at
+
+
 def _note_dead_erasure(connection: sqlite3.Connection, place: tuple[str, int, int]) -> None:
-    connection.execute(
+    named = connection.execute(
         "UPDATE erasures SET status = ?, code = sent.code, detail = sent.detail FROM sent"
         " WHERE (erasures.partition, erasures.position) = (sent.partition, sent.position)"
         " AND (sent.topic, sent.partition, sent.position) = (?, ?, ?) AND sent.topic = ?"
-        " AND sent.code IS NOT NULL AND erasures.rank = ?",
+        " AND sent.code IS NOT NULL AND sent.request_id = erasures.erasure_id"
+        " AND erasures.rank = ? RETURNING erasure_id",
         (DEAD_LETTER, *place, topics.ERASURES, _SENT),
+    ).fetchall()
+    for (erasure_id,) in named:
+        _note_person(connection, erasure_id)
+
+
+def _note_person(connection: sqlite3.Connection, erasure_id: str) -> None:
+    """Note whose erasure it is, as `_note_subject` does, and which one of the same person is done.
+
+    One that could not be completed is answered by another that was completed later.
+    """
+    connection.execute(
+        "UPDATE erasures SET mark = sent.mark FROM sent WHERE sent.mark IS NOT NULL"
+        " AND (sent.topic, sent.partition, sent.position)"
+        " = (?, erasures.partition, erasures.position) AND erasures.erasure_id = ?",
+        (topics.ERASURES, erasure_id),
+    )
+    connection.execute(
+        "UPDATE erasures SET answered_by = done.erasure_id FROM erasures AS done"
+        " WHERE done.erasure_id = ? AND done.status = 'COMPLETE' AND done.op = 'erase'"
+        " AND erasures.mark = done.mark AND erasures.open = 1 AND erasures.at <= done.at"
+        " AND erasures.status NOT IN ('WAITING', 'PENDING')"
+        " AND erasures.namespace IS done.namespace",
+        (erasure_id,),
+    )
+    connection.execute(
+        "UPDATE erasures SET answered_by = (SELECT done.erasure_id FROM erasures AS done"
+        " WHERE done.mark = erasures.mark AND done.open = 0 AND done.at >= erasures.at"
+        " AND done.status = 'COMPLETE' AND done.op = 'erase'"
+        " AND done.namespace IS erasures.namespace ORDER BY done.at LIMIT 1)"
+        " WHERE erasure_id = ? AND op = 'erase' AND status IN ('INCOMPLETE', 'DEAD_LETTER')",
+        (erasure_id,),
     )
 
 
@@ -203,21 +285,22 @@ def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool
     at = _moment(record) if receipt.completed_at is None else rfc3339(receipt.completed_at)
     connection.execute(
         "INSERT INTO erasures (erasure_id, op, rank, status, code, detail, at, models, awaited,"
-        " rows_deleted, value, receipt_position, partition, position)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " rows_deleted, value, receipt_position, partition, position, namespace)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (erasure_id) DO UPDATE SET op = excluded.op, rank = excluded.rank,"
         " status = excluded.status, code = excluded.code, detail = excluded.detail,"
         " at = excluded.at, models = excluded.models, awaited = excluded.awaited,"
         " rows_deleted = excluded.rows_deleted, value = excluded.value,"
         " receipt_position = excluded.receipt_position, partition = excluded.partition,"
-        " position = excluded.position WHERE excluded.rank > rank"
+        " position = excluded.position, namespace = excluded.namespace WHERE excluded.rank > rank"
         # Of several final receipts the first counts (docs/erasures.md), of others the newest.
         " OR (excluded.rank = rank"
         " AND (rank = ?) = (excluded.receipt_position < receipt_position))",
         (receipt.erasure_id, receipt.op, rank, receipt.status, receipt.code, receipt.detail, at,
          len(receipt.models), len(receipt.awaited), receipt.rows_deleted, value, record.offset,
-         receipt.source.partition, receipt.source.offset, _FINAL),
+         receipt.source.partition, receipt.source.offset, receipt.namespace, _FINAL),
     )  # fmt: skip
+    _note_person(connection, receipt.erasure_id)
     return True
 
 

@@ -79,10 +79,13 @@ def visitor_of(memory: Platform, tmp_path: Path) -> Iterator[Callable[..., Visit
         published = stack.enter_context(followed(IndexFile(tmp_path), memory.log, store, None))
         services = stack.enter_context(services_on(memory.log, store, published, stop))
 
-        def make(keys: Path | None = None, hosts: frozenset[str] | None = None) -> Visitor:
+        def make(
+            keys: Path | None = None, hosts: frozenset[str] | None = None, **options: Any
+        ) -> Visitor:
             known = None if keys is None else Keys(keys)
             app = create_app(services, Access(known, hosts))
-            install(app, Console(services, published.file, published.follower, known))
+            console = Console(services, published.file, published.follower, known, **options)
+            install(app, console)
             client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
             return Visitor(stack.enter_context(client))
 
@@ -130,7 +133,7 @@ def test_a_person_is_erased_from_every_model_by_a_form(
     shown = visitor.post("erase", subject=SUBJECT, id="ticket-7")
     assert "2 models know the person now" in shown.text
     assert sent(memory, topics.ERASURES) == []
-    done = visitor.post("erase/confirmed", subject=SUBJECT, id="ticket-7")
+    done = visitor.post("erase/confirmed", subject=SUBJECT, id="ticket-7", again=SUBJECT)
 
     assert done.headers["location"] == "/console/erasure?id=ticket-7&done=sent"
     [asked] = sent(memory, topics.ERASURES)
@@ -146,9 +149,10 @@ def test_a_row_or_a_subject_is_looked_up_in_every_model(
     memory.send("m", ROW)
     memory.drain()
     row = visitor.post("lookup", by="row", named=ROW).text
-    assert re.findall(r'scope="row"><a[^>]*>(\w)</a></th><td class="number">(\d)', row) == [
+    assert re.findall(r'scope="row"><a[^>]*>(\w)</a>.*?</th><td class="number">(\d)', row) == [
         ("m", "0"), ("n", "1"),
     ]  # fmt: skip
+    assert 'href="/console/requests?model=m&amp;version=1"' in row
     subject = visitor.post("lookup", by="subject", named=SUBJECT).text
     assert "2 models of 2" in subject
     assert "No model has or had it" in visitor.post("lookup", by="row", named="nobody").text

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -161,12 +162,12 @@ def test_each_request_has_one_outcome_however_often_it_is_published(
 
 
 def dump(file: IndexFile) -> list[tuple[Any, ...]]:
-    """Return the contents but for row numbers and places, in a fixed order."""
+    """Return the contents but for row numbers, places and marks, in a fixed order."""
     with file.read() as connection:
         tables = ("requests", "sent", "receipts", "versions", "models")
         queries = (connection.execute(f"SELECT * FROM {name}") for name in tables)  # noqa: S608
         kept = [
-            {name: row[name] for name in row.keys() if name not in ("id", "place")}  # noqa: SIM118
+            {name: row[name] for name in row.keys() if name not in ("id", "place", "mark")}  # noqa: SIM118
             for rows in queries
             for row in rows
         ]
@@ -465,3 +466,29 @@ def test_a_defect_is_told_and_the_index_goes_on(
             time.sleep(0.01)
         assert following.progress.trouble is not None
         assert "RuntimeError" in following.progress.trouble
+
+
+def test_a_file_that_somebody_else_writes_to_is_waited_for_and_not_made_again(
+    written: Topics, file: IndexFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(follower, "facts_of_models", lambda *_: {})
+    monkeypatch.setattr(follower, "models_with_lost_rows", lambda *_: frozenset())
+    monkeypatch.setattr(schema, "_BUSY_MS", 10)
+    written.receipt(receipt("churn", "before"))
+    read_all(written, file)
+    same = file.path.stat().st_ino
+    following = follower.Follower(file, written.log, SimpleNamespace(client=None), None)  # type: ignore[arg-type]
+    with closing(file.open_for_writing()) as other:
+        other.execute("BEGIN IMMEDIATE")
+        written.receipt(receipt("churn", "after"))
+        end = time.monotonic() + 60
+        with following.running():
+            while "locked" not in (following.progress.trouble or ""):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            other.execute("COMMIT")
+            while statuses(file).keys() != {"before", "after"}:
+                assert time.monotonic() < end, statuses(file)
+                time.sleep(0.01)
+    assert file.path.stat().st_ino == same
