@@ -29,7 +29,7 @@ _LENGTH = f"names have at most {MAX_ID_LENGTH}"
 
 def text_of(value: Any) -> Any:
     """Return a whole number, a decimal of scale 0 or a UUID as text; other values as they are."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and not _is_duration(value):
+    if not isinstance(value, bool) and isinstance(value, Integral) and not _is_duration(value):
         if int(value).bit_length() > 4 * MAX_ID_LENGTH:  # Python may not even write it
             raise InvalidData(f"a number of too many digits; {_LENGTH}")
         return str(value)
