@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log, Message, Partition, Producer, Reader, Record
+from lethe.consumers.log.kept import Kept, check_kept
 from lethe.consumers.log.scan import scan
 from lethe.consumers.service.topic_watch import (
     RecordsExpired,
@@ -199,16 +200,19 @@ class TopicRecovery:
 
     def _view(self, plan: TopicPlan) -> TopicPlan:
         """Compare a topic with the view that the store has of it."""
-        name = {topics.SUPPRESSIONS: "subjects", topics.ERASURE_RECEIPTS: "receipts"}
-        if plan.topic not in name:
+        names = {topics.SUPPRESSIONS: "subjects", topics.ERASURE_RECEIPTS: "receipts"}
+        if plan.topic not in names:
             return plan
-        reached = LogView(self._store.client, "", name[plan.topic]).reached()
         [partition, *_] = plan.present
-        end = self._reader.bounds(partition).end
-        if reached.topic_id in ("", partition.topic_id) and reached.offset <= end:
-            return plan
-        fault = f"{plan.topic} ends at offset {end}, and the store has read up to {reached.offset}"
-        return replace(plan, faults=[fault], remake=True)
+        reached = LogView(self._store.client, "", names[plan.topic]).reached()
+        if reached.topic_id == partition.topic_id:
+            compacted = plan.topic == topics.SUPPRESSIONS
+            kept = Kept(partition, reached.offset, reached.digest, compacted=compacted)
+            try:
+                check_kept(self._reader, kept, self._reader.bounds(partition).end, "")
+            except LogReset as error:
+                return replace(plan, faults=[_first(error).rstrip(": ")], remake=True)
+        return plan
 
     def _unprocessed(self, plan: TopicPlan) -> Iterator[Message]:
         """Yield the records that a topic still has and that may not be processed."""

@@ -170,7 +170,8 @@ def _outcome(services: Services, model_id: str, request_id: str, sent: Sent | No
             raise Problem(
                 404,
                 "UNKNOWN_REQUEST",
-                "no such request: it was never sent, or it was refused as not authenticated",
+                "no such request: it was never sent, or it was refused as not authenticated"
+                + services.outcomes.losses(topics.DELETIONS),
             )
     if receipt is None:
         document = {"request_id": request_id, "model_id": model_id, "status": "PENDING"}

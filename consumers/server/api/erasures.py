@@ -141,7 +141,8 @@ def _outcome(
             raise Problem(
                 404,
                 "UNKNOWN_REQUEST",
-                "no such erasure: it was never sent, or it was refused as not authenticated",
+                "no such erasure: it was never sent, or it was refused as not authenticated"
+                + outcomes.losses(topics.ERASURES),
             )
     if receipt is not None and sent is not None and outcomes.answers_other(receipt, sent):
         raise id_is_taken(erasure_id)  # another server had sent that before

@@ -12,6 +12,8 @@ import pytest
 
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
+from lethe.consumers.erasures.receipts import PublishedReceipts
+from lethe.consumers.log.base import Message
 from lethe.consumers.service import topic_watch
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.errors import InvalidData, LogReset
@@ -332,6 +334,34 @@ def test_a_list_of_suppressions_is_published_again_from_the_store(
     memory.store.client.delete(ERASED)  # a store that is wiped later reads it from the topic
     memory.store.client.hdel("lethe:{erased}:cursors", "subjects")
     assert erasures.register(memory, "later").erased == 3
+
+
+@pytest.mark.parametrize("name", ["SUPPRESSIONS", "ERASURE_RECEIPTS"])
+def test_a_view_of_a_topic_that_lost_its_end_and_grew_stops_and_goes_on(
+    memory: Platform, worker: ErasureWorker, name: str
+) -> None:
+    topic = getattr(topics, name)
+    erasures.register(memory, "m")
+    for number in range(3):
+        erasures.erase(memory, f"subject-{number}", f"e-{number}")
+    erasures.drain(memory, worker)
+    worker.close()
+    PublishedReceipts(memory.store, memory.reader, None).catch_up()
+    truncate(memory, topic, 1)
+    for number in range(3):
+        memory.producer.publish([Message(topic, b"k", b"another %d" % number)])
+    again = erasures.erasure_worker(memory)
+    erasures.erase(memory, "subject-7", "e-7")
+    with pytest.raises(LogReset, match="another record lies"):
+        erasures.drain(memory, again)
+    again.close()
+    assert plan_of(memory, topic).remake
+    go_on_without(memory, topic)
+    again = erasures.erasure_worker(memory)
+    erasures.drain(memory, again)
+    again.close()
+    assert erasures.finals(memory)["e-7"].status == "COMPLETE"
+    assert erasures.register(memory, "later").erased == 12
 
 
 def test_combined_receipts_that_are_lost_are_made_anew(

@@ -13,6 +13,7 @@ from lethe.consumers.contract.events import DELETION_REQUESTED
 from lethe.consumers.contract.requests import erasure_request_id
 from lethe.consumers.log.base import Producer
 from lethe.engine.errors import LogUnavailable
+from tests.support.lost_topics import go_on_without, make_again
 from tests.support.platform import Platform, row_ids
 from tests.support.waiting import until
 
@@ -38,6 +39,22 @@ def test_a_request_is_acknowledged_then_its_location_has_the_receipt(
     assert (decided.status_code, decided.json()["status"]) == (200, "APPLIED")
     assert decided.json()["rows_deleted"] == 2
     assert "retry-after" not in decided.headers
+
+
+def test_a_request_whose_topic_was_lost_is_not_called_pending(
+    memory: Platform, client_of: ClientOf
+) -> None:
+    memory.register("m")
+    memory.drain()
+    client, row = client_of(memory), row_ids(memory.data["m"])[0]
+    sent = client.post("/v1/models/m/deletions", json={"request_id": "r", "row_ids": [row]})
+    location = sent.headers["location"]
+    make_again(memory, topics.DELETIONS)
+    assert client.get(location).status_code == 202  # nobody has given it up yet
+    go_on_without(memory, topics.DELETIONS)
+    answer = client.get(location)
+    assert answer.status_code == 404
+    assert "Send it again under the same ids" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("header", ["again", '"again"'])
