@@ -14,6 +14,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.server.console import rendering
 from lethe.consumers.server.console.visitors import COOKIE, Sessions, Visitor
 from lethe.consumers.server.index.follower import Follower
@@ -46,6 +47,9 @@ class Console:
         The keys that are asked for; None: nobody needs one.
     erasure_days
         Within how many days of the request an erasure must be complete.
+    seals
+        The keys that bind receipts to people, where this server has them: it then finds a person's
+        receipts also if it has not read the request.
     """
 
     services: Services
@@ -53,6 +57,7 @@ class Console:
     follower: Follower
     keys: Keys | None = None
     erasure_days: int = ERASURE_DAYS
+    seals: SealKeys | None = None
     sessions: Sessions = field(default_factory=Sessions)
     templates: Environment = field(default_factory=rendering.environment)
 

@@ -285,20 +285,22 @@ def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool
     at = _moment(record) if receipt.completed_at is None else rfc3339(receipt.completed_at)
     connection.execute(
         "INSERT INTO erasures (erasure_id, op, rank, status, code, detail, at, models, awaited,"
-        " rows_deleted, value, receipt_position, partition, position, namespace)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " rows_deleted, value, receipt_position, partition, position, namespace, commitment)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (erasure_id) DO UPDATE SET op = excluded.op, rank = excluded.rank,"
         " status = excluded.status, code = excluded.code, detail = excluded.detail,"
         " at = excluded.at, models = excluded.models, awaited = excluded.awaited,"
         " rows_deleted = excluded.rows_deleted, value = excluded.value,"
         " receipt_position = excluded.receipt_position, partition = excluded.partition,"
-        " position = excluded.position, namespace = excluded.namespace WHERE excluded.rank > rank"
+        " position = excluded.position, namespace = excluded.namespace,"
+        " commitment = excluded.commitment WHERE excluded.rank > rank"
         # Of several final receipts the first counts (docs/erasures.md), of others the newest.
         " OR (excluded.rank = rank"
         " AND (rank = ?) = (excluded.receipt_position < receipt_position))",
         (receipt.erasure_id, receipt.op, rank, receipt.status, receipt.code, receipt.detail, at,
          len(receipt.models), len(receipt.awaited), receipt.rows_deleted, value, record.offset,
-         receipt.source.partition, receipt.source.offset, receipt.namespace, _FINAL),
+         receipt.source.partition, receipt.source.offset, receipt.namespace,
+         receipt.subject_commitment, _FINAL),
     )  # fmt: skip
     _note_person(connection, receipt.erasure_id)
     return True

@@ -76,7 +76,7 @@ CREATE TABLE erasures (
   at TEXT NOT NULL, models INTEGER NOT NULL DEFAULT 0, awaited INTEGER NOT NULL DEFAULT 0,
   rows_deleted INTEGER NOT NULL DEFAULT 0, value BLOB, receipt_position INTEGER,
   partition INTEGER NOT NULL, position INTEGER NOT NULL,
-  namespace TEXT, asked_at TEXT, mark BLOB, answered_by TEXT,
+  namespace TEXT, asked_at TEXT, mark BLOB, commitment TEXT, answered_by TEXT,
   open INTEGER NOT NULL GENERATED ALWAYS AS (
     op = 'erase' AND (status IN ('WAITING', 'PENDING')
       OR status IN ('INCOMPLETE', 'DEAD_LETTER') AND answered_by IS NULL)
@@ -86,6 +86,7 @@ CREATE INDEX erasures_by_due ON erasures (open, asked_at, id);
 CREATE INDEX erasures_by_time ON erasures (open, at, id);
 CREATE INDEX erasures_by_status ON erasures (status, open, at, id);
 CREATE INDEX erasures_of_subject ON erasures (mark, open, at, id) WHERE mark IS NOT NULL;
+CREATE INDEX erasures_without_mark ON erasures (id) WHERE mark IS NULL;
 
 CREATE TABLE versions (
   model_id TEXT NOT NULL, version INTEGER NOT NULL, generation INTEGER NOT NULL,
