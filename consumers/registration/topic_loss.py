@@ -26,7 +26,11 @@ from lethe.consumers.service.topic_watch import (
 from lethe.consumers.suppression.suppressions import restart_list
 from lethe.engine.errors import InvalidData, LogReset, LogUnavailable
 from lethe.engine.store.cursors import Watermark
-from lethe.engine.store.layout.keys import ERASURE_RECEIPTS
+from lethe.engine.store.layout.keys import (
+    ERASED,
+    ERASURE_RECEIPTS,
+    SIGNED_ERASURE_RECEIPTS,
+)
 from lethe.engine.store.log_view import LogView
 from lethe.engine.store.store import ModelStore
 from lethe.engine.store.topics import KnownTopic, Loss
@@ -147,7 +151,8 @@ class TopicRecovery:
             restart_list(self._store, producer)
         producer.publish(rest)
         if plan.topic == topics.ERASURE_RECEIPTS:
-            LogView(self._store.client, ERASURE_RECEIPTS, "receipts").restart(keep=False)
+            for view in self._views(plan.topic):
+                view.restart(keep=False)
         self._store.cursors.forget_watermarks(
             [f"{plan.known.topic_id}/{index}" for index in range(plan.known.partitions)]
         )
@@ -200,12 +205,11 @@ class TopicRecovery:
 
     def _view(self, plan: TopicPlan) -> TopicPlan:
         """Compare a topic with the view that the store has of it."""
-        names = {topics.SUPPRESSIONS: "subjects", topics.ERASURE_RECEIPTS: "receipts"}
-        if plan.topic not in names:
-            return plan
         [partition, *_] = plan.present
-        reached = LogView(self._store.client, "", names[plan.topic]).reached()
-        if reached.topic_id == partition.topic_id:
+        for view in self._views(plan.topic):
+            reached = view.reached()
+            if reached.topic_id != partition.topic_id:
+                continue
             compacted = plan.topic == topics.SUPPRESSIONS
             kept = Kept(partition, reached.offset, reached.digest, compacted=compacted)
             try:
@@ -213,6 +217,17 @@ class TopicRecovery:
             except LogReset as error:
                 return replace(plan, faults=[_first(error).rstrip(": ")], remake=True)
         return plan
+
+    def _views(self, topic: str) -> list[LogView]:
+        """Return the views that the store has of a topic."""
+        names = {
+            topics.SUPPRESSIONS: [(ERASED, "subjects")],
+            topics.ERASURE_RECEIPTS: [
+                (ERASURE_RECEIPTS, "receipts"),
+                (SIGNED_ERASURE_RECEIPTS, "signed-receipts"),
+            ],
+        }
+        return [LogView(self._store.client, key, name) for key, name in names.get(topic, ())]
 
     def _unprocessed(self, plan: TopicPlan) -> Iterator[Message]:
         """Yield the records that a topic still has and that may not be processed."""
