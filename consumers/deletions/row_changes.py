@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 import numpy as np
 
@@ -98,7 +97,6 @@ def decide_changes(
     items: Sequence[Valid | Refused],
     lookup: Lookup,
     *,
-    now: datetime,
     lost: bool = False,
     encrypted: bool = False,
     erased: Collection[str] = (),
@@ -117,7 +115,7 @@ def decide_changes(
         elif isinstance(item, Valid) and isinstance(item.request, RowsChanged):
             refusal = _of_model(state, lost=lost, encrypted=encrypted)
             refusal = refusal or _of_subjects(item.request, erased)
-            refusal = refusal or _of_tombstones(state, item.request, lookup, now)
+            refusal = refusal or _of_tombstones(state, item.request, lookup)
             decisions.append(_decide(state, item, item.request, lookup, refusal))
     return tuple(decisions)
 
@@ -184,13 +182,13 @@ def tombstones_of(state: ModelState, rows: Sequence[str]) -> list[str]:
 
 
 def _of_tombstones(
-    state: ModelState, request: RowsChanged, lookup: Lookup, now: datetime
+    state: ModelState, request: RowsChanged, lookup: Lookup
 ) -> tuple[str, str] | None:
     """Return code and detail if the deletion of an inserted row came before the row, or None."""
     if request.op != "insert":
         return None
     ends = (lookup.tombstones.get(mark, 0.0) for mark in tombstones_of(state, request.row_ids))
-    waiting = sum(end > now.timestamp() for end in ends)
+    waiting = sum(end > lookup.clock for end in ends)
     if not waiting:
         return None
     return "ROW_DELETED", f"a deletion of {waiting} of the rows came before them, within a day"

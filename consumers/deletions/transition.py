@@ -83,9 +83,9 @@ def unknown_model(item: Valid | Refused) -> Receipt | None:
 
 
 def deletion_transition(
-    before: ModelState, batch: StepResult, origin: Origin, *, now: datetime
+    before: ModelState, batch: StepResult, origin: Origin, *, now: datetime, clock: float
 ) -> Transition:
-    """Return the commit of a batch, and the state after it."""
+    """Return the commit of a batch, and the state after it; ``clock`` is the store's time (s)."""
     deferrals = [d for d in batch.decisions if isinstance(d, Deferred)]
     retired = [row for d in batch.decisions if isinstance(d, Accepted) for row in d.retired]
     waiting = {d.accepted.request_id: deferred_record(d) for d in deferrals}
@@ -110,7 +110,7 @@ def deletion_transition(
         clears_Q=clears_Q,
         now=now,
         deleted=(*batch.deleted, *retired),
-        tombstones=_tombstones(before, batch.decisions, now),
+        tombstones=_tombstones(before, batch.decisions, clock),
         erased=batch.deleted,
         deferred=waiting,
         job=job,
@@ -179,9 +179,12 @@ def answered(
 
 
 def _tombstones(
-    before: ModelState, decisions: Sequence[Decision], now: datetime
+    before: ModelState, decisions: Sequence[Decision], clock: float
 ) -> Tombstones | None:
-    """Return what keeps inserts from bringing rows that these requests should have deleted."""
+    """Return what keeps inserts from bringing rows that these requests should have deleted.
+
+    Its end is by the store's clock, which all workers share, and which then forgets it.
+    """
     requests = [d.accepted if isinstance(d, Deferred) else d for d in decisions]
     unknown = {
         row
@@ -192,7 +195,7 @@ def _tombstones(
     if not unknown or before.secret is None:
         return None
     marks = tuple(sorted(tombstone_of(before.secret, row) for row in unknown))
-    return Tombstones(int(now.timestamp() + ERASURE_SECONDS), marks)
+    return Tombstones(int(clock + ERASURE_SECONDS), marks)
 
 
 def _after(
