@@ -36,9 +36,12 @@ def application_on(runtime: Runtime, access: Access, stop: threading.Event) -> I
     settings = runtime.settings
     signer, file = request_signer(settings), IndexFile(settings.data_dir)
     runtime.ensure_topics()
+    store = runtime.store()
     with (
         followed(file, runtime.log, runtime.store(), runtime.trusted()) as published,
-        services_on(runtime.log, runtime.store(), published, stop, signer) as services,
+        services_on(
+            runtime.log, store, published, stop, signer, lambda: runtime.seals_if_there(store)
+        ) as services,
     ):
         app = create_app(services, access)
         console = Console(

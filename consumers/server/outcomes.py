@@ -9,22 +9,23 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
 from lethe.consumers.commits.packed_receipt import Indexed, body_of, unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
-from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Appended, Reader
 from lethe.consumers.server.appender import Identity
 from lethe.consumers.server.index.published import IndexPublished
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE, subject_commitments
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.server.pipeline import run_pipeline
 from lethe.engine.store.store import ModelStore
@@ -34,17 +35,35 @@ RECENT = 50_000
 way from one that it has never seen, and see at once that an id comes with another content."""
 
 
-def content_of(event: SubjectErasureRequested) -> bytes:
-    """Return the digest of what an erasure asks for: by it a repeat is told from a conflict."""
-    return hashlib.sha256(to_json([event.subject_id, event.namespace, event.lift])).digest()
+class Asked(NamedTuple):
+    """What an erasure asks for: by it a repeat is told from a conflict."""
+
+    namespace: str
+    subject_id: str
+    op: str
+
+    @classmethod
+    def by(cls, event: SubjectErasureRequested) -> Asked:
+        """Return what an event asks for."""
+        namespace = event.namespace or DEFAULT_NAMESPACE
+        return cls(namespace, event.subject_id, "lift" if event.lift else "erase")
+
+    @property
+    def digest(self) -> bytes:
+        """Its digest."""
+        return hashlib.sha256(to_json(self)).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that this server has sent: its content's digest, and where it is in the log."""
+    """A request that this server has sent: its content's digest, and where it is in the log.
+
+    ``asked``: what it asks for, of an erasure.
+    """
 
     body: bytes
     place: Appended | None = None
+    asked: Asked | None = None
 
 
 class RecentRequests:
@@ -74,10 +93,21 @@ class RecentRequests:
 
 
 class Outcomes:
-    """Looks requests up; its methods block, and any thread may call them."""
+    """Looks requests up; its methods block, and any thread may call them.
 
-    def __init__(self, store: ModelStore, reader: Reader, published: IndexPublished) -> None:
+    ``seals`` returns the secrets under which receipts are bound to their subjects, None if this
+    process has none.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        reader: Reader,
+        published: IndexPublished,
+        seals: Callable[[], SealKeys | None],
+    ) -> None:
         self._store = store
+        self._seals = seals
         self._reader = reader
         self._reading = threading.Lock()  # a reader is used by one thread at a time
         self._published = published
@@ -125,27 +155,46 @@ class Outcomes:
         newest = self._published.erasure(erasure_id) if final is None else final
         return None if newest is None or newest.code == CONFLICT else newest
 
-    def answers_other(self, receipt: SubjectErasureCompleted, sent: Sent) -> bool:
-        """Return whether a receipt belongs to an erasure of another content than the one sent.
+    def is_taken(self, erasure_id: str, asked: Asked) -> bool:
+        """Return whether an erasure that asks for something else has an id, answered or not yet."""
+        receipt = self.newest_of_erasure(erasure_id)
+        if receipt is None and (place := self._published.erasure_place(erasure_id)) is not None:
+            first = self._erasure_at(*place)
+            if first is not None:
+                return Asked.by(first) != asked
+            receipt = self.newest_of_erasure(erasure_id)  # it was decided meanwhile
+        return receipt is not None and self.answers_other(receipt, asked)
 
-        False if the log no longer has that erasure: the receipt alone does not tell. Cost: one read
-        of the log, unless it is known that the receipt belongs to what was sent.
+    def answers_other(
+        self, receipt: SubjectErasureCompleted, asked: Asked, place: Appended | None = None
+    ) -> bool:
+        """Return whether a receipt belongs to an erasure that asks for something else.
+
+        True as well if nobody can tell: the log no longer has that erasure, and this process has no
+        secret to compare the receipt's commitment under. ``place``: where the erasure is in the
+        log, if this process has sent it. Cost: a read of the secrets, or one of the log.
         """
-        source, place = receipt.source, sent.place
+        source = receipt.source
         if place is not None and (place.partition.index, place.offset) == (
             source.partition,
             source.offset,
         ):
             return False
-        first = self._erasure_at(source)
-        return first is not None and content_of(first) != sent.body
+        seals = self._seals()
+        if seals is not None and receipt.subject_commitment is not None:
+            commitments = subject_commitments(
+                seals, receipt.erasure_id, asked.namespace, asked.subject_id, asked.op
+            )
+            return receipt.subject_commitment not in commitments
+        first = self._erasure_at(source.partition, source.offset)
+        return first is None or Asked.by(first) != asked
 
-    def _erasure_at(self, source: Source) -> SubjectErasureRequested | None:
+    def _erasure_at(self, index: int, offset: int) -> SubjectErasureRequested | None:
         """Return the erasure at a place of the log; None if the log no longer has it."""
         with self._reading:
             for partition in self._reader.partitions(topics.ERASURES):
-                if partition.index == source.partition:
-                    record = self._reader.record_at(partition, source.offset)
+                if partition.index == index:
+                    record = self._reader.record_at(partition, offset)
                     first = None if record is None else validate_erasure(record, None)
                     if isinstance(first, ErasureRequest):
                         return first.event

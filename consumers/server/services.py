@@ -11,6 +11,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Log
 from lethe.consumers.server.appender import Appender
@@ -97,11 +98,15 @@ def services_on(
     published: IndexPublished,
     stop: threading.Event,
     signer: Signer | None = None,
+    seals: Callable[[], SealKeys | None] = lambda: None,
 ) -> Iterator[Services]:
-    """Open what the routes use on a log that has its topics, and a store."""
+    """Open what the routes use on a log that has its topics, and a store.
+
+    ``seals``: as `Outcomes` has it.
+    """
     bell = Bell(published, stop)
     with closing(log.reader()) as reader:
-        outcomes = Outcomes(store, reader, published)
+        outcomes = Outcomes(store, reader, published, seals)
         with Appender(log.producer, outcomes.conflicts) as appender, bell.ringing():
             yield Services(
                 log,

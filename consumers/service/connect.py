@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from lethe.consumers.service.configuration.signing_keys import signer_for_publis
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.service.kafka_client import kafka_log
 from lethe.consumers.service.topic_watch import ensure_known
-from lethe.engine.errors import InvalidData
+from lethe.engine.errors import InvalidData, LetheError
 from lethe.engine.store.layout.keys import BOUND_LOG
 from lethe.engine.store.membership import never_members, refuse_former_state, registered_models
 from lethe.engine.store.server.connection import Barrier, NoBarrier, connect, reachable, text
@@ -122,6 +122,12 @@ class Runtime:
         if not lost:
             check_opens(store, keys)
         return keys
+
+    def seals_if_there(self, store: ModelStore) -> SealKeys | None:
+        """Return the seal keys to compare with, None where this process has no right to them."""
+        with suppress(LetheError):
+            return self.seals(store, make=False, lost=True)
+        return None
 
     def signer(self) -> Callable[[], Signer | None]:
         """Return a function that returns the signer for published events."""

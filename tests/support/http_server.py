@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.server.app import create_app
 from lethe.consumers.server.guard import Access
@@ -25,7 +26,10 @@ _START_SECONDS = 120.0
 
 @contextmanager
 def services_of(
-    platform: Platform, directory: Path, trusted: TrustedKeys | None = None
+    platform: Platform,
+    directory: Path,
+    trusted: TrustedKeys | None = None,
+    seals: SealKeys | None = None,
 ) -> Iterator[Services]:
     """Open what the routes use beside a platform's workers; the index lies in ``directory``."""
     with ExitStack() as stack:
@@ -33,7 +37,10 @@ def services_of(
         stack.callback(store.close)
         file = IndexFile(directory)
         published = stack.enter_context(followed(file, platform.log, store, trusted))
-        yield stack.enter_context(services_on(platform.log, store, published, threading.Event()))
+        stop = threading.Event()
+        yield stack.enter_context(
+            services_on(platform.log, store, published, stop, seals=lambda: seals)
+        )
 
 
 @dataclass(frozen=True)

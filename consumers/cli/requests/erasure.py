@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -24,9 +25,11 @@ from lethe.consumers.contract.erasure_events import (
 )
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
 from lethe.consumers.contract.requests import erasure_message
-from lethe.consumers.log.base import Record
+from lethe.consumers.erasures.pending import CONFLICT
+from lethe.consumers.log.base import Appended, Record
 from lethe.consumers.service.configuration.signing_keys import request_signer
-from lethe.consumers.service.connect import open_runtime
+from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE, subject_commitments
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.store.layout.reading import first_error
 
@@ -46,17 +49,22 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
         check_topics(reader, topics.ERASURES, topics.ERASURE_RECEIPTS)
         [partition, *_] = reader.partitions(topics.ERASURE_RECEIPTS)
         begin = reader.bounds(partition).end
+        places: list[Appended] = []
         with closing(runtime.log.producer()) as producer, out.progress() as report:
             for start in range(0, len(requests), _MESSAGES):
                 report("sending erasures", start, len(requests))
                 part = requests[start : start + _MESSAGES]
-                producer.publish([erasure_message(one, signer) for one in part])
+                places += producer.append([erasure_message(one, signer) for one in part])
         if options["wait"] is None:
             _say_sent(out, requests, by_file=options["file"] is not None)
             return 0
         deadline = time.monotonic() + options["wait"]
         batches = new_records(reader, partition, begin, deadline, runtime.trusted())
-        return _wait(out, batches, requests, options)
+        sent = [
+            _Sent(request, place, _commitments(runtime, request))
+            for request, place in zip(requests, places, strict=True)
+        ]
+        return _wait(out, batches, sent, options)
 
 
 def _say_sent(out: Output, requests: Sequence[SubjectErasureRequested], *, by_file: bool) -> None:
@@ -111,18 +119,53 @@ def _request(
 # -- the receipts -------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """An erasure that was sent, and where it is in the log.
+
+    ``commitments`` bind its receipts to its subject; None: this process cannot tell.
+    """
+
+    request: SubjectErasureRequested
+    place: Appended
+    commitments: Sequence[str] | None
+
+    def is_answered_by(self, receipt: SubjectErasureCompleted) -> bool:
+        """Return whether a receipt belongs to it: the id may have been used for something else."""
+        if receipt.erasure_id != self.request.erasure_id:
+            return False
+        if self.is_source_of(receipt):
+            return True
+        known = self.commitments is None or receipt.subject_commitment in self.commitments
+        return known and receipt.code != CONFLICT
+
+    def is_source_of(self, receipt: SubjectErasureCompleted) -> bool:
+        """Return whether a receipt is of this very record, and not of one that was sent before."""
+        source = receipt.source
+        return (source.partition, source.offset) == (self.place.partition.index, self.place.offset)
+
+
+def _commitments(runtime: Runtime, request: SubjectErasureRequested) -> Sequence[str] | None:
+    seals = runtime.seals_if_there(runtime.store())
+    if seals is None:
+        return None
+    op = "lift" if request.lift else "erase"
+    namespace = request.namespace or DEFAULT_NAMESPACE
+    return subject_commitments(seals, request.erasure_id, namespace, request.subject_id, op)
+
+
 def _wait(
     out: Output,
     batches: Iterable[Sequence[Record]],
-    requests: Sequence[SubjectErasureRequested],
+    sent: Sequence[_Sent],
     options: dict[str, Any],
 ) -> int:
     """Print the combined receipts once all are final; return the exit code."""
-    seconds, names = options["wait"], [request.erasure_id for request in requests]
+    seconds, names = options["wait"], [one.request.erasure_id for one in sent]
     with out.progress() as report:
         what = f"the receipt of {names[0]}" if len(names) == 1 else f"{len(names)} receipts"
         report(f"waiting for {what}", 0, 0)
-        newest = _newest(batches, names)
+        newest = _newest(batches, {one.request.erasure_id: one for one in sent})
     missing = [name for name in names if name not in newest or not newest[name].final]
     if missing:
         lost = newest.get(missing[0])
@@ -133,28 +176,36 @@ def _wait(
             f"goes to {topics.DEAD_LETTERS}"
         )
     found = [newest[name] for name in names]
+    for one in sent:
+        if one.commitments is None and not one.is_source_of(newest[one.request.erasure_id]):
+            click.echo(
+                f"lethe: warning: an erasure was sent under {one.request.erasure_id} before, and "
+                "this is its receipt; without the seal key it cannot be told whether it is of this "
+                "subject",
+                err=True,
+            )
     if options["file"] is None:
         out.document(found[0].model_dump(mode="json"))
     else:
         out.document([one.model_dump(mode="json") for one in found])
-    for one in found:
-        for line in lines_of(one):
+    for receipt in found:
+        for line in lines_of(receipt):
             out.line(line)
-    return 0 if all(one.complete for one in found) else 1
+    return 0 if all(receipt.complete for receipt in found) else 1
 
 
 def _newest(
-    batches: Iterable[Sequence[Record]], names: Iterable[str]
+    batches: Iterable[Sequence[Record]], sent: Mapping[str, _Sent]
 ) -> dict[str, SubjectErasureCompleted]:
     """Return the final receipts of erasures as soon as all have come, else the newest of each."""
     newest: dict[str, SubjectErasureCompleted] = {}
-    waiting = set(names)
+    waiting = set(sent)
     for record in chain.from_iterable(batches):
         try:
             receipt = SubjectErasureCompleted.read(record.value or b"")
         except ValueError:
             continue
-        if receipt.erasure_id in waiting:
+        if receipt.erasure_id in waiting and sent[receipt.erasure_id].is_answered_by(receipt):
             newest[receipt.erasure_id] = receipt
             waiting -= {receipt.erasure_id} if receipt.final else set()
         if not waiting:

@@ -19,7 +19,7 @@ from lethe.consumers.server.api.bodies import JSON, json_object, with_identity
 from lethe.consumers.server.api.sending import RETRY_SECONDS, id_is_taken, send
 from lethe.consumers.server.appender import Identity
 from lethe.consumers.server.guard import CallerForAll
-from lethe.consumers.server.outcomes import Sent, content_of
+from lethe.consumers.server.outcomes import Asked, Sent
 from lethe.consumers.server.paths import PathId, segment
 from lethe.consumers.server.problems import Problem, responses
 from lethe.consumers.server.services import Services, ServicesOf
@@ -79,27 +79,27 @@ def validated(data: dict[str, Any]) -> SubjectErasureRequested:
 async def send_erasure(services: Services, event: SubjectErasureRequested) -> None:
     """Append an erasure; raises what `send` and `check_id` raise."""
     await run_in_threadpool(check_id, services, event)
-    identity = Identity(NO_MODEL, event.erasure_id, content_of(event))
-    await send(services, erasure_message(event, services.signer), identity)
+    asked = Asked.by(event)
+    identity = Identity(NO_MODEL, event.erasure_id, asked.digest)
+    await send(services, erasure_message(event, services.signer), identity, asked)
 
 
 def check_id(services: Services, event: SubjectErasureRequested) -> None:
-    """Look whether the id of an erasure has a receipt of another content; blocks.
+    """Look whether the id of an erasure was used for another one; blocks.
 
     The worker looks, too, but the receipt that is found under the id is that of the first.
 
     Raises
     ------
     Problem
-        409: it has.
+        409: it was, or nobody can tell any more.
     """
     try:
-        receipt = services.outcomes.newest_of_erasure(event.erasure_id)
-        if receipt is None or not services.outcomes.answers_other(receipt, Sent(content_of(event))):
-            return
+        taken = services.outcomes.is_taken(event.erasure_id, Asked.by(event))
     except LetheError:
         return  # the log may still take it
-    raise id_is_taken(event.erasure_id)
+    if taken:
+        raise id_is_taken(event.erasure_id)
 
 
 @router.get(
@@ -144,6 +144,8 @@ def _outcome(
                 "no such erasure: it was never sent, or it was refused as not authenticated"
                 + outcomes.losses(topics.ERASURES),
             )
-    if receipt is not None and sent is not None and outcomes.answers_other(receipt, sent):
+    if receipt is None or sent is None or sent.asked is None:
+        return receipt
+    if outcomes.answers_other(receipt, sent.asked, sent.place):
         raise id_is_taken(erasure_id)  # another server had sent that before
     return receipt

@@ -6,7 +6,7 @@ from lethe.consumers.contract.events import MAX_REQUEST_BYTES
 from lethe.consumers.log.base import Message
 from lethe.consumers.server.api.bodies import invalid
 from lethe.consumers.server.appender import TAKEN, Identity, RequestConflict
-from lethe.consumers.server.outcomes import Sent
+from lethe.consumers.server.outcomes import Asked, Sent
 from lethe.consumers.server.problems import Problem
 from lethe.consumers.server.services import Services
 from lethe.engine.errors import LetheError
@@ -20,8 +20,10 @@ def id_is_taken(request_id: str) -> Problem:
     return Problem(409, RequestConflict.code, TAKEN, request_id=request_id)
 
 
-async def send(services: Services, message: Message, identity: Identity) -> None:
-    """Append a request, and remember it.
+async def send(
+    services: Services, message: Message, identity: Identity, asked: Asked | None = None
+) -> None:
+    """Append a request, and remember it; ``asked``: what an erasure asks for.
 
     Raises
     ------
@@ -36,7 +38,7 @@ async def send(services: Services, message: Message, identity: Identity) -> None
     recent = services.recent.find(model_id, request_id)
     if recent is not None and recent.body != identity.body:
         raise id_is_taken(request_id)
-    services.recent.add(model_id, request_id, Sent(identity.body))
+    services.recent.add(model_id, request_id, Sent(identity.body, asked=asked))
     try:
         place = await services.appender.append(message, identity if model_id else None)
     except RequestConflict:
@@ -45,4 +47,4 @@ async def send(services: Services, message: Message, identity: Identity) -> None
     except LetheError as error:
         headers = {"Retry-After": RETRY_SECONDS}
         raise Problem(503, error.code, str(error), headers, request_id=request_id) from None
-    services.recent.add(model_id, request_id, Sent(identity.body, place))
+    services.recent.add(model_id, request_id, Sent(identity.body, place, asked))

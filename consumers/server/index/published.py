@@ -44,6 +44,12 @@ class IndexPublished:
             found = erasure_of(connection, erasure_id)
         return None if found is None else found[1]
 
+    def erasure_place(self, erasure_id: str) -> tuple[int, int] | None:
+        """Return where the newest request of an erasure is: partition and offset."""
+        with self.file.read() as connection:
+            found = erasure_of(connection, erasure_id)
+        return None if found is None else (found[0]["partition"], found[0]["position"])
+
     def versions(self, model_id: str, after: int, limit: int) -> Sequence[tuple[int, bytes]]:
         """Return the first versions above number ``after``, ascending: number and JSON value."""
         with self.file.read() as connection:

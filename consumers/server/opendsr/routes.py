@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -187,9 +188,10 @@ def _record(
         ]
     )
     name, now = str(asked.subject_request_id), datetime.now(UTC)
+    unguessed = secrets.token_hex(8)  # nobody can have used these ids for another erasure
     events = tuple(
         SubjectErasureRequested(
-            erasure_id=f"opendsr-{name}-{number}",
+            erasure_id=f"opendsr-{name}-{number}-{unguessed}",
             subject_id=subject,
             namespace=namespace,
             requested_at=rfc3339(asked.submitted_time),
