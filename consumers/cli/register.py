@@ -157,6 +157,11 @@ def _output_terms(text: str) -> Terms:
     "for `lethe disclosure`. Linear models of one target by --method exact.",
 )
 @click.option(
+    "--take-out-of-range", is_flag=True,
+    help="Insert and correct rows also where no version with them can be within the error budget: "
+    "a value of 1e9 beside values near 1, for example. Default: they are rejected (OUT_OF_RANGE).",
+)  # fmt: skip
+@click.option(
     "--replace", is_flag=True,
     help="The model exists: publish its next version from this file. Rows that were once deleted "
     "never come back; the output says how many were left out.",
@@ -265,6 +270,7 @@ def _config(
         preprocess=data.preprocess,
         frozen_transformer=data.frozen_transformer,
         disclosure=options["disclosure"],
+        take_out_of_range=options["take_out_of_range"],
     )
 
 

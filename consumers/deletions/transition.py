@@ -207,6 +207,8 @@ def _after(
 ) -> ModelState:
     """Return the state after the step, before its version is created."""
     meta = before.meta
+    if batch.ends_pause:  # what the pending job staged expires
+        meta = with_meta(meta, failures=None, pending_job=None)
     logged = meta.deletions_logged + len(batch.deleted) + len(retired)
     if not batch.deleted:
         return replace(

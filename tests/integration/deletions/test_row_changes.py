@@ -211,7 +211,7 @@ REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("INVALID_REQUEST", "insert", {"id": "new", "target": True}),
     ("INVALID_REQUEST", "insert", {"id": 1.5}),
     ("INVALID_REQUEST", "replace", {"id": "new"}),
-    ("ILL_CONDITIONED", "insert", {"id": "new", "target": 1e308, "weight": 1e308}),
+    ("OUT_OF_RANGE", "insert", {"id": "new", "target": 1e308, "weight": 1e308}),
 ]
 
 
