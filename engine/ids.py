@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
+from numbers import Integral
 from typing import Any
 from uuid import UUID
-
-import numpy as np
 
 from lethe.engine.errors import InvalidData
 
@@ -29,8 +28,12 @@ _LENGTH = f"names have at most {MAX_ID_LENGTH}"
 
 
 def text_of(value: Any) -> Any:
-    """Return a whole number, a decimal of scale 0 or a UUID as text; other values as they are."""
-    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):
+    """Return a whole number, a decimal of scale 0 or a UUID as text; other values as they are.
+
+    (NumPy counts durations as whole numbers, but they are no index.)
+    """
+    truth = isinstance(value, bool)
+    if not truth and isinstance(value, Integral) and hasattr(value, "__index__"):
         if int(value).bit_length() > 4 * MAX_ID_LENGTH:  # Python may not even write it
             raise InvalidData(f"a number of too many digits; {_LENGTH}")
         return str(value)
