@@ -28,19 +28,18 @@ _LENGTH = f"names have at most {MAX_ID_LENGTH}"
 
 
 def text_of(value: Any) -> Any:
-    """Return a whole number, a decimal of scale 0 or a UUID as text; other values as they are."""
-    if not isinstance(value, bool) and isinstance(value, Integral) and not _is_duration(value):
+    """Return a whole number, a decimal of scale 0 or a UUID as text; other values as they are.
+
+    (NumPy counts durations as whole numbers, but they are no index.)
+    """
+    truth = isinstance(value, bool)
+    if not truth and isinstance(value, Integral) and hasattr(value, "__index__"):
         if int(value).bit_length() > 4 * MAX_ID_LENGTH:  # Python may not even write it
             raise InvalidData(f"a number of too many digits; {_LENGTH}")
         return str(value)
     if isinstance(value, Decimal) and value.as_tuple().exponent == 0:
         return f"{value or abs(value):f}"  # there is a Decimal("-0")
     return str(value) if isinstance(value, UUID) else value
-
-
-def _is_duration(value: Any) -> bool:
-    """Return whether a number of NumPy's is a timedelta64, which counts as a whole number there."""
-    return getattr(getattr(value, "dtype", None), "kind", "") == "m"
 
 
 def id_of(value: Any) -> str:
