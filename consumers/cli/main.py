@@ -55,7 +55,7 @@ COMMANDS = MappingProxyType(
         "check": ("cli.check", "Check servers, topics and stored invariants."),
         "recover": (
             "cli.recover",
-            "Last resort: continue from the store after the log lost commits.",
+            "Last resort: continue after the log lost commits, or a topic.",
         ),
         "key": ("cli.key", "Create keys: to sign, to seal commits, to call the HTTP API."),
     }
