@@ -201,7 +201,8 @@ class PartitionReset(LogReset):
 def missing_topic(topic: str, place: str) -> LogUnavailable:
     """Return the error for a topic that nobody has created yet."""
     return LogUnavailable(
-        f"topic {topic} does not exist in {place}: `lethe work` and `lethe register` create it"
+        f"topic {topic} does not exist in {place}: `lethe work` and `lethe register` create it, "
+        "unless the store knows it (`lethe check` says so)"
     )
 
 
