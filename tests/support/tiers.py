@@ -57,6 +57,7 @@ THOROUGH = (
     "tests/integration/preprocess/test_fold.py::test_a_worker_that_dies",
     "tests/integration/preprocess/test_fold.py::test_every_refresh",
     "tests/integration/preprocess/test_frozen",
+    "tests/integration/preprocess/test_packed_files",
     "tests/integration/preprocess/test_row_changes.py::test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline[streams",
     "tests/integration/preprocess/test_row_changes.py::test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline[kafka-pru",
     "tests/integration/preprocess/test_row_changes.py::test_a_worker_that_dies",
