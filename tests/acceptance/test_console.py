@@ -299,8 +299,16 @@ def test_a_person_is_erased_found_again_and_answered_in_the_console_and_verified
     with watched(chromium, width) as seen:
         seen.page.context.set_offline(True)
         seen.page.goto(saved.as_uri())
-        receipt = json.loads(seen.page.locator("#receipt").inner_text())
+        published = seen.page.locator("#receipt").text_content()
+        receipt = json.loads(published)
         assert (receipt["erasure_id"], receipt["complete"]) == (ticket, True)
+        (tmp_path / "receipt.json").write_text(published)
+        key = served.lethe("key", "show", str(served.lethe.data_dir / "signing-key.pem")).out
+        check = seen.page.locator("#check").text_content().replace("KEY", key.split()[0])
+        done = subprocess.run(
+            ["bash", "-c", check], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert "Signature Verified Successfully" in done.stdout
         assert seen.page.locator("main img, main b").count() == 0
         assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert subject not in seen.page.locator("main").inner_text()

@@ -16,6 +16,7 @@ from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.signatures import HEADER
 from lethe.consumers.deletions.dead_letters import read_letter
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
@@ -294,7 +295,7 @@ def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool
         " rows_deleted = excluded.rows_deleted, value = excluded.value,"
         " receipt_position = excluded.receipt_position, partition = excluded.partition,"
         " position = excluded.position, namespace = excluded.namespace,"
-        " commitment = excluded.commitment WHERE excluded.rank > rank"
+        " commitment = excluded.commitment, signature = NULL WHERE excluded.rank > rank"
         # Of several final receipts the first counts (docs/erasures.md), of others the newest.
         " OR (excluded.rank = rank"
         " AND (rank = ?) = (excluded.receipt_position < receipt_position))",
@@ -306,6 +307,12 @@ def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool
     connection.execute(  # where the request is not known: it was asked for before that
         "UPDATE erasures SET asked_at = min(asked_at, ?) WHERE erasure_id = ?",
         (at, receipt.erasure_id),
+    )
+    signatures = [text.decode("latin-1") for name, text in record.headers if name == HEADER]
+    connection.execute(
+        "UPDATE erasures SET signature = ? WHERE erasure_id = ? AND value = ?"
+        " AND signature IS NULL",
+        (next(iter(signatures), None), receipt.erasure_id, value),
     )
     _note_person(connection, receipt.erasure_id)
     return True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -13,8 +15,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.erasure_events import SUBJECT_ERASURE_COMPLETED
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.log.base import Message
 from lethe.consumers.server.console import erasing
 from lethe.consumers.server.console.due import due_of
 from lethe.consumers.server.index.schema import IndexFile
@@ -257,14 +263,42 @@ def test_the_requester_gets_what_each_model_answered_and_how_to_verify_it(
         assert "lethe audit m --export m.bundle" in said
         shown = re.search(r'<pre id="receipt">(.*?)</pre>', one.text, re.DOTALL)
         assert shown is not None
-        assert shown[1].replace("&#34;", '"').replace("&lt;", "<").replace("&gt;", ">") == (
-            value.decode()
-        )
+        assert html.unescape(shown[1]) == value.decode()
         for model in receipt.models:
             assert all(name in said for name in model.request_ids)
     assert saved.headers["content-disposition"] == 'attachment; filename="erasure-ticket--7-.html"'
     assert not re.findall(r'(?:href|src)="', saved.text), "it needs nothing else"
     assert visitor.get("erasure/answer", id="none").status_code == 404
+
+
+def test_the_commands_of_the_answer_accept_the_signature_and_nothing_else(
+    memory: Platform, visitor_of: Callable[..., Visitor], tmp_path: Path
+) -> None:
+    erase(memory, SUBJECT, "ticket-7")
+    finish(memory)
+    [value] = [value for receipt, value in published(memory) if receipt.final]
+    signer, other = (Signer(Ed25519PrivateKey.generate()) for _ in range(2))
+    headers = signer.signed(SUBJECT_ERASURE_COMPLETED, value, ())
+    visitor = visitor_of()
+    visitor.until("Complete:", "erasure", id="ticket-7")
+    assert "The receipt is not signed" in visitor.get("erasure/answer", id="ticket-7").text
+    memory.producer.publish([Message(topics.ERASURE_RECEIPTS, b"ticket-7", value, headers)])
+    page = visitor.until(signer.key_id, "erasure/answer", id="ticket-7")
+    found = re.search(r'<pre id="check">(.*?)</pre>', page, re.DOTALL)
+    assert found is not None
+    commands = html.unescape(found[1])
+
+    def accepted(content: bytes, key: Signer) -> bool:
+        (tmp_path / "receipt.json").write_bytes(content)
+        script = commands.replace("KEY", key.public_text)
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        return done.returncode == 0 and "Signature Verified Successfully" in done.stdout
+
+    assert accepted(value, signer)
+    assert not accepted(value, other)
+    assert not accepted(value.replace(b'"complete":true', b'"complete":TRUE'), signer)
 
 
 def test_what_is_awaited_is_named_with_the_models_that_cannot_be_searched(
