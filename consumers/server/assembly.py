@@ -18,7 +18,7 @@ from lethe.consumers.server.opendsr.opened import opendsr_on
 from lethe.consumers.server.services import services_on
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime
-from lethe.engine.errors import CorruptState, InvalidData
+from lethe.engine.errors import LetheError
 from lethe.engine.store.store import ModelStore
 
 
@@ -50,7 +50,7 @@ def application_on(runtime: Runtime, access: Access, stop: threading.Event) -> I
             published.follower,
             access.keys,
             settings.erasure_days,
-            _seals(runtime, services.store),
+            lambda: _seals(runtime, services.store),
         )
         install(app, console)
         with opendsr_on(app, services, settings.opendsr, runtime.signer()()):
@@ -60,6 +60,6 @@ def application_on(runtime: Runtime, access: Access, stop: threading.Event) -> I
 def _seals(runtime: Runtime, store: ModelStore) -> SealKeys | None:
     """Return the keys that bind receipts to people, if this process has them: it needs none."""
     try:
-        return runtime.seals(store, make=False)
-    except (InvalidData, CorruptState):
+        return runtime.seals(store, make=False, lost=True)  # it seals nothing
+    except LetheError:
         return None

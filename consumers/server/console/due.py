@@ -19,16 +19,18 @@ class Due:
     Attributes
     ----------
     days
-        Whole days since it was asked for, or until it was answered; None: the log no longer says
-        when it was asked for.
+        Whole days since it was asked for, or until it was answered.
+    at_least
+        Whether the request is not known: it was asked for before the first receipt.
     on
         The day on which it is due.
     late, soon
         Whether it is open and that day has passed, or comes within `SOON_DAYS`.
     """
 
-    days: int | None
-    on: str | None
+    days: int
+    at_least: bool
+    on: str
     late: bool
     soon: bool
 
@@ -36,8 +38,6 @@ class Due:
 def due_of(row: sqlite3.Row, limit: int, now: datetime | None = None) -> Due:
     """Return when an erasure of the index is due, ``limit`` days after it was asked for."""
     now = datetime.now(UTC) if now is None else now
-    if row["asked_at"] is None:
-        return Due(None, None, bool(row["open"]), soon=False)
     asked = datetime.fromisoformat(row["asked_at"])
     until = now if row["open"] else datetime.fromisoformat(row["at"])
     try:
@@ -47,6 +47,7 @@ def due_of(row: sqlite3.Row, limit: int, now: datetime | None = None) -> Due:
     late = bool(row["open"]) and now > due
     return Due(
         max(0, (until - asked).days),
+        not row["asked"],
         due.date().isoformat(),
         late,
         soon=bool(row["open"]) and not late and due - now <= timedelta(days=SOON_DAYS),

@@ -10,7 +10,11 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
+from lethe.consumers.contract.erasure_events import (
+    SUBJECT_ERASURE_COMPLETED,
+    SubjectErasureCompleted,
+)
+from lethe.consumers.contract.signatures import split_signature
 from lethe.consumers.server.console.answers import answers_of, headline
 from lethe.consumers.server.console.due import late_before
 from lethe.consumers.server.console.install import (
@@ -119,6 +123,8 @@ def erasure_answer(
         **_shown(receipt),
         published=None if row["value"] is None else row["value"].decode(),
         digest=None if row["value"] is None else hashlib.sha256(row["value"]).hexdigest(),
+        signature=split_signature(row["signature"]),
+        event_type=SUBJECT_ERASURE_COMPLETED,
     )
     if save:
         name = f"erasure-{file_name(id)}.html".encode("ascii", "replace").decode().replace("?", "-")

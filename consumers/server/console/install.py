@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Any
@@ -48,8 +48,8 @@ class Console:
     erasure_days
         Within how many days of the request an erasure must be complete.
     seals
-        The keys that bind receipts to people, where this server has them: it then finds a person's
-        receipts also if it has not read the request.
+        Returns the keys that bind receipts to people, if this server has them: it then finds a
+        person's receipts also if it has not read the request.
     """
 
     services: Services
@@ -57,7 +57,7 @@ class Console:
     follower: Follower
     keys: Keys | None = None
     erasure_days: int = ERASURE_DAYS
-    seals: SealKeys | None = None
+    seals: Callable[[], SealKeys | None] = lambda: None
     sessions: Sessions = field(default_factory=Sessions)
     templates: Environment = field(default_factory=rendering.environment)
 

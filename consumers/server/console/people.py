@@ -64,10 +64,10 @@ def _found(console: Console, visitor: Visitor, form: Form, by: str, named: str) 
         if visitor.sees_all:
             page = erasures_page(connection, _first(form, "erasures"), subject_id=named)
             values |= {"erasures": page, "left": 0}
-            if console.seals is not None:
+            if (seals := console.seals()) is not None:
                 every = form.get("every") == "yes"
                 others, values["left"] = erasures_by_commitment(
-                    connection, console.seals, named, every=every
+                    connection, seals, named, every=every
                 )
                 values["erasures"] = _with(page, others)
     return values

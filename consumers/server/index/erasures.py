@@ -77,7 +77,7 @@ def _conditions(filters: ErasureFilters) -> tuple[str, list[str | bytes]]:
         where += " AND status = ?"
         values.append(filters.status)
     if filters.asked_before:
-        where += " AND (asked_at < ? OR asked_at IS NULL)"
+        where += " AND asked_at < ?"
         values.append(filters.asked_before)
     return where, values
 
@@ -89,7 +89,7 @@ def _count(connection: sqlite3.Connection, where: str, values: Sequence[str | by
 
 def late_and_open(connection: sqlite3.Connection, asked_before: str) -> tuple[int, int]:
     """Return how many open erasures are asked for since before a time, and how many are open."""
-    late = "open = 1 AND (asked_at < ? OR asked_at IS NULL)"
+    late = "open = 1 AND asked_at < ?"
     return _count(connection, late, [asked_before]), _count(connection, "open = 1", [])
 
 

@@ -16,6 +16,7 @@ from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.signatures import HEADER
 from lethe.consumers.deletions.dead_letters import read_letter
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
@@ -205,16 +206,17 @@ def _add_erasure(connection: sqlite3.Connection, record: Record) -> bool:
     name, sent_at = event.erasure_id, _moment(record)
     place = _add_sent(connection, record, ("", name), None, event.subject_id)
     connection.execute(
-        "INSERT INTO erasures (erasure_id, op, rank, status, at, partition, position, namespace)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (erasure_id) DO UPDATE SET at = excluded.at,"
+        "INSERT INTO erasures (erasure_id, op, rank, status, at, partition, position, namespace,"
+        " asked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (erasure_id) DO UPDATE SET at = excluded.at,"
         " status = excluded.status, code = NULL, detail = NULL, partition = excluded.partition,"
         " position = excluded.position, namespace = excluded.namespace"
         " WHERE rank = excluded.rank AND position < excluded.position",
         (name, "lift" if event.lift else "erase", _SENT, WAITING, sent_at, *place[1:],
-         event.namespace),
+         event.namespace, sent_at),
     )  # fmt: skip
     connection.execute(
-        "UPDATE erasures SET asked_at = min(coalesce(asked_at, ?1), ?1) WHERE erasure_id = ?2",
+        "UPDATE erasures SET asked_at = min(asked_at, ?), asked = 1 WHERE erasure_id = ?",
         (_asked_at(event, sent_at), name),
     )
     _note_dead_erasure(connection, place)
@@ -285,23 +287,33 @@ def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool
     at = _moment(record) if receipt.completed_at is None else rfc3339(receipt.completed_at)
     connection.execute(
         "INSERT INTO erasures (erasure_id, op, rank, status, code, detail, at, models, awaited,"
-        " rows_deleted, value, receipt_position, partition, position, namespace, commitment)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " rows_deleted, value, receipt_position, partition, position, namespace, commitment,"
+        " asked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (erasure_id) DO UPDATE SET op = excluded.op, rank = excluded.rank,"
         " status = excluded.status, code = excluded.code, detail = excluded.detail,"
         " at = excluded.at, models = excluded.models, awaited = excluded.awaited,"
         " rows_deleted = excluded.rows_deleted, value = excluded.value,"
         " receipt_position = excluded.receipt_position, partition = excluded.partition,"
         " position = excluded.position, namespace = excluded.namespace,"
-        " commitment = excluded.commitment WHERE excluded.rank > rank"
+        " commitment = excluded.commitment, signature = NULL WHERE excluded.rank > rank"
         # Of several final receipts the first counts (docs/erasures.md), of others the newest.
         " OR (excluded.rank = rank"
         " AND (rank = ?) = (excluded.receipt_position < receipt_position))",
         (receipt.erasure_id, receipt.op, rank, receipt.status, receipt.code, receipt.detail, at,
          len(receipt.models), len(receipt.awaited), receipt.rows_deleted, value, record.offset,
          receipt.source.partition, receipt.source.offset, receipt.namespace,
-         receipt.subject_commitment, _FINAL),
+         receipt.subject_commitment, at, _FINAL),
     )  # fmt: skip
+    connection.execute(  # where the request is not known: it was asked for before that
+        "UPDATE erasures SET asked_at = min(asked_at, ?) WHERE erasure_id = ?",
+        (at, receipt.erasure_id),
+    )
+    signatures = [text.decode("latin-1") for name, text in record.headers if name == HEADER]
+    connection.execute(
+        "UPDATE erasures SET signature = ? WHERE erasure_id = ? AND value = ?"
+        " AND signature IS NULL",
+        (next(iter(signatures), None), receipt.erasure_id, value),
+    )
     _note_person(connection, receipt.erasure_id)
     return True
 

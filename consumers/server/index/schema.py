@@ -76,7 +76,8 @@ CREATE TABLE erasures (
   at TEXT NOT NULL, models INTEGER NOT NULL DEFAULT 0, awaited INTEGER NOT NULL DEFAULT 0,
   rows_deleted INTEGER NOT NULL DEFAULT 0, value BLOB, receipt_position INTEGER,
   partition INTEGER NOT NULL, position INTEGER NOT NULL,
-  namespace TEXT, asked_at TEXT, mark BLOB, commitment TEXT, answered_by TEXT,
+  namespace TEXT, asked_at TEXT NOT NULL, asked INTEGER NOT NULL DEFAULT 0, mark BLOB,
+  commitment TEXT, signature TEXT, answered_by TEXT,
   open INTEGER NOT NULL GENERATED ALWAYS AS (
     op = 'erase' AND (status IN ('WAITING', 'PENDING')
       OR status IN ('INCOMPLETE', 'DEAD_LETTER') AND answered_by IS NULL)

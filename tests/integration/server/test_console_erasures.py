@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -13,8 +15,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.erasure_events import SUBJECT_ERASURE_COMPLETED
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.log.base import Message
 from lethe.consumers.server.console import erasing
 from lethe.consumers.server.console.due import due_of
 from lethe.consumers.server.index.schema import IndexFile
@@ -138,7 +144,7 @@ def test_what_the_log_has_removed_is_found_by_what_binds_receipts_to_the_person(
 ) -> None:
     erase(memory, SUBJECT, "ticket-7")
     erase(memory, "subject-2", "ticket-8")
-    visitor = visitor_of(seals=memory.seals)
+    visitor = visitor_of(seals=lambda: memory.seals)
     visitor.post("delete/confirmed", model="m", by="subject", named=SUBJECT, id="r1")
     finish(memory)
     for ticket in ("ticket-7", "ticket-8"):
@@ -221,7 +227,8 @@ def test_the_limit_is_the_one_that_is_set(
 
 def test_days_are_counted_to_the_answer_and_not_beyond() -> None:
     now = datetime(2026, 5, 31, 12, tzinfo=UTC)
-    row: Any = {"asked_at": "2026-05-01T12:00:00Z", "at": "2026-05-03T11:00:00Z", "open": 1}
+    row: Any = {"asked_at": "2026-05-01T12:00:00Z", "at": "2026-05-03T11:00:00Z"}
+    row |= {"open": 1, "asked": 1}
     assert (due_of(row, 30, now).days, due_of(row, 30, now).late) == (30, False)
     assert due_of(row, 30, now + timedelta(seconds=1)).late
     assert due_of(row, 30, now).on == "2026-05-31"
@@ -229,7 +236,7 @@ def test_days_are_counted_to_the_answer_and_not_beyond() -> None:
     assert not due_of(row, 30, now - timedelta(days=8)).soon
     done = due_of(row | {"open": 0}, 30, now + timedelta(days=99))
     assert (done.days, done.late, done.soon) == (1, False, False)
-    assert due_of(row | {"asked_at": None}, 30, now).late
+    assert due_of(row | {"asked": 0}, 30, now).at_least
     assert not due_of(row | {"asked_at": "9999-12-31T23:59:59Z"}, 30, now).late
 
 
@@ -256,14 +263,42 @@ def test_the_requester_gets_what_each_model_answered_and_how_to_verify_it(
         assert "lethe audit m --export m.bundle" in said
         shown = re.search(r'<pre id="receipt">(.*?)</pre>', one.text, re.DOTALL)
         assert shown is not None
-        assert shown[1].replace("&#34;", '"').replace("&lt;", "<").replace("&gt;", ">") == (
-            value.decode()
-        )
+        assert html.unescape(shown[1]) == value.decode()
         for model in receipt.models:
             assert all(name in said for name in model.request_ids)
     assert saved.headers["content-disposition"] == 'attachment; filename="erasure-ticket--7-.html"'
     assert not re.findall(r'(?:href|src)="', saved.text), "it needs nothing else"
     assert visitor.get("erasure/answer", id="none").status_code == 404
+
+
+def test_the_commands_of_the_answer_accept_the_signature_and_nothing_else(
+    memory: Platform, visitor_of: Callable[..., Visitor], tmp_path: Path
+) -> None:
+    erase(memory, SUBJECT, "ticket-7")
+    finish(memory)
+    [value] = [value for receipt, value in published(memory) if receipt.final]
+    signer, other = (Signer(Ed25519PrivateKey.generate()) for _ in range(2))
+    headers = signer.signed(SUBJECT_ERASURE_COMPLETED, value, ())
+    visitor = visitor_of()
+    visitor.until("Complete:", "erasure", id="ticket-7")
+    assert "The receipt is not signed" in visitor.get("erasure/answer", id="ticket-7").text
+    memory.producer.publish([Message(topics.ERASURE_RECEIPTS, b"ticket-7", value, headers)])
+    page = visitor.until(signer.key_id, "erasure/answer", id="ticket-7")
+    found = re.search(r'<pre id="check">(.*?)</pre>', page, re.DOTALL)
+    assert found is not None
+    commands = html.unescape(found[1])
+
+    def accepted(content: bytes, key: Signer) -> bool:
+        (tmp_path / "receipt.json").write_bytes(content)
+        script = commands.replace("KEY", key.public_text)
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        return done.returncode == 0 and "Signature Verified Successfully" in done.stdout
+
+    assert accepted(value, signer)
+    assert not accepted(value, other)
+    assert not accepted(value.replace(b'"complete":true', b'"complete":TRUE'), signer)
 
 
 def test_what_is_awaited_is_named_with_the_models_that_cannot_be_searched(
@@ -289,7 +324,7 @@ def test_the_page_of_a_person_with_100_000_erasures_begins_within_300_ms(
     memory: Platform, visitor_of: Callable[..., Visitor], tmp_path: Path, read: bool
 ) -> None:
     """Whether the index has read the requests, or the receipts alone."""
-    visitor = visitor_of(seals=memory.seals)
+    visitor = visitor_of(seals=lambda: memory.seals)
     visitor.until("2 models", "models")
     fill_erasures(IndexFile(tmp_path), 100_000, SUBJECT, None if read else memory.seals)
     visitor.until("erasure-099999", "erasures", status="COMPLETE")

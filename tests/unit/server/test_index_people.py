@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -127,6 +128,20 @@ def test_what_is_open_comes_first_and_what_is_late_before_it(
     assert shown(file, status="INCOMPLETE") == ["partly"]
     with file.read() as connection:
         assert erasures.late_and_open(connection, before) == (3, 6)
+
+
+def test_what_only_receipts_tell_was_asked_for_before_the_first_of_them(
+    written: Topics, file: IndexFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = SimpleNamespace(offset=7)
+    for days in (40, 50, 3):
+        monkeypatch.setattr(records, "log_time", lambda _, days=days: NOW - timedelta(days=days))
+        combined(written, "e", place)
+        read_all(written, file)
+    assert shown(file, status=OPEN, asked_before=rfc3339(NOW - timedelta(days=45))) == ["e"]
+    with file.read() as connection:
+        [asked] = connection.execute("SELECT asked FROM erasures").fetchone()
+    assert not asked
 
 
 def test_an_erasure_that_could_not_be_completed_is_answered_by_a_later_one_of_the_same_person(
