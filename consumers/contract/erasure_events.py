@@ -63,7 +63,9 @@ class SubjectErasureCompleted(Event):
     subject. ``INCOMPLETE``: every model that was asked has answered, but one is not covered or has
     rejected its request, so that it cannot be said that the person is gone. ``REJECTED``: nothing
     was done, see ``code``. ``complete`` is true for ``COMPLETE`` alone, and ``awaited`` names the
-    models whose answers are missing or not final.
+    models whose answers are missing or not final. ``unknown`` is true in the final receipt of an
+    erasure that no model was asked for, because none knows the subject; ``similar`` then names the
+    models that know a subject whose id is written in another usual way (`erasures.spelling`).
 
     Many can read a receipt, so it does not name the subject: ``subject_commitment`` is an
     HMAC-SHA256 of erasure, namespace and subject, under a key that only Lethe has.
@@ -78,6 +80,8 @@ class SubjectErasureCompleted(Event):
     detail: str | None = Field(default=None, exclude_if=absent)
     models: tuple[ModelErasure, ...] = ()
     awaited: Texts = ()
+    unknown: StrictBool = Field(default=False, exclude_if=operator.not_)
+    similar: Texts = Field(default=(), exclude_if=operator.not_)
     rows_deleted: int = 0
     subject_commitment: Hash | None = Field(default=None, exclude_if=absent)
     source: Source

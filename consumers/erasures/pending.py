@@ -80,6 +80,8 @@ class PendingErasure:
         The requests by their ids.
     not_covered
         Models that were registered without subjects.
+    similar
+        Of a subject that no model knows: the models that know another spelling of it.
     reported
         The models that a receipt has shown as held up; None before the first receipt.
     settled
@@ -94,6 +96,7 @@ class PendingErasure:
     unsearched: frozenset[str] | None = None
     awaited: dict[str, Awaited] = field(default_factory=dict)
     not_covered: frozenset[str] = frozenset()
+    similar: tuple[str, ...] = ()
     reported: frozenset[str] | None = None
     settled: bool = False
 
@@ -106,6 +109,11 @@ class PendingErasure:
     def finished(self) -> bool:
         """Whether every model that may hold a row was asked, and has answered."""
         return self.asked_again and all(one.answered for one in self.awaited.values())
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it is finished, and no model knew the subject."""
+        return self.finished and not self.awaited
 
     def news(self) -> SubjectErasureCompleted | None:
         """Return a receipt that is not final if it says more than those before, and note it.
@@ -153,6 +161,8 @@ class PendingErasure:
             complete=status == "COMPLETE",
             models=tuple(models),
             awaited=tuple(sorted(self._waits_for())),
+            unknown=self.unknown,
+            similar=self.similar,
             rows_deleted=sum(model.rows_deleted for model in models),
             subject_commitment=self.commitment,
             source=self.request.source,

@@ -29,6 +29,7 @@ from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.sender import RequestSender, note_not_covered
 from lethe.consumers.erasures.sent_before import SentBefore
+from lethe.consumers.erasures.spelling import known_spellings
 from lethe.consumers.erasures.sweep import Sweep, unchecked
 from lethe.consumers.erasures.unsearched import Unsearched, changes_sent
 from lethe.consumers.log.base import Log, Partition, Position, Record
@@ -312,7 +313,11 @@ class ErasureWorker:
     def _finish(self) -> int:
         """Publish the receipts of finished erasures, and of others whose state is news."""
         if done := [one for one in self._pending.values() if one.finished]:
-            note_not_covered(done, read_models(self._store))
+            models = read_models(self._store)
+            note_not_covered(done, models)
+            for erasure in (one for one in done if one.unknown):
+                known = known_spellings(self._store, models.registered, *erasure.request.subject)
+                erasure.similar = tuple(sorted(known))
         final = {name: one.receipt() for name, one in self._pending.items() if one.finished}
         messages = [
             receipt_message(news, one.request)

@@ -238,9 +238,11 @@ def lines_of(receipt: SubjectErasureCompleted) -> list[str]:
         rows = counted(receipt.rows_deleted, "row")
         asked = sum(bool(model.request_ids) for model in receipt.models)
         head += f"; {rows} deleted from {counted(asked, 'model')}"
-    if receipt.op == "erase" and not receipt.code and not receipt.models:
-        return [head, "no model knows this subject: is it spelt as in the training data?"]
-    return [head, *(f"  {model.model_id}: {_model(model)}" for model in receipt.models)]
+    lines = [head, *(f"  {model.model_id}: {_model(model)}" for model in receipt.models)]
+    if receipt.unknown:
+        lines.append("no model knows this subject: is it spelt as in the training data?")
+        lines += [f"  {model} knows another spelling of it" for model in receipt.similar]
+    return lines
 
 
 def _model(model: ModelErasure) -> str:

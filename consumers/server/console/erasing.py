@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 from lethe.consumers.contract.erasure_events import SubjectErasureRequested
 from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.erasures.models import read_models
+from lethe.consumers.erasures.spelling import known_spellings
 from lethe.consumers.server.api.erasures import check_id
 from lethe.consumers.server.console import lookup
 from lethe.consumers.server.console.forms import Form, append, form_of
@@ -47,11 +49,14 @@ class Concerned:
         How many models were searched: those of the namespace.
     not_covered
         Models that were registered without subjects: the erasure cannot be complete.
+    similar
+        If none knows the person: by model, other spellings of the id that it knows.
     """
 
     found: list[lookup.Found]
     searched: int
     not_covered: list[str]
+    similar: Mapping[str, Sequence[str]]
 
     @property
     def rows(self) -> int:
@@ -147,7 +152,8 @@ def _concerned(console: Console, asked: SubjectErasureRequested) -> Concerned:
     models = [one.model_id for one in every if one.knows(namespace)]
     found = lookup.find_subject(store.client, models, asked.subject_id)
     not_covered = sorted(one.model_id for one in every if one.namespace is None)
-    return Concerned(found, len(models), not_covered)
+    similar = {} if found else known_spellings(store, every, namespace, asked.subject_id)
+    return Concerned(found, len(models), not_covered, similar)
 
 
 def _request_of(form: Form) -> SubjectErasureRequested:

@@ -287,12 +287,14 @@ def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool
     at = _moment(record) if receipt.completed_at is None else rfc3339(receipt.completed_at)
     connection.execute(
         "INSERT INTO erasures (erasure_id, op, rank, status, code, detail, at, models, awaited,"
-        " rows_deleted, value, receipt_position, partition, position, namespace, commitment,"
-        " asked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " unknown, rows_deleted, value, receipt_position, partition, position, namespace,"
+        " commitment, asked_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (erasure_id) DO UPDATE SET op = excluded.op, rank = excluded.rank,"
         " status = excluded.status, code = excluded.code, detail = excluded.detail,"
         " at = excluded.at, models = excluded.models, awaited = excluded.awaited,"
-        " rows_deleted = excluded.rows_deleted, value = excluded.value,"
+        " unknown = excluded.unknown, rows_deleted = excluded.rows_deleted,"
+        " value = excluded.value,"
         " receipt_position = excluded.receipt_position, partition = excluded.partition,"
         " position = excluded.position, namespace = excluded.namespace,"
         " commitment = excluded.commitment, signature = NULL WHERE excluded.rank > rank"
@@ -300,8 +302,8 @@ def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool
         " OR (excluded.rank = rank"
         " AND (rank = ?) = (excluded.receipt_position < receipt_position))",
         (receipt.erasure_id, receipt.op, rank, receipt.status, receipt.code, receipt.detail, at,
-         len(receipt.models), len(receipt.awaited), receipt.rows_deleted, value, record.offset,
-         receipt.source.partition, receipt.source.offset, receipt.namespace,
+         len(receipt.models), len(receipt.awaited), receipt.unknown, receipt.rows_deleted, value,
+         record.offset, receipt.source.partition, receipt.source.offset, receipt.namespace,
          receipt.subject_commitment, at, _FINAL),
     )  # fmt: skip
     connection.execute(  # where the request is not known: it was asked for before that

@@ -74,6 +74,7 @@ CREATE TABLE erasures (
   id INTEGER PRIMARY KEY, erasure_id TEXT NOT NULL UNIQUE,
   op TEXT NOT NULL, rank INTEGER NOT NULL, status TEXT NOT NULL, code TEXT, detail TEXT,
   at TEXT NOT NULL, models INTEGER NOT NULL DEFAULT 0, awaited INTEGER NOT NULL DEFAULT 0,
+  unknown INTEGER NOT NULL DEFAULT 0,
   rows_deleted INTEGER NOT NULL DEFAULT 0, value BLOB, receipt_position INTEGER,
   partition INTEGER NOT NULL, position INTEGER NOT NULL,
   namespace TEXT, asked_at TEXT NOT NULL, asked INTEGER NOT NULL DEFAULT 0, mark BLOB,

@@ -78,6 +78,30 @@ def test_namespaces_tell_subjects_apart(memory: Platform, worker: ErasureWorker)
     assert set(rows_of(1)) <= erasures.live_rows(memory, "crm")
 
 
+def test_an_erasure_that_no_model_knows_says_so_and_who_knows_another_spelling(
+    memory: Platform, worker: ErasureWorker
+) -> None:
+    """Of its own namespace; nothing is deleted under another spelling, and no receipt names it."""
+    erasures.register(memory, "churn")
+    erasures.register(memory, "crm", namespace="crm")
+    erase(memory, "Subject-7", "e-1")
+    erase(memory, "nobody", "e-2")
+    erase(memory, "subject-7", "e-3")
+    erasures.drain(memory, worker)
+    finals = erasures.finals(memory)
+    told = {
+        name: (one.status, one.unknown, one.similar, one.rows_deleted)
+        for name, one in finals.items()
+    }
+    assert told == {
+        "e-1": ("COMPLETE", True, ("churn",), 0),
+        "e-2": ("COMPLETE", True, (), 0),
+        "e-3": ("COMPLETE", False, (), 3),
+    }
+    assert b"ubject-7" not in finals["e-1"].value()
+    assert b"unknown" not in finals["e-3"].value()
+
+
 def test_a_receipt_says_what_is_awaited_while_models_have_not_answered(
     memory: Platform, worker: ErasureWorker
 ) -> None:

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,6 +26,7 @@ from lethe.consumers.server.index.published import followed
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.keys import Keys, issue_key
 from lethe.consumers.server.services import services_on
+from tests.support import erasures
 from tests.support.long_index import fill
 from tests.support.platform import Platform
 
@@ -140,6 +141,25 @@ def test_a_person_is_erased_from_every_model_by_a_form(
     assert (asked.subject_id, asked.erasure_id) == (SUBJECT, "ticket-7")
     visitor.until("for an erasure worker", "erasure", id="ticket-7")
     assert "ticket-7" in visitor.get("erasures").text
+
+
+def test_an_erasure_that_no_model_knows_is_shown_as_such(
+    memory: Platform, visitor_of: Callable[..., Visitor]
+) -> None:
+    """Before it is sent, with the spelling that a model knows; and afterwards."""
+    visitor = visitor_of()
+    other = SUBJECT.upper()
+    shown = visitor.post("erase", subject=other, id="ticket-8").text
+    assert "None of 2 models" in shown
+    assert f'knows <span class="id">{SUBJECT}</span>' in shown
+    visitor.post("erase/confirmed", subject=other, id="ticket-8")
+    with closing(erasures.erasure_worker(memory)) as worker:
+        erasures.drain(memory, worker)
+
+    page = visitor.until("No model knows this person", "erasure", id="ticket-8")
+    assert "knows another spelling" in page
+    assert SUBJECT not in page
+    assert "no model knows the person" in visitor.get("erasures").text
 
 
 def test_a_row_or_a_subject_is_looked_up_in_every_model(

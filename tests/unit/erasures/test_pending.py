@@ -104,6 +104,18 @@ def test_of_several_answers_of_a_model_the_one_that_matters_most_counts() -> Non
     assert told(pending.receipt()) == {"a": ("AWAITED", None)}
 
 
+def test_an_erasure_that_no_model_was_asked_for_says_so_once_it_is_final() -> None:
+    pending = erasure()
+    pending.similar = ("a",)
+    receipt = pending.receipt()
+    assert (receipt.status, receipt.unknown, receipt.similar) == ("COMPLETE", True, ("a",))
+    pending.unsearched = None
+    assert not pending.receipt().unknown
+    pending.unsearched = frozenset()
+    ask(pending, "a", status="REJECTED", code="UNKNOWN_ROWS")
+    assert not pending.receipt().unknown
+
+
 def test_no_receipt_is_final_before_the_index_was_read_again() -> None:
     pending = erasure()
     pending.unsearched = None
