@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.fit.classes import encoded_as
 from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
+from lethe.engine.ids import ids_of
 from lethe.engine.rows import Membership, check_weights, numbers
 
 
@@ -63,9 +64,7 @@ def new_rows(
 
 
 def _names(ids: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(ids, str):
-        raise InvalidData(f"give a list of row ids, not the string {ids!r}")
-    names = tuple(str(name) for name in ids)
+    names = ids_of(ids)
     if len(set(names)) != len(names):
         raise InvalidData("ids are not distinct; give each row its own id")
     return names

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,8 +18,16 @@ from lethe.engine.error.sentinels import Sentinels, choose_sentinels, possible_p
 from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.fit.classes import encoded, weighted_counts
 from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
+from lethe.engine.ids import ids_of
 
 Mask = NDArray[np.bool_]
+
+_NOT_NUMBERS = {
+    "c": "Complex data not supported",
+    "M": "it holds dates; make numbers of them, such as days since one of them",
+    "m": "it holds durations; make numbers of them, such as hours",
+}
+"""Kinds of NumPy's types, and what is said of them."""
 
 
 @dataclass(slots=True)
@@ -79,13 +88,11 @@ class Membership:
         Raises
         ------
         InvalidData
-            A single string in place of a list of ids.
+            A value that is no id, or a single string in place of a list of ids.
         UnknownRows
             Some id was never a row of the model.
         """
-        if isinstance(ids, str):
-            raise InvalidData(f"give a list of row ids, not the string {ids!r}")
-        wanted = dict.fromkeys(str(name) for name in ids)
+        wanted = dict.fromkeys(ids_of(ids))
         unknown = [name for name in wanted if name not in self.place]
         if unknown:
             if len(unknown) == 1:
@@ -174,14 +181,13 @@ def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:
     InvalidData
         Not numbers, or not of one of these ``dimensions``.
     """
-    if isinstance(values, np.ndarray) and values.dtype.kind == "c":
-        raise InvalidData(f"{name} is not an array of numbers: Complex data not supported")
     if np.ma.is_masked(values):  # an array of it would hold what is masked
         raise InvalidData(f"{name} has masked values; fill them in, or leave out their rows")
     try:
+        _check_kind(np.asarray(values))
         with np.errstate(over="ignore"):  # from a wider type; detected as not finite
             array = np.array(values, dtype=np.float64, order="C")
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         raise InvalidData(f"{name} is not an array of numbers: {error}") from error
     if array.ndim not in dimensions:
         allowed = " or ".join(str(n) for n in dimensions)
@@ -190,6 +196,11 @@ def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:
             "the array for each row"
         )
     return array
+
+
+def _check_kind(values: NDArray[Any]) -> None:
+    if values.dtype.kind in _NOT_NUMBERS:  # NumPy would make numbers of them
+        raise TypeError(_NOT_NUMBERS[values.dtype.kind])
 
 
 def checked_rows(
@@ -227,7 +238,7 @@ def checked_rows(
         raise InvalidData(f"X has {n} rows, but y has {len(targets)}")
     if len(weight) != n:
         raise InvalidData(f"X has {n} rows, but there are {len(weight)} weights")
-    names = tuple(str(i) for i in range(n)) if ids is None else tuple(str(i) for i in ids)
+    names = ids_of(range(n) if ids is None else ids)
     if len(names) != n:
         raise InvalidData(f"{len(names)} ids for {n} rows; give one id a row")
     if len(set(names)) != n:

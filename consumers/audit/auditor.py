@@ -19,7 +19,8 @@ from lethe.consumers.audit.commits import CommitChain, Opener, read_chain
 from lethe.consumers.audit.published.bundle import BundleReader, Header, write_bundle
 from lethe.consumers.audit.published.checkpoint import Checkpoint
 from lethe.consumers.audit.published.checks import history_findings
-from lethe.consumers.audit.published.finding import Finding, Result
+from lethe.consumers.audit.published.evidence import from_base64
+from lethe.consumers.audit.published.finding import Finding, Result, Verdict
 from lethe.consumers.audit.published.history import History
 from lethe.consumers.audit.reading import (
     for_export,
@@ -62,6 +63,11 @@ class Audit:
         """Return how many checks had this result."""
         return sum(finding.result is result for finding in self.findings)
 
+    @property
+    def verdict(self) -> Verdict:
+        """What the findings come to."""
+        return Verdict.of(self.findings)
+
 
 # -- a file -------------------------------------------------------------------------------------
 
@@ -100,7 +106,7 @@ def audit_bundle(
 def _named_keys(header: Header) -> TrustedKeys | None:
     """Return the keys that a file itself names: they show only that it is consistent."""
     try:
-        keys = TrustedKeys.of(base64.b64decode(key, validate=True) for key in header.public_keys)
+        keys = TrustedKeys.of(from_base64(key) for key in header.public_keys)
     except (ValueError, InvalidData):
         return None
     return keys if len(keys) else None

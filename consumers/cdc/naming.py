@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from lethe.consumers.cdc.change import Origin
 from lethe.consumers.cdc.mapping import ColumnType
-from lethe.consumers.contract.events import MAX_ID_LENGTH
+from lethe.engine.ids import MAX_ID_LENGTH
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """What Debezium writes for a large value that an update left as it was."""

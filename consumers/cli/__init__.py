@@ -19,7 +19,7 @@ Deletions:
 - `delete`: of rows, or of a subject
 - `change`: insert or correct the rows of a file
 - `reconcile`: delete the rows that a table no longer has
-- `erase`: a person, from every model
+- `erase`, `erasures`: a person, from every model; what became of it
 - `receipt`: what became of a request
 - `work`: the workers
 - `serve`: the HTTP API
@@ -27,6 +27,7 @@ Deletions:
 Checks and keys:
 
 - `check`: the installation
+- `dead_letters`: requests that could not be read
 - `verify`, `audit`: a model against a refit, a model's history
 - `disclosure`: what versions have told of rows
 - `key`: signing keys and seal secrets

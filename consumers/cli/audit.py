@@ -18,7 +18,7 @@ from lethe.consumers.audit.published.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from lethe.consumers.audit.published.finding import Finding, Result
+from lethe.consumers.audit.published.finding import Finding, Result, Verdict
 from lethe.consumers.audit.refit import Holding, read_ids
 from lethe.consumers.cli.terminal.options import global_options, trust_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare, wrapped
@@ -58,13 +58,16 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @global_options
 @click.pass_context
 def audit(ctx: click.Context, /, **options: Any) -> int:
-    """Replay the published history of MODEL and check it; each check is OK, FAILED or NOT CHECKED.
+    """Replay the published history of MODEL and check it.
+
+    Each check is OK, FAILED, NOT PROVED (no key that you trust vouches for it, or something is
+    missing) or NOT CHECKED.
 
     Checks the records, the chain of versions, signatures by trusted keys, the newest parameters,
     receipts against versions, rows deleted and the Merkle receipt log; commits, as far as the
     log retains them, and their contents if the seal key is available; then the state in the store
     against all of that, and theta against retraining on the live rows. Exit code 1 if a check
-    failed.
+    failed, or was not proved.
 
     With --bundle it needs no server: an auditor can check a file from --export anywhere. Given the
     training file and the list of deleted ids as well, it also retrains.
@@ -169,14 +172,17 @@ def _holding(options: dict[str, Any]) -> Holding | None:
 
 def _answer(out: Output, outcome: Audit, options: dict[str, Any]) -> int:
     failed, not_checked = outcome.count(Result.FAILED), outcome.count(Result.NOT_CHECKED)
+    not_proved, verdict = outcome.count(Result.NOT_PROVED), outcome.verdict
     if options["checkpoint"] is not None and not failed:
         write_checkpoint(options["checkpoint"], outcome.history)
     tip, head = outcome.history.tip, outcome.history.head
     out.document(
         {
             "model_id": outcome.history.model_id,
-            "ok": failed == 0,
+            "ok": verdict is Verdict.HOLDS,
+            "verdict": verdict.value,
             "failed": failed,
+            "not_proved": not_proved,
             "not_checked": not_checked,
             "version": None if tip is None else tip.event.version,
             "digest": None if tip is None else tip.event.digest,
@@ -194,10 +200,10 @@ def _answer(out: Output, outcome: Audit, options: dict[str, Any]) -> int:
         out.line(f"{options['export']}: {counted(outcome.exported, 'record')} written")
     if tip is not None:
         out.line(f"newest: {tip.event.version}:{tip.event.digest}")
-    verdict = "REFUSED" if failed else "no check failed"
-    rest = f", {not_checked} not checked" if not_checked else ""
+    others = ((not_proved, "not proved"), (not_checked, "not checked"))
+    rest = "".join(f", {count} {what}" for count, what in others if count)
     out.line(f"{verdict}: {counted(len(outcome.findings), 'check')}, {failed} failed{rest}")
-    return 1 if failed or (options["strict"] and not_checked) else 0
+    return int(verdict is not Verdict.HOLDS or bool(options["strict"] and not_checked))
 
 
 def table_of(findings: Sequence[Finding]) -> list[str]:

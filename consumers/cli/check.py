@@ -9,6 +9,7 @@ import click
 
 from lethe.consumers.audit.health.checks import (
     Check,
+    check_letters,
     check_log,
     check_programs,
     check_signing,
@@ -16,6 +17,8 @@ from lethe.consumers.audit.health.checks import (
 )
 from lethe.consumers.audit.health.commits import check_commits
 from lethe.consumers.audit.health.models import check_model
+from lethe.consumers.audit.health.topics import check_topics
+from lethe.consumers.audit.health.workers import check_workers
 from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import prepare
 from lethe.consumers.service.configuration.settings import Settings
@@ -32,11 +35,13 @@ def check(ctx: click.Context, /) -> int:
     """Check everything that a worker relies on; each line is OK or says what to do.
 
     Covers programs; the keys that events are signed with; the store, what a crash of it can lose,
-    and its memory policy; the log and its topics; the keys that seal commits, how far the store
-    follows lethe.commits, and which models are halted; and for each model its head, the lengths of
-    V and Q, row records against the count of live rows, the identity L L^T w_i = x_i on rows drawn
-    at random, published history against stored state, and deferred requests that no pending
-    rebuild will resolve. Exit code 1 if anything fails.
+    and its memory policy; the log and its topics, and whether they are those that the store knows
+    and have what was read of them; whether requests became dead letters in the last 24 hours, and
+    whether requests wait that no living worker reads; the keys that seal commits, how far the
+    store follows lethe.commits, and which models are halted; and for each model its head, the
+    lengths of V and Q, row records against the count of live rows, the identity L L^T w_i = x_i on
+    rows drawn at random, published history against stored state, and deferred requests that no
+    pending rebuild will resolve. Exit code 1 if anything fails.
 
     \b
     Example:
@@ -75,11 +80,17 @@ def _checks(settings: Settings) -> Iterator[Check]:
         else:
             yield from check_store(store, runtime)
         log_fine = True
-        for one in check_log(runtime):
+        for one in check_log(runtime, None if isinstance(store, Check) else store):
             log_fine = log_fine and one.ok
             yield one
         if isinstance(store, Check):
             return
+        if log_fine:
+            yield from check_letters(runtime)
+            yield from check_workers(store, runtime)
+            for one in check_topics(store, runtime):
+                log_fine = log_fine and one.ok
+                yield one
         if log_fine:
             yield from check_commits(store, runtime)
         for model in registered_models(store.client):

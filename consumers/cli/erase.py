@@ -1,4 +1,4 @@
-"""``lethe erase``: sends one erasure of a person, and optionally waits for its combined receipt.
+"""``lethe erase``: sends erasures of persons, and optionally waits for their combined receipts.
 
 Only its options are here, so that ``--help`` and usage errors come at once; `requests.erasure`
 does the work.
@@ -6,6 +6,7 @@ does the work.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +15,12 @@ from lethe.consumers.cli.terminal.options import global_options, sign_option, wa
 
 
 @click.command(short_help="Erase a person from every model.")
-@click.argument("subject")
+@click.argument("subject", required=False)
+@click.option(
+    "--file", type=click.Path(path_type=Path, allow_dash=True), metavar="F",
+    help="Erase everybody in a file: one subject per line, and after a tab, if you like, the "
+    "identity of the erasure; - reads standard input.",
+)  # fmt: skip
 @click.option(
     "--namespace", metavar="N",
     help="Which subjects are meant, where systems number people independently: that of the models "
@@ -23,7 +29,7 @@ from lethe.consumers.cli.terminal.options import global_options, sign_option, wa
 @click.option(
     "--erasure-id", metavar="R",
     help="Identity of the erasure; a repeat is answered again, but not executed again. "
-    "Default: a random one.",
+    "Default: a random one. With --file, -1, -2 and so on by the line are added.",
 )  # fmt: skip
 @click.option("--reason", metavar="T", help="The reason, kept with the request in the log.")
 @click.option(
@@ -31,7 +37,7 @@ from lethe.consumers.cli.terminal.options import global_options, sign_option, wa
     help="End the suppression of SUBJECT instead: their rows may be registered and inserted again.",
 )  # fmt: skip
 @sign_option
-@wait_option("the combined receipt", 60)
+@wait_option("the combined receipts", 60)
 @global_options
 @click.pass_context
 def erase(ctx: click.Context, /, **options: Any) -> int:
@@ -46,7 +52,10 @@ def erase(ctx: click.Context, /, **options: Any) -> int:
       lethe erase "household 7" --wait
       lethe erase 4711 --namespace crm --erasure-id ticket-2041
       lethe erase "household 7" --lift
+      lethe erase --file closed-accounts.txt --erasure-id ticket-2042 --wait 300
     """  # noqa: D301 - click looks for the character
+    if (options["subject"] is None) == (options["file"] is None):
+        raise click.UsageError("give a SUBJECT, or --file")
     from lethe.consumers.cli.requests.erasure import send  # noqa: PLC0415 - what --help need not wait for
 
     return send(ctx, options)

@@ -12,9 +12,9 @@ from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.sealing import SealKeys, new_seal_file, rotate_seal_file
 from lethe.consumers.contract.signatures import Signer, new_key_file, read_signer
+from lethe.consumers.contract.tlog import log_name, verifier_key
 from lethe.consumers.server.keys import issue_key
-from lethe.consumers.service.configuration.signing_keys import existing_signer
-from lethe.engine.errors import InvalidData
+from lethe.consumers.service.configuration.signing_keys import signer_of
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -107,23 +107,23 @@ def issue(
 
 @key.command(short_help="Print a key's public half.")
 @click.argument("file", type=_FILE, required=False)
+@click.option(
+    "--log", "model", metavar="MODEL",
+    help="In the form that verifies proofs of MODEL's receipt log (C2SP signed notes).",
+)  # fmt: skip
 @global_options
 @click.pass_context
-def show(ctx: click.Context, /, *, file: Path | None) -> None:
+def show(ctx: click.Context, /, *, file: Path | None, model: str | None) -> None:
     """Print the public key of the private key in FILE, in the form of a trusted-keys file.
 
     Without FILE: of the key that signs events here, LETHE_SIGNING_KEY or the data directory's own.
     """
-    if file is not None:
-        return _print(ctx, read_signer(file))
-    settings, _ = prepare(ctx)
-    signer = existing_signer(settings)
-    if signer is None:
-        raise InvalidData(
-            "no key signs events here: name a FILE, or set LETHE_SIGNING_KEY; the data directory's "
-            "own key is created when the first model is registered"
-        )
-    return _print(ctx, signer)
+    signer = read_signer(file) if file is not None else signer_of(prepare(ctx)[0])
+    if model is None:
+        return _print(ctx, signer)
+    out, name = Output(as_json=ctx.ensure_object(Flags).json), log_name(signer, model)
+    out.document({"log": name, "verifier_key": verifier_key(signer, name)})
+    return out.line(verifier_key(signer, name))
 
 
 def _print_seals(ctx: click.Context, file: Path, keys: SealKeys) -> None:

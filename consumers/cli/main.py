@@ -37,6 +37,7 @@ COMMANDS = MappingProxyType(
         "serve": ("cli.serve", "Serve the HTTP API and the console until SIGTERM."),
         "delete": ("cli.delete", "Send one deletion request."),
         "erase": ("cli.erase", "Erase a person from every model."),
+        "erasures": ("cli.erasures", "Show erasures of persons, finished or not."),
         "insert": ("cli.change", "Add rows to a model."),
         "correct": ("cli.change", "Replace rows of a model by corrected ones."),
         "reconcile": ("cli.reconcile", "Delete the rows that a table no longer has."),
@@ -48,14 +49,18 @@ COMMANDS = MappingProxyType(
             "Keep a model registry at the newest versions, and delete older ones.",
         ),
         "verify": ("cli.verify", "Compare a model with an independent refit."),
-        "receipt": ("cli.receipt", "Show what became of one request."),
+        "receipt": ("cli.receipt", "Show what became of one request or erasure."),
         "disclosure": ("cli.disclosure", "Show what published versions disclose of rows."),
         "audit": ("cli.audit", "Check a model's whole published history."),
         "refresh": ("cli.refresh", "Schedule a refresh of one model, or of all that are due."),
+        "dead-letters": (
+            "cli.dead_letters",
+            "Show requests that could not be read; replay them.",
+        ),
         "check": ("cli.check", "Check servers, topics and stored invariants."),
         "recover": (
             "cli.recover",
-            "Last resort: continue from the store after the log lost commits.",
+            "Last resort: continue after the log lost commits, or a topic.",
         ),
         "key": ("cli.key", "Create keys: to sign, to seal commits, to call the HTTP API."),
     }
@@ -77,7 +82,7 @@ class LazyGroup(click.Group):
             return None
         module = f"lethe.consumers.{COMMANDS[cmd_name][0]}"
         try:
-            command = getattr(importlib.import_module(module), cmd_name)
+            command = getattr(importlib.import_module(module), cmd_name.replace("-", "_"))
         except ModuleNotFoundError as error:
             if error.name is not None and module.startswith(error.name):
                 raise click.UsageError(f"this install has no {module}", ctx) from error
@@ -174,6 +179,7 @@ _AFTER_INTERRUPT = MappingProxyType(
         "erase": "an erasure that was sent will be processed; sent again with its --erasure-id, it "
         "is answered again, but not executed again",
         "insert": _SAME_FILE,
+        "dead-letters": "what was sent again will be processed",
         "correct": _SAME_FILE,
         "reconcile": "a request that was sent will be processed; run again, it sends the rest",
         "work": "committed requests stand, and the next worker reads the others again",

@@ -9,8 +9,14 @@ from typing import Any
 import click
 
 from lethe.consumers.audit.commits import RequestCommit, seals_of_auditor
-from lethe.consumers.audit.request.report import FoundReceipt, RequestReport, report_of
+from lethe.consumers.audit.request.report import (
+    FoundReceipt,
+    RequestReport,
+    UnknownRequest,
+    report_of,
+)
 from lethe.consumers.audit.request.rows import Opening, RowsReport, rows_report
+from lethe.consumers.cli.erasures import show
 from lethe.consumers.cli.requests.receipts import what_changed
 from lethe.consumers.cli.terminal.options import global_options, trust_option
 from lethe.consumers.cli.terminal.output import (
@@ -22,17 +28,25 @@ from lethe.consumers.cli.terminal.output import (
     wrapped,
 )
 from lethe.consumers.contract.events import RowsChanged, rfc3339
+from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.contract.tlog import checkpoint, log_name, tlog_proof
 from lethe.consumers.deletions.validate import Valid
-from lethe.consumers.service.configuration.signing_keys import keys_of_auditor
+from lethe.consumers.erasures.known import KnownErasures
+from lethe.consumers.service.configuration.signing_keys import keys_of_auditor, signer_of
 from lethe.consumers.service.connect import open_runtime
+from lethe.engine.errors import BrokenChain, InvalidRequest
 
 
-@click.command(short_help="Show what became of one request.")
+@click.command(short_help="Show what became of one request or erasure.")
 @click.argument("request_id")
 @click.option("--model", metavar="M", help="The model; needed if several have this request id.")
 @click.option(
     "--row", "asked", multiple=True, metavar="ID", help="Check that the request names this row."
 )
+@click.option(
+    "--format", "form", type=click.Choice(["text", "tlog-proof"]), default="text",
+    show_default=True, help="tlog-proof: the receipt and its inclusion proof as C2SP defines them.",
+)  # fmt: skip
 @trust_option
 @global_options
 @click.pass_context
@@ -43,8 +57,9 @@ def receipt(
     request_id: str,
     model: str | None,
     asked: tuple[str, ...],
+    form: str,
 ) -> int:
-    """Show what became of REQUEST_ID, with the evidence.
+    """Show what became of REQUEST_ID, with the evidence; of an erasure, what `erasures` shows.
 
     When and where it was sent; its outcome, and when; the version that it is part of, and that
     version's place in the checked chain; signatures; the proof that its receipt is in the receipt
@@ -53,13 +68,20 @@ def receipt(
 
     Exit code 1: the request is unknown, a check failed, or a --row is not among its rows.
 
+    With --format tlog-proof: the receipt with its place in the receipt log, signed by the key that
+    signs here. `lethe key show --log MODEL` prints the key that its readers need.
+
     \b
     Examples:
       lethe receipt erasure-2041
       lethe receipt erasure-2041 --row u17 --json
+      lethe receipt erasure-2041 --format tlog-proof > erasure-2041.tlog-proof
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
     trusted = keys_of_auditor(settings)
+    signer = signer_of(settings) if form == "tlog-proof" else None
+    if signer is not None and trusted is None:
+        trusted = TrustedKeys.of([signer.public])
     with (
         open_runtime(settings) as runtime,
         closing(runtime.log.reader()) as reader,
@@ -67,7 +89,24 @@ def receipt(
     ):
         store = runtime.store()
         seals = seals_of_auditor(runtime, store)
-        report = report_of(store, reader, request_id, model, trusted, progress, seals=seals)
+        try:
+            report = report_of(store, reader, request_id, model, trusted, progress, seals=seals)
+        except UnknownRequest:
+            erasure = KnownErasures(store, reader, trusted).find(request_id)
+            if erasure is None:
+                raise
+            if model is not None or asked or signer is not None:
+                raise click.UsageError(
+                    f"{request_id!r} is an erasure: it names a person, and no rows of a model; its "
+                    "requests to models do, which `lethe erasures` shows"
+                ) from None
+            show(out, erasure)
+            return 0
+        if signer is not None:
+            proof = _tlog_proof(report, signer)
+            out.document({"tlog_proof": proof})
+            out.line(proof.removesuffix("\n"))
+            return 0
         rows = rows_report(store, report, asked, progress)
     faults = [*report.faults(), *rows.faults()]
     out.document(_document(report, rows, faults))
@@ -75,6 +114,28 @@ def receipt(
     for fault in faults:
         out.line(f"FAILED: {fault}")
     return 1 if faults or False in rows.members.values() else 0
+
+
+def _tlog_proof(report: RequestReport, signer: Signer) -> str:
+    """Return the proof of a receipt; a head that does not hold is not signed."""
+    faults, found = report.faults(), report.inclusion
+    if faults:
+        raise BrokenChain(f"request {report.request_id!r}: {faults[0]}; nothing is signed")
+    if found is None:
+        raise InvalidRequest(
+            f"request {report.request_id!r} of model {report.model_id!r} has no receipt in the "
+            "receipt log of a published version: it is pending, or was answered before the model"
+        )
+    name = log_name(signer, report.model_id)
+    signed = report.history.signed
+    if signed is None or found.version > signed[1]:
+        raise BrokenChain(
+            f"model {report.model_id!r}, version {found.version}: no trusted key signed it, nor a "
+            "version after it; its tree head is not signed again"
+        )
+    head = checkpoint(signer, name, found.size, bytes.fromhex(found.root))
+    path = [bytes.fromhex(node) for node in found.proof]
+    return tlog_proof(report.last.value, found.index, path, head)
 
 
 # -- for programs -------------------------------------------------------------------------------

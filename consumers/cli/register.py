@@ -25,7 +25,7 @@ from lethe.consumers.cli.terminal.output import (
     number,
     prepare,
 )
-from lethe.consumers.contract.events import Id
+from lethe.consumers.contract.events import STEPS, Id
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
 from lethe.consumers.registration.table.file import check_readable
@@ -40,6 +40,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.sizes import stored_bytes
 
 
 def _objective_terms(text: str) -> Terms:
@@ -74,7 +75,8 @@ def _output_terms(text: str) -> Terms:
 )
 @click.option(
     "--id", "id_column", required=True, metavar="COL",
-    help="Column of row ids: distinct, text or whole numbers, 1 to 128 characters.",
+    help="Column of row ids: distinct, text or whole numbers (or UUIDs of 16 bytes), 1 to 128 "
+    "characters.",
 )  # fmt: skip
 @click.option(
     "--target", "targets", required=True, multiple=True, metavar="COL",
@@ -155,6 +157,11 @@ def _output_terms(text: str) -> Terms:
     "for `lethe disclosure`. Linear models of one target by --method exact.",
 )
 @click.option(
+    "--take-out-of-range", is_flag=True,
+    help="Insert and correct rows also where no version with them can be within the error budget: "
+    "a value of 1e9 beside values near 1, for example. Default: they are rejected (OUT_OF_RANGE).",
+)  # fmt: skip
+@click.option(
     "--replace", is_flag=True,
     help="The model exists: publish its next version from this file. Rows that were once deleted "
     "never come back; the output says how many were left out.",
@@ -215,6 +222,7 @@ def register(ctx: click.Context, /, **options: Any) -> None:
         ) as registering:
             read = read_rows(options["data"], columns, kind, preprocess, report, out)
             config = _config(options, kind, limits, read.data)
+            proposal = _proposal(options, kind, columns, read)
             done = registering.register(
                 config,
                 read.data,
@@ -222,14 +230,23 @@ def register(ctx: click.Context, /, **options: Any) -> None:
                 accept_forgotten=accept_forgotten,
                 allow_change=options["allow_change"],
             )
-    out.document(_document(done, read))
-    for text in _lines(done, read):
+        stored = stored_bytes(runtime.store(), done.state)
+    out.document(_document(done, read) | {"stored_bytes": stored})
+    for text in [*_lines(done, read), *_size(stored, done.state.meta.rows_live)]:
         out.line(text)
-    served = kind is Kind.LINEAR or len(read.data.class_names) <= 2
-    if read.left_out and served and features is None and preprocess is None:
-        out.line(f"\n{proposed_file(options['data'], columns)}")
+    if proposal:
+        out.line(f"\n{proposal}")
     for text in _warnings(done.state):
         click.echo(f"lethe: warning: {text}", err=True)
+
+
+def _proposal(options: dict[str, Any], kind: Kind, columns: Columns, read: TableRead) -> str:
+    """Return a file for --preprocess if columns were left out that it could name; else nothing."""
+    served = kind is Kind.LINEAR or len(read.data.class_names) <= 2
+    asked = options["preprocess"] is not None or columns.features is not None
+    return (
+        "" if asked or not (read.left_out and served) else proposed_file(options["data"], columns)
+    )
 
 
 def _config(
@@ -253,6 +270,7 @@ def _config(
         preprocess=data.preprocess,
         frozen_transformer=data.frozen_transformer,
         disclosure=options["disclosure"],
+        take_out_of_range=options["take_out_of_range"],
     )
 
 
@@ -289,10 +307,11 @@ def _check_name(model: str) -> None:
         TypeAdapter(Id).validate_python(model)
     except ValidationError:
         raise InvalidData("a model's name has 1 to 128 characters") from None
-    if not model.isprintable() or model != model.strip() or model.startswith("-"):
+    odd = not model.isprintable() or model != model.strip() or model.startswith("-")
+    if odd or model in STEPS:
         raise InvalidData(
             f"{model!r} is not a valid model name: a name has no blanks around it and no control "
-            "characters, and does not begin with a hyphen"
+            "characters, does not begin with a hyphen, and is not . or .."
         )
 
 
@@ -340,6 +359,17 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "error": meta.error.model_dump(mode="json"),
         "certificate": None if certificate is None else certificate.model_dump(mode="json"),
     }
+
+
+def _size(stored: int | None, rows: int) -> list[str]:
+    """Return what the model takes of the store, unless that does not say."""
+    if stored is None or rows == 0:
+        return []
+    megabytes, each = stored / 1e6, round(stored / rows)
+    return [
+        f"in the store: {megabytes:.1f} MB, {counted(each, 'byte')} a row; a rebuild needs as much "
+        "again while it runs"
+    ]
 
 
 def _lines(done: Registered, read: TableRead) -> list[str]:

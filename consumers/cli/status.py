@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter
 
+from lethe.consumers.cli.dead_letters import facts_of
 from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import (
     Output,
@@ -22,10 +24,12 @@ from lethe.consumers.cli.terminal.output import (
 )
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.deletions.dead_letters import count_letters
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.consumers.workers.drained import PartitionLag, lags, stuck
+from lethe.consumers.workers.leases import Lease, find_unattended, read_leases, topics_by_role
 from lethe.engine.store.layout.records import Certificate
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import registered_models
@@ -45,7 +49,8 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
 
     Shows the version, live and deleted rows, the published error (relative distance to retraining,
     and whether it is exact, an estimate or a certificate) against its budget, a pending refresh,
-    and how many requests wait in each partition.
+    how many requests wait in each partition, and which workers are alive and what they read. A
+    worker that was killed still counts as alive for half a minute.
 
     A model is STUCK if its deferred requests wait for a rebuild that is not even pending.
 
@@ -59,24 +64,39 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
         store = runtime.store()
         names = registered_models(store.client) if model is None else [model]
         states = [store.load_model(name) for name in names]
-        requests = (topics.DELETIONS, topics.ROW_CHANGES)
-        waiting = [lag for topic in requests for lag in lags(reader, store, topic)]
-        jobs = sum(lag.waiting for lag in lags(reader, store, topics.REFRESH_JOBS))
+        read = itertools.chain(*topics_by_role().values())
+        every = {topic: list(lags(reader, store, topic)) for topic in read}
+        waiting = [*every[topics.DELETIONS], *every[topics.ROW_CHANGES]]
+        workers = read_leases(store)
+        left = find_unattended(itertools.chain(*every.values()), workers)
+        letters = count_letters(reader)
+        jobs = sum(lag.waiting for lag in every[topics.REFRESH_JOBS])
         models = [_document(state) for state in states]
     total = sum(lag.waiting for lag in waiting)
-    facts = {"lag": total, "partitions": _partitions(waiting), "refresh_jobs_waiting": jobs}
+    facts = {
+        "lag": total,
+        "partitions": _partitions(waiting),
+        "refresh_jobs_waiting": jobs,
+        "dead_letters": letters.kept,
+        "last_dead_letter": letters.last and facts_of(letters.last),
+        "workers": [one.model_dump(mode="json") for one in workers],
+        "unattended": left,
+    }
     if model is not None:
         out.document({**models[0], **facts})
         _one(out, models[0])
     else:
         out.document({"models": models, **facts})
         _all(out, models)
+    _workers(out, workers, left)
     partitions = counted(len(waiting), "partition")
     for stuck_model in (one for one in models if one["stuck"] is not None):
         out.line(f"STUCK: {stuck_model['stuck']}")
     wait = "waits" if jobs == 1 else "wait"
     lag, orders = counted(total, "request"), counted(jobs, "refresh job")
     out.line(f"lag: {lag} in {partitions}; {orders} {wait}")
+    if letters.last is not None:
+        out.line(f"dead letters: {letters}")
 
 
 def _document(state: ModelState) -> dict[str, Any]:
@@ -159,6 +179,18 @@ def _all(out: Output, models: Sequence[dict[str, Any]]) -> None:
             for m in models
         ],
     )
+
+
+def _workers(out: Output, workers: Sequence[Lease], left: Sequence[str]) -> None:
+    for one in workers:
+        out.line(
+            f"worker: {one.role} on {one.host} (pid {one.pid}, lethe {one.version}) since "
+            f"{rfc3339(one.since)} reads {one.reads}"
+        )
+    if not workers:
+        out.line("workers: none")
+    for line in left:
+        out.line(f"WAITING: {line}")
 
 
 def _refresh(m: dict[str, Any]) -> str:

@@ -26,8 +26,9 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Appended, Flush, Message, Partition, Producer, Reader, Record
+from lethe.consumers.log.kept import Kept, check_kept
 from lethe.consumers.log.scan import scan
-from lethe.engine.errors import CorruptState, FormatTooOld, LogReset, LogUnavailable
+from lethe.engine.errors import CorruptState, FormatTooOld, LogUnavailable
 from lethe.engine.store.apply import Place
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, commit_partition
 from lethe.engine.store.layout.state import Head
@@ -375,14 +376,11 @@ def check_tail(reader: Reader, tail: Tail, end: int) -> None:
     LogReset
         The partition ends before the tail, or another record lies below it.
     """
-    where = f"{tail.partition.topic}/{tail.partition.index}"
     advice = "the log lost commits. Restore it, or run `lethe recover` for each of its models"
-    if end < tail.offset:
-        raise LogReset(f"{where} ends at offset {end}, and was known up to {tail.offset}: {advice}")
-    if not tail.last_digest or tail.offset - 1 < reader.bounds(tail.partition).begin:
-        return  # nothing is known of the record below, or it has expired
-    for record, framed in read_records(reader, tail.partition, tail.offset - 1, tail.offset):
-        if framed is None or framed.digest != tail.last_digest:
-            raise LogReset(
-                f"{where}: another record lies at offset {record.offset} than was there: {advice}"
-            )
+    kept = Kept(tail.partition, tail.offset, tail.last_digest)
+    check_kept(reader, kept, end, advice, _digest_of)
+
+
+def _digest_of(record: Record) -> str:
+    framed = decode_frame(record.value)
+    return "" if framed is None else framed.digest

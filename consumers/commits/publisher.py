@@ -16,7 +16,7 @@ from lethe.consumers.commits.newest import NewestParameters
 from lethe.consumers.log.base import Flush, Message, Producer
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.errors import LogUnavailable
-from lethe.engine.store.cursors import Cursors
+from lethe.engine.store.cursors import Cursors, Watermark
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
 from lethe.engine.store.store import ModelStore
 
@@ -32,8 +32,7 @@ class Notes:
     ranges
         Commits partition, and the offsets from which and to which it is published by then.
     watermarks
-        By partition of ``lethe.deletions``, the offset below which every record is answered for
-        good.
+        By partition of requests, the offset below which every record is answered for good.
     then
         Called once this is noted.
     since
@@ -41,7 +40,7 @@ class Notes:
     """
 
     ranges: Sequence[tuple[int, int, int]]
-    watermarks: Mapping[str, int]
+    watermarks: Mapping[str, Watermark]
     then: Callable[[], None]
     since: float
 
@@ -91,7 +90,7 @@ class Publisher:
         self,
         sealed: Sequence[Sealed],
         messages: Sequence[Message],
-        watermarks: Mapping[str, int],
+        watermarks: Mapping[str, Watermark],
         then: Callable[[], None],
         since: float,
     ) -> None:

@@ -1,4 +1,7 @@
-"""Dropping the keys of erased row records, where these are encrypted (LETHE_ROW_KEYS_URL).
+"""The keys of row records, where these are encrypted (LETHE_ROW_KEYS_URL), beside a commit.
+
+Those of a generation that a refresh has staged are kept once its commit has won, and before it is
+applied: whoever applies it, the worker or a fold, does that.
 
 The keys are in another server, out of reach of the store's scripts: those of deleted rows are
 dropped once the commit is applied (it may be published before), and again by every fold that reads
@@ -13,10 +16,20 @@ this is done before that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lethe.consumers.commits.commit import Commit
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.store import ModelStore
+
+
+def keep(store: ModelStore, commits: Iterable[Commit]) -> None:
+    """Keep the keys of the generations that commits make live; call it before these are applied."""
+    for commit in commits:
+        if store.row_keys is not None and commit.staged is not None:
+            keys = ModelKeys(commit.model_id)
+            store.row_keys.keep(keys.generation(commit.staged.generation))
 
 
 def shred(store: ModelStore, commit: Commit, former: str, live: str, at_step: AtStep) -> None:

@@ -7,7 +7,7 @@ structured mode (the whole event as JSON) and a plain JSON object without header
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -32,6 +32,10 @@ class Incoming:
     type: str | None
     id: str | None
     data: Any
+
+    def data_with_id(self, name: str) -> dict[str, Any]:
+        """Return the data, an object, with the event's id as member ``name`` if it has none."""
+        return dict(self.data) if self.id is None else {name: self.id, **self.data}
 
 
 def headers(event_type: str, event_id: str, time: datetime, subject: str) -> Headers:
@@ -61,8 +65,8 @@ def trace_context(named: Mapping[str, str]) -> Headers:
     return (("traceparent", parent.encode()), ("tracestate", state.encode()))
 
 
-def parse(record: Record) -> Incoming:
-    """Return the event in a record.
+def parse(record: Record, read: Callable[[bytes], Any] = parse_json) -> Incoming:
+    """Return the event in a record; ``read`` parses its value.
 
     Raises
     ------
@@ -75,7 +79,7 @@ def parse(record: Record) -> Incoming:
     named = {name.lower(): value for name, value in record.headers}
     if record.value is None:
         raise ValueError("the record has no value")
-    data = parse_json(record.value.decode("utf-8"))
+    data = read(record.value)
     content_type = _text(named.get("content-type")) or ""
     if content_type.startswith(_STRUCTURED) or _looks_structured(data, named):
         if not isinstance(data, dict) or "data" not in data:

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from lethe.engine.ids import MAX_ID_LENGTH, text_of
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.reading import Texts, parse_json
@@ -41,7 +42,6 @@ MODEL_PARAMETERS = "lethe.model.parameters.v1"
 REFRESH_REQUESTED = "lethe.refresh.requested.v1"
 
 MAX_ROWS = 10_000
-MAX_ID_LENGTH = 128
 MAX_REQUEST_BYTES = 1 << 20
 
 
@@ -69,23 +69,20 @@ def _rfc3339(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _whole_number_as_text(value: Any) -> Any:
-    """Return an integer as text, as the id that an integer column of a table gives its row."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 Id = Annotated[
     str,
     StringConstraints(strict=True, min_length=1, max_length=MAX_ID_LENGTH),
     AfterValidator(_encodable),
 ]
+STEPS = (".", "..")
+"""Ids that no path of a URL can have: clients take them for steps between folders."""
 Namespace = Annotated[
     str, StringConstraints(strict=True, max_length=MAX_ID_LENGTH), AfterValidator(_encodable)
 ]
 """Namespace of subjects; the empty text is that of models that were registered without one."""
 RowId = Annotated[
     Id,
-    BeforeValidator(_whole_number_as_text),
+    BeforeValidator(text_of),
     WithJsonSchema({"type": ["string", "integer"], "minLength": 1, "maxLength": MAX_ID_LENGTH}),
 ]
 """Id of a row or a subject: text, or an integer, which stands for its digits."""

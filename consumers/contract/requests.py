@@ -20,6 +20,7 @@ from lethe.consumers.contract.events import (
 )
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Message
+from lethe.engine.errors import InvalidRequest
 
 Item = TypeVar("Item")
 
@@ -37,6 +38,23 @@ def erasure_request_id(digest: str) -> str:
 def is_of_erasure(request_id: str) -> bool:
     """Return whether a request is one that an erasure became (`consumers.erasures`)."""
     return _ERASURE_REQUEST.fullmatch(request_id) is not None
+
+
+def check_own_id(request_id: str) -> None:
+    """Refuse an id that only the erasure worker may give a request.
+
+    What such a request names is taken for a person's, of whom nothing is kept (docs/disclosure.md).
+
+    Raises
+    ------
+    InvalidRequest
+        It has that form.
+    """
+    if is_of_erasure(request_id):
+        raise InvalidRequest(
+            f"request_id has the form of requests that erasures become ({ERASURE} and 48 "
+            "hexadecimal digits); choose another"
+        )
 
 
 def request_value(request: DeletionRequest | RowsChanged) -> bytes:

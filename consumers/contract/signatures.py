@@ -46,6 +46,12 @@ def pae(event_type: str, value: bytes) -> bytes:
     return b"DSSEv1 %d %s %d %s" % (len(encoded), encoded, len(value), value)
 
 
+def split_signature(header: str | None) -> tuple[str, str] | None:
+    """Return key id and base64 of the signature in a header; None if it holds none. Not checked."""
+    match = None if header is None else _FORM.fullmatch(header.encode("latin-1"))
+    return None if match is None else (match[1].decode(), match[2].decode())
+
+
 def key_id_of(public: bytes) -> str:
     """Return the id of a public key, given as its 32 bytes."""
     return hashlib.sha256(public).hexdigest()[:16]

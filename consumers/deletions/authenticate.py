@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_REQUESTED, ROWS_CHANGED
+from lethe.consumers.contract.requests import is_of_erasure
 from lethe.consumers.contract.signatures import (
     TrustedKeys,
     key_id_of,
@@ -73,8 +74,14 @@ class RequestKeys:
                 "its signed value alone is another request than with its key and headers: model_id "
                 "and request_id must be in the value, and the others must not contradict it"
             )
-        model_id = item.request.model_id if isinstance(item, Valid) else item.model_id or ""
+        named = item.request if isinstance(item, Valid) else item
+        model_id, request_id = named.model_id or "", named.request_id or ""
         patterns = self.models.get(key_id)
+        if patterns is not None and is_of_erasure(request_id):
+            raise Unauthenticated(
+                f"key {key_id} is for some models only, and the id is that of a request which an "
+                "erasure became: it needs a key for every model"
+            )
         if patterns is not None and not any(fnmatchcase(model_id, pattern) for pattern in patterns):
             raise Unauthenticated(f"key {key_id} is not for model {model_id!r}")
 

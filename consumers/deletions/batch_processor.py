@@ -132,7 +132,7 @@ class BatchProcessor:
             return None
         origin = origin_of([item.record for item in items])
         transition = with_disclosures(
-            deletion_transition(state, step, origin, now=now),
+            deletion_transition(state, step, origin, now=now, clock=batch.lookup.clock),
             state,
             batch.lookup.records,
             erased=rows_of_erasures(items, step.decisions, batch.subjects),
@@ -149,7 +149,6 @@ class BatchProcessor:
             state,
             items,
             lookup,
-            now=self._now(),
             lost=lost,
             encrypted=encrypted,
             erased=batch.erased,

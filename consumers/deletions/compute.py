@@ -15,6 +15,7 @@ from lethe.consumers.deletions.decide import WAITS, Accepted, Decision, Deferred
 from lethe.consumers.versions.certificates import fits, versions_spent
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, at_rest, delete
+from lethe.engine.error.attainable import BLAMED, may_matter
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.certified import Ledger, after_deletion
 from lethe.engine.error.estimate import published_error
@@ -35,7 +36,8 @@ class StepResult:
 
     ``deleted`` are the rows that the step leaves out, in order; without any there is no new
     version. ``class_counts``, ``ledger`` (of a certified model) and ``pipeline`` (of one with
-    preprocessing) are those after the step.
+    preprocessing) are those after the step. ``ends_pause``: a row leaves that may be why refreshes
+    fail.
     """
 
     decisions: tuple[Decision, ...]
@@ -47,6 +49,7 @@ class StepResult:
     empty: bool = False
     ledger: Ledger | None = None
     pipeline: LivePipeline | None = None
+    ends_pause: bool = False
 
 
 def compute(
@@ -75,6 +78,7 @@ def compute(
     accepted = [d for d in decisions if isinstance(d, Accepted)]
     if not any(request.rows for request in accepted):
         return unchanged
+    unchanged = replace(unchanged, ends_pause=_ends_pause(state, accepted, lookup))
     try:
         return _extend(state, unchanged, accepted, lookup, factor)
     except GuardRefusal:
@@ -165,7 +169,24 @@ def _extend(
         counts,
         ledger=ledger,
         pipeline=pipeline,
+        ends_pause=batch.ends_pause,
     )
+
+
+def _ends_pause(state: ModelState, accepted: Sequence[Accepted], lookup: Lookup) -> bool:
+    """Return whether a refresh is to be tried at once, although one fails or is about to fail.
+
+    A row so long that no fit with it may be within the budget can be why: without it the next fit
+    is another one, and neither its deletion nor the version after it waits for the pause to end.
+    """
+    meta = state.meta
+    if meta.failures is None and meta.pending_job is None:
+        return False
+    config = meta.config
+    records = [lookup.records[row] for one in accepted for row in one.rows if row in lookup.records]
+    what = f"model {config.model_id!r}, rows to delete"
+    rows = read_rows(config, state.pipeline, records, what).rows
+    return may_matter(rows, state.generation.smallest, BLAMED * config.error_budget)
 
 
 def _check_budget(state: ModelState, after: Stream, deleted: Sequence[str]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 import numpy as np
 
@@ -28,14 +27,16 @@ from lethe.consumers.contract.commitment import rows_commitment, tombstone_of
 from lethe.consumers.contract.events import RowsChanged, Source
 from lethe.consumers.deletions.compute import GuardRefusal
 from lethe.consumers.deletions.decide import Decider, Decision, Rejected, source_of
+from lethe.consumers.deletions.out_of_range import check_least, check_version, least_error_of
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.refresh.lost_rows import DATA_LOST
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.budget import OverBudget
-from lethe.engine.error.estimate import published_error
+from lethe.engine.error.estimate import PublishedError, published_error
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 from lethe.engine.refresh.refreshes import complete
@@ -98,7 +99,6 @@ def decide_changes(
     items: Sequence[Valid | Refused],
     lookup: Lookup,
     *,
-    now: datetime,
     lost: bool = False,
     encrypted: bool = False,
     erased: Collection[str] = (),
@@ -117,7 +117,7 @@ def decide_changes(
         elif isinstance(item, Valid) and isinstance(item.request, RowsChanged):
             refusal = _of_model(state, lost=lost, encrypted=encrypted)
             refusal = refusal or _of_subjects(item.request, erased)
-            refusal = refusal or _of_tombstones(state, item.request, lookup, now)
+            refusal = refusal or _of_tombstones(state, item.request, lookup)
             decisions.append(_decide(state, item, item.request, lookup, refusal))
     return tuple(decisions)
 
@@ -184,13 +184,13 @@ def tombstones_of(state: ModelState, rows: Sequence[str]) -> list[str]:
 
 
 def _of_tombstones(
-    state: ModelState, request: RowsChanged, lookup: Lookup, now: datetime
+    state: ModelState, request: RowsChanged, lookup: Lookup
 ) -> tuple[str, str] | None:
     """Return code and detail if the deletion of an inserted row came before the row, or None."""
     if request.op != "insert":
         return None
     ends = (lookup.tombstones.get(mark, 0.0) for mark in tombstones_of(state, request.row_ids))
-    waiting = sum(end > now.timestamp() for end in ends)
+    waiting = sum(end > lookup.clock for end in ends)
     if not waiting:
         return None
     return "ROW_DELETED", f"a deletion of {waiting} of the rows came before them, within a day"
@@ -300,10 +300,10 @@ def _stepped(
             f"more than {limit} rows would be changed since the last rebuild; send it again "
             "afterwards, in parts",
         )
+    changed = changed_rows(state, [change.request for change in accepted], lookup.records, factor)
+    least = least_error_of(state, changed, factor)
+    check_least(state, changed, factor, least)
     try:
-        changed = changed_rows(
-            state, [change.request for change in accepted], lookup.records, factor
-        )
         counts = _class_counts(state, changed, lookup)
         stream, moved = changed_stream(state, changed, lookup.records)
         pipeline = state.pipeline
@@ -316,11 +316,17 @@ def _stepped(
         detail = f"{error}; change fewer rows at once, or register the new table with --replace"
         raise GuardRefusal(error.code, detail) from error
     except IllConditioned as error:
+        check_version(state, changed, factor, least, None)
         raise GuardRefusal(error.code, str(error)) from error
     if not (np.isfinite(stream.theta_exact).all() and np.isfinite(stream.published).all()):
+        check_version(state, changed, factor, least, None)
         raise GuardRefusal(IllConditioned.code, "the step is not a finite number")
-    if config.over_budget is OverBudget.HOLD:
-        _check_budget(replace(state, pipeline=pipeline), stream, changed)
+    holds = config.over_budget is OverBudget.HOLD
+    if holds or config.kind is Kind.LINEAR or pipeline is not None:
+        left = _error_after(replace(state, pipeline=pipeline), stream, changed)
+        check_version(state, changed, factor, least, left)
+        if holds and left.over(config.error_budget):
+            raise GuardRefusal("OVER_BUDGET", "the next version would be over the error budget")
     return replace(nothing, stream=stream, changed=changed, pipeline=pipeline, class_counts=counts)
 
 
@@ -340,13 +346,10 @@ def _class_counts(
     raise GuardRefusal("ONE_CLASS_LEFT" if len(counts) == 2 else "CLASS_EMPTIED", detail)
 
 
-def _check_budget(state: ModelState, after: Stream, changed: ChangedRows) -> None:
-    """Refuse a step whose exact answer is over the error budget: the last version is held."""
+def _error_after(state: ModelState, after: Stream, changed: ChangedRows) -> PublishedError:
+    """Return the error of a step's exact answer."""
     if state.pipeline is not None:
-        error = state.pipeline.error(state.generation, complete(after))
-    else:
-        live = state.meta.rows_live + len(changed.written.inserted)
-        sentinels = changed_sentinels(state, changed)
-        error = published_error(state.generation, complete(after), sentinels, live)
-    if error.over(state.meta.config.error_budget):
-        raise GuardRefusal("OVER_BUDGET", "the next version would be over the error budget")
+        return state.pipeline.error(state.generation, complete(after))
+    live = state.meta.rows_live + len(changed.written.inserted)
+    sentinels = changed_sentinels(state, changed)
+    return published_error(state.generation, complete(after), sentinels, live)

@@ -11,10 +11,8 @@ import numpy as np
 
 from lethe.consumers.commits.apply import NOTHING, Arrays, Live, new_since
 from lethe.consumers.commits.commit import Commit, CommitKind, Tombstones
-from lethe.consumers.commits.recovery.change_requests import digest_of
-from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import tombstone_of
-from lethe.consumers.contract.events import MAX_REQUEST_BYTES, SourceRange
+from lethe.consumers.contract.events import SourceRange
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.compute import StepResult
 from lethe.consumers.deletions.decide import (
@@ -30,7 +28,7 @@ from lethe.consumers.deletions.decide import (
     source_of,
 )
 from lethe.consumers.deletions.validate import Refused, Valid
-from lethe.consumers.log.base import Headers, Message, Record
+from lethe.consumers.log.base import Record
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.consumers.versions.refresh_schedule import order_refresh
 from lethe.consumers.versions.transition import (
@@ -50,42 +48,6 @@ from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.server.rewrite import ERASURE_SECONDS
 
 _LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
-_DEAD_LETTER_KEY = 1024
-_DEAD_LETTER_HEADERS = 60 * 1024
-"""Bytes of a dead letter's key, and of its record's headers; see `topics.specs`."""
-
-
-def dead_letter(refused: Refused) -> Message:
-    """Return the message that keeps an unreadable record, byte for byte.
-
-    Of records that hold values of rows, ``lethe.row-changes`` and changes of tables, it keeps the
-    digest alone: such values lie in no log of ours for longer than T.
-
-    The message fits, whatever record the log accepted: a key, headers or a value beyond the limits
-    of dead letters would stop the worker. If the value is cut, ``lethe-truncated`` has its length.
-    """
-    record = refused.record
-    source = f"{record.partition.topic}/{record.partition.index}/{record.offset}"
-    key, value = record.key or b"", record.value or b""
-    cut: Headers = ()
-    headers = record.headers
-    if record.partition.topic not in (topics.DELETIONS, topics.ERASURES):
-        value, headers = digest_of(record).encode(), ()
-    if len(value) > MAX_REQUEST_BYTES:
-        cut = (("lethe-truncated", str(len(value)).encode()),)
-    size = sum(len(name.encode()) + len(content) for name, content in headers)
-    return Message(
-        topics.DEAD_LETTERS,
-        key if len(key) <= _DEAD_LETTER_KEY else b"",
-        value[:MAX_REQUEST_BYTES],
-        (
-            *(headers if size <= _DEAD_LETTER_HEADERS else ()),
-            *cut,
-            ("lethe-error-code", refused.code.encode()),
-            ("lethe-error", refused.detail.encode("utf-8", errors="replace")),
-            ("lethe-source", source.encode()),
-        ),
-    )
 
 
 def log_time(record: Record) -> datetime:
@@ -121,9 +83,9 @@ def unknown_model(item: Valid | Refused) -> Receipt | None:
 
 
 def deletion_transition(
-    before: ModelState, batch: StepResult, origin: Origin, *, now: datetime
+    before: ModelState, batch: StepResult, origin: Origin, *, now: datetime, clock: float
 ) -> Transition:
-    """Return the commit of a batch, and the state after it."""
+    """Return the commit of a batch, and the state after it; ``clock`` is the store's time (s)."""
     deferrals = [d for d in batch.decisions if isinstance(d, Deferred)]
     retired = [row for d in batch.decisions if isinstance(d, Accepted) for row in d.retired]
     waiting = {d.accepted.request_id: deferred_record(d) for d in deferrals}
@@ -148,7 +110,7 @@ def deletion_transition(
         clears_Q=clears_Q,
         now=now,
         deleted=(*batch.deleted, *retired),
-        tombstones=_tombstones(before, batch.decisions, now),
+        tombstones=_tombstones(before, batch.decisions, clock),
         erased=batch.deleted,
         deferred=waiting,
         job=job,
@@ -217,9 +179,12 @@ def answered(
 
 
 def _tombstones(
-    before: ModelState, decisions: Sequence[Decision], now: datetime
+    before: ModelState, decisions: Sequence[Decision], clock: float
 ) -> Tombstones | None:
-    """Return what keeps inserts from bringing rows that these requests should have deleted."""
+    """Return what keeps inserts from bringing rows that these requests should have deleted.
+
+    Its end is by the store's clock, which all workers share, and which then forgets it.
+    """
     requests = [d.accepted if isinstance(d, Deferred) else d for d in decisions]
     unknown = {
         row
@@ -230,7 +195,7 @@ def _tombstones(
     if not unknown or before.secret is None:
         return None
     marks = tuple(sorted(tombstone_of(before.secret, row) for row in unknown))
-    return Tombstones(int(now.timestamp() + ERASURE_SECONDS), marks)
+    return Tombstones(int(clock + ERASURE_SECONDS), marks)
 
 
 def _after(
@@ -242,6 +207,8 @@ def _after(
 ) -> ModelState:
     """Return the state after the step, before its version is created."""
     meta = before.meta
+    if batch.ends_pause:  # what the pending job staged expires
+        meta = with_meta(meta, failures=None, pending_job=None)
     logged = meta.deletions_logged + len(batch.deleted) + len(retired)
     if not batch.deleted:
         return replace(

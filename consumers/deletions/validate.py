@@ -76,8 +76,7 @@ def validate(record: Record) -> Validated:
     changes = record.partition.topic == topics.ROW_CHANGES
     if incoming.type == REFRESH_COMPLETED and not changes:
         return _refresh(record, incoming.data)
-    data = dict(incoming.data)
-    data.setdefault("request_id", incoming.id)
+    data = incoming.data_with_id("request_id")
     if incoming.type not in (None, ROWS_CHANGED if changes else DELETION_REQUESTED):
         return _refused(record, data, f"ce_type {incoming.type[:128]!r} is not known here")
     return _change(record, data) if changes else validate_deletion(record, data)
@@ -92,7 +91,7 @@ def validate_deletion(record: Record, data: dict[str, Any]) -> Valid | Refused:
     try:
         request = DeletionRequest.model_validate(data)
     except ValidationError as error:
-        return _refused(record, data, first_error(error))
+        return _refused(record, data, first_error(error, names=DeletionRequest.model_fields))
     contradiction = _key_contradicts(record, request.model_id)
     if contradiction is not None:
         return _refused(record, data, contradiction)
@@ -110,7 +109,7 @@ def _change(record: Record, data: dict[str, Any]) -> Valid | Refused:
     try:
         request = RowsChanged.model_validate(data)
     except ValidationError as error:
-        return _refused(record, data, first_error(error))
+        return _refused(record, data, first_error(error, names=RowsChanged.model_fields))
     contradiction = _key_contradicts(record, request.model_id)
     if contradiction is not None:
         return _refused(record, data, contradiction)

@@ -10,6 +10,7 @@ import numpy as np
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import RefreshRequested, Version
 from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.deletions.dead_letters import DeadLetter, read_letter
 from lethe.consumers.demo.retraining import Retrained, retrain
 from lethe.consumers.demo.scenario import DemoModel, Request
 from lethe.consumers.demo.view import View
@@ -71,14 +72,6 @@ class Observed:
         return distance / norm if norm > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """What the workers say about a record that could not be read."""
-
-    code: str
-    detail: str
-
-
 @dataclass(slots=True)
 class Outcome:
     """Everything that a run has observed; lists are in the order of reading."""
@@ -114,9 +107,7 @@ class Observer:
     def catch_up(self) -> None:
         """Read what was published since the last call, and show it."""
         for record in self._new(topics.DEAD_LETTERS):
-            headers = dict(record.headers)
-            code, detail = headers["lethe-error-code"], headers["lethe-error"]
-            self.outcome.dead_letters.append(DeadLetter(code.decode(), detail.decode()))
+            self.outcome.dead_letters.append(read_letter(record))
             self._view.dead_letter(self.outcome.dead_letters[-1])
         for record in self._new(topics.RECEIPTS):
             receipt = Receipt.model_validate(cloudevents.parse(record).data)

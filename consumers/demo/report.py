@@ -50,7 +50,7 @@ def document(outcome: Outcome, checks: Sequence[Check]) -> dict[str, Any]:
         "models": [model_summary(outcome, model) for model in outcome.versions],
         "versions": [_version(seen) for one in outcome.versions.values() for seen in one],
         "receipts": [receipt.model_dump(mode="json") for receipt, _ in outcome.receipts],
-        "dead_letters": [asdict(letter) for letter in outcome.dead_letters],
+        "dead_letters": [{"code": one.code, "detail": one.detail} for one in outcome.dead_letters],
     }
 
 

@@ -14,7 +14,8 @@ from rich.text import Text
 if TYPE_CHECKING:  # these import scikit-learn, for which the first line should not wait
     from lethe.consumers.contract.events import RefreshInfo, RefreshRequested
     from lethe.consumers.contract.receipt import Receipt
-    from lethe.consumers.demo.observer import DeadLetter, Observed
+    from lethe.consumers.deletions.dead_letters import DeadLetter
+    from lethe.consumers.demo.observer import Observed
     from lethe.consumers.demo.scenario import Request
 
 _EVENTS = 24

@@ -1,17 +1,15 @@
-"""What erasures wait for: receipts of their requests, row changes and commits on their way."""
+"""The answers to erasures' requests: receipts in the store's index."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from lethe.consumers.commits.packed_receipt import body_of, unpack
-from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.erasures.pending import CONFLICT, Awaited
-from lethe.consumers.log.base import Partition, Reader
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, ModelKeys, every_partition
-from lethe.engine.store.server.pipeline import chunks, run_pipeline
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.server.pipeline import CHUNK, run_pipeline
 from lethe.engine.store.store import ModelStore
 
 
@@ -21,42 +19,59 @@ def read_receipts(store: ModelStore, awaited: Sequence[Awaited]) -> None:
     The receipts are those of the store's index, which holds what commits have decided: a final one
     never changes again. A receipt that cannot be read is none yet; its model is halted.
     """
-    by_model: dict[str, list[Awaited]] = {}
-    for one in awaited:
-        by_model.setdefault(one.asked.model.model_id, []).append(one)
+    asked = [(one.asked.model.model_id, one.asked.request_id) for one in awaited]
+    for one, value in zip(awaited, _stored(store, asked), strict=True):
+        if value is not None:
+            one.receipt = _receipt(one, value) or one.receipt
+
+
+def stored_receipts(store: ModelStore, requests: Sequence[tuple[str, str]]) -> list[Receipt | None]:
+    """Return the receipts of requests, given by model and id; None where there is none yet."""
+    values = _stored(store, requests)
+    return [
+        None if value is None else _unpacked(value, *request)
+        for request, value in zip(requests, values, strict=True)
+    ]
+
+
+def _stored(store: ModelStore, requests: Sequence[tuple[str, str]]) -> list[bytes | None]:
+    """Return what the store's index has of requests, in their order. One round trip."""
+    by_model: dict[str, list[int]] = {}
+    for place, (model_id, _) in enumerate(requests):
+        by_model.setdefault(model_id, []).append(place)
     parts = [
-        (model_id, list(chunks([one.asked.request_id for one in waiting])))
-        for model_id, waiting in by_model.items()
+        (model, places[first : first + CHUNK])
+        for model, places in by_model.items()
+        for first in range(0, len(places), CHUNK)
     ]
     answers = run_pipeline(
         store.client,
         (),
         lambda pipe: [
-            pipe.hmget(ModelKeys(model_id).requests, ids)
-            for model_id, many in parts
-            for ids in many
+            pipe.hmget(ModelKeys(model_id).requests, [requests[place][1] for place in part])
+            for model_id, part in parts
         ],
         each=True,
     )
-    stored = iter(answers)
-    for model_id, many in parts:
-        values: list[bytes | None] = []
-        for ids in many:
-            answer = next(stored)
-            values += [None] * len(ids) if isinstance(answer, CorruptState) else answer
-        for one, value in zip(by_model[model_id], values, strict=True):
-            if value is not None:
-                one.receipt = _receipt(one, value) or one.receipt
+    found: list[bytes | None] = [None] * len(requests)
+    for (_, part), answer in zip(parts, answers, strict=True):
+        if not isinstance(answer, CorruptState):
+            for place, value in zip(part, answer, strict=True):
+                found[place] = value
+    return found
+
+
+def _unpacked(stored: bytes, model_id: str, request_id: str) -> Receipt | None:
+    try:
+        return unpack(stored, model_id, request_id).receipt
+    except CorruptState:
+        return None
 
 
 def _receipt(one: Awaited, stored: bytes) -> Receipt | None:
     """Return a request's receipt; a conflict if its id was used for something else."""
-    model_id, request_id = one.asked.model.model_id, one.asked.request_id
-    try:
-        receipt = unpack(stored, model_id, request_id).receipt
-    except CorruptState:
-        return None
-    if body_of(stored) == one.asked.body:
+    receipt = _unpacked(stored, one.asked.model.model_id, one.asked.request_id)
+    if receipt is None or body_of(stored) == one.asked.body:
         return receipt
     return receipt.model_copy(
         update={
@@ -66,42 +81,3 @@ def _receipt(one: Awaited, stored: bytes) -> Receipt | None:
             "rows_deleted": 0,
         }
     )
-
-
-def changes_sent(reader: Reader) -> Mapping[str, int]:
-    """Return where each partition of ``lethe.row-changes`` ends now."""
-    return _ends(reader, reader.partitions(topics.ROW_CHANGES))
-
-
-def commits_sent(reader: Reader) -> Mapping[str, int]:
-    """Return where each partition of ``lethe.commits`` ends now; those added later have none."""
-    partitions = reader.partitions(topics.COMMITS)
-    return _ends(reader, [one for one in partitions if one.index < COMMIT_PARTITIONS])
-
-
-def _ends(reader: Reader, partitions: Sequence[Partition]) -> Mapping[str, int]:
-    return {str(partition): end for partition, end in reader.ends(partitions).items()}
-
-
-def changes_decided(store: ModelStore, reader: Reader) -> Mapping[str, int]:
-    """Return below which offset of each partition every row change is decided.
-
-    Of what expired before it was decided nothing will ever be decided.
-    """
-    return {
-        str(partition): max(
-            store.cursors.watermark(str(partition)) or 0, reader.bounds(partition).begin
-        )
-        for partition in reader.partitions(topics.ROW_CHANGES)
-    }
-
-
-def commits_applied(store: ModelStore) -> Mapping[str, int]:
-    """Return below which offset of each partition every commit is in the store, of all models."""
-    partitions = every_partition()
-    return {
-        f"{cursors.topic_id}/{partition.index}": min(
-            pair.apply for pair in (cursors.pair, *cursors.behind.values())
-        )
-        for partition, cursors in zip(partitions, store.cursors.read_all(partitions), strict=True)
-    }

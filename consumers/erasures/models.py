@@ -9,10 +9,10 @@ from typing import Any
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.config import parse_config
-from lethe.engine.store.layout.keys import DatasetKeys, ModelKeys, every_partition
+from lethe.engine.store.layout.keys import DatasetKeys, ModelKeys
 from lethe.engine.store.layout.reading import parse_ids, parse_json_value, parse_text
 from lethe.engine.store.layout.state import check_stored_format, parse_opening
-from lethe.engine.store.membership import every_model, models_that_lack_rows
+from lethe.engine.store.membership import every_model
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, run_pipeline
 from lethe.engine.store.store import ModelStore
@@ -96,11 +96,6 @@ def _registered(model_id: str, stored: Any) -> Registered | None:
         parse_config(config, model_id).subject_namespace,
         parse_opening(opening, what),
     )
-
-
-def lack_rows(store: ModelStore) -> bool:
-    """Return whether a model has lost rows (``DATA_LOST``): it may not know whose it had."""
-    return any(models_that_lack_rows(store.client, one) for one in every_partition())
 
 
 def rows_of_subjects(

@@ -65,15 +65,17 @@ class PendingErasure:
     ----------
     request, commitment
         What is asked for, and what its receipts are bound to the subject with.
-    fence
-        What must be done before the index is read again. By partition of ``lethe.row-changes``:
-        where it ended when the subject was on the list, for rows that are inserted from there on
-        are rejected. Then by partition of ``lethe.commits``: where it ended when these were
-        decided.
-    decided
-        Whether the fence is that of commits.
-    asked_again
-        Whether the index was read again when the store had everything before the fence.
+    changes
+        By partition of ``lethe.row-changes``, where it ended when the subject was on the list: rows
+        that are inserted from there on are rejected.
+    undecided
+        The models that had undecided changes before that when it was looked at last; None before.
+    commits
+        By partition of ``lethe.commits``, where it ended when ``undecided`` became what it is.
+    unsearched
+        The models that may hold rows of the subject of which the store does not know
+        (`consumers.erasures.unsearched`), when the others were asked last; None before the store
+        had all that came before the fences.
     awaited
         The requests by their ids.
     not_covered
@@ -81,18 +83,27 @@ class PendingErasure:
     similar
         Of a subject that no model knows: the models that know another spelling of it.
     reported
-        The models whose deferral the newest receipt shows; None before the first receipt.
+        The models that a receipt has shown as held up; None before the first receipt.
+    settled
+        Whether a receipt has shown the answers of all that were not held up.
     """
 
     request: ErasureRequest
     commitment: str
-    fence: Mapping[str, int] = field(default_factory=dict)
-    decided: bool = False
-    asked_again: bool = False
+    changes: Mapping[str, int] = field(default_factory=dict)
+    undecided: frozenset[str] | None = None
+    commits: Mapping[str, int] = field(default_factory=dict)
+    unsearched: frozenset[str] | None = None
     awaited: dict[str, Awaited] = field(default_factory=dict)
     not_covered: frozenset[str] = frozenset()
     similar: tuple[str, ...] = ()
     reported: frozenset[str] | None = None
+    settled: bool = False
+
+    @property
+    def asked_again(self) -> bool:
+        """Whether the models were asked again once the store had everything before the fences."""
+        return self.unsearched is not None and not self.unsearched
 
     @property
     def finished(self) -> bool:
@@ -104,17 +115,33 @@ class PendingErasure:
         """Whether it is finished, and no model knew the subject."""
         return self.finished and not self.awaited
 
-    def fence_is_below(self, done: Mapping[str, int]) -> bool:
-        """Return whether everything before the fence is done."""
-        return all(end <= done.get(partition, 0) for partition, end in self.fence.items())
+    def news(self) -> SubjectErasureCompleted | None:
+        """Return a receipt that is not final if it says more than those before, and note it.
 
-    def deferred(self) -> frozenset[str]:
-        """Return the models that have deferred a request."""
-        return frozenset(
+        That is the first, one in which another model has deferred or cannot be searched, and one in
+        which all others have answered.
+        """
+        held_up = self._held_up()
+        settled = self.unsearched is not None and self._waits_for() <= held_up
+        before = self.reported or frozenset()
+        if self.reported is not None and held_up <= before and settled <= self.settled:
+            return None
+        self.reported, self.settled = held_up | before, settled or self.settled
+        return self.receipt()
+
+    def _held_up(self) -> frozenset[str]:
+        """Return the models that have deferred a request, or cannot be searched."""
+        deferred = {
             one.asked.model.model_id
             for one in self.awaited.values()
             if one.receipt is not None and not one.receipt.final
-        )
+        }
+        return (self.unsearched or frozenset()) | deferred
+
+    def _waits_for(self) -> frozenset[str]:
+        """Return the models that have not answered, or cannot be searched."""
+        asked = {one.asked.model.model_id for one in self.awaited.values() if not one.answered}
+        return (self.unsearched or frozenset()) | asked
 
     def receipt(self) -> SubjectErasureCompleted:
         """Return the combined receipt as things stand."""
@@ -126,9 +153,6 @@ class PendingErasure:
             _model(name, by_model.get(name, ()), covered=name not in self.not_covered)
             for name in names
         ]
-        waiting = {
-            name: one for name, all_of in by_model.items() for one in all_of if not one.answered
-        }
         status = self._status(models)
         return SubjectErasureCompleted(
             erasure_id=self.request.erasure_id,
@@ -136,7 +160,7 @@ class PendingErasure:
             status=status,
             complete=status == "COMPLETE",
             models=tuple(models),
-            awaited=tuple(sorted(waiting)),
+            awaited=tuple(sorted(self._waits_for())),
             unknown=self.unknown,
             similar=self.similar,
             rows_deleted=sum(model.rows_deleted for model in models),

@@ -75,12 +75,16 @@ def _validate(record: Record) -> ErasureRequest | Refused:
         return incoming
     if incoming.type not in (None, SUBJECT_ERASURE_REQUESTED):
         return unreadable(record, f"ce_type {incoming.type[:128]!r} is not known here")
-    data: dict[str, Any] = dict(incoming.data)
-    data.setdefault("erasure_id", incoming.id)
+    return read_erasure(record, incoming.data_with_id("erasure_id"))
+
+
+def read_erasure(record: Record, data: dict[str, Any]) -> ErasureRequest | Refused:
+    """Validate the data of a request, which was read from ``record``. Pure."""
     try:
         event = SubjectErasureRequested.model_validate(data)
     except ValidationError as error:
-        return unreadable(record, first_error(error))
+        names = SubjectErasureRequested.model_fields
+        return unreadable(record, first_error(error, names=names))
     return ErasureRequest(record, event)
 
 

@@ -193,15 +193,16 @@ class PartitionReset(LogReset):
                 fault = f"at position {position}, records that were read are no longer in the log"
                 reason = f"it was truncated, and {reason}"
         super().__init__(
-            f"{where}: {fault}: {reason} (topic id {partition.topic_id}). Find out whether records "
-            "were lost before you continue."
+            f"{where}: {fault}: {reason} (topic id {partition.topic_id}). Records may be "
+            "lost: `lethe check` names what is missing, and what to do"
         )
 
 
 def missing_topic(topic: str, place: str) -> LogUnavailable:
     """Return the error for a topic that nobody has created yet."""
     return LogUnavailable(
-        f"topic {topic} does not exist in {place}: `lethe work` and `lethe register` create it"
+        f"topic {topic} does not exist in {place}: `lethe work` and `lethe register` create it, "
+        "unless the store knows it (`lethe check` says so)"
     )
 
 
@@ -369,6 +370,10 @@ class Log(Protocol):
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
         """Create the missing topics; return the names of those created."""
+        ...
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records; if recreated, it has a new topic id."""
         ...
 
     def consumer(self, group: str, topics: Sequence[str]) -> Consumer:

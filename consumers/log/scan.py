@@ -83,3 +83,16 @@ def scan_topic(
     for partition in reader.partitions(topic):
         bounds = reader.bounds(partition)
         yield from scan(reader, partition, bounds.begin, bounds.end, progress)
+
+
+def tail(reader: Reader, topic: str, count: int) -> Iterator[Record]:
+    """Yield the last records of each partition of a topic, at most ``count``, the oldest first.
+
+    Raises
+    ------
+    LogUnavailable
+        As `scan`.
+    """
+    for partition in reader.partitions(topic):
+        bounds = reader.bounds(partition)
+        yield from scan(reader, partition, max(bounds.begin, bounds.end - count), bounds.end)

@@ -138,8 +138,6 @@ def _swap_generation(
     )
     if _must_hold(state, result, transition):
         return _held(state, result, caught_up, origin, now)
-    if store.row_keys is not None:
-        store.row_keys.keep(where)
     return Outcome(transition, f"refreshed: {result.size}, {result.reason}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from typing import TypeVar
 
@@ -21,17 +21,19 @@ def committing(
     progress: Progress,
     *,
     lost_keys: bool = False,
+    accepting: Collection[str] = (),
 ) -> Iterator[Committing]:
     """Yield what ``make`` (`Registrar`, `Recovery`) returns; missing topics are created.
 
-    ``lost_keys``: commits that the keys here cannot open are given up.
+    ``lost_keys``: commits that the keys here cannot open are given up. ``accepting``: topics that
+    may be others than those that the store knows.
 
     Raises
     ------
     KeyUnknown
         The keys here cannot open the newest commits of the models.
     """
-    runtime.ensure_topics()
+    runtime.ensure_topics(accepting)
     seals = runtime.seals(store, lost=lost_keys)
     with closing(runtime.log.producer()) as producer, closing(runtime.log.reader()) as reader:
         yield make(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from fastapi import FastAPI
 
+from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.server.app import create_app
 from lethe.consumers.server.console.install import Console, install
 from lethe.consumers.server.guard import Access
@@ -17,6 +18,8 @@ from lethe.consumers.server.opendsr.opened import opendsr_on
 from lethe.consumers.server.services import services_on
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime
+from lethe.engine.errors import LetheError
+from lethe.engine.store.store import ModelStore
 
 
 @contextmanager
@@ -41,6 +44,22 @@ def application_on(runtime: Runtime, access: Access, stop: threading.Event) -> I
         ) as services,
     ):
         app = create_app(services, access)
-        install(app, Console(services, published.file, published.follower, access.keys))
+        console = Console(
+            services,
+            published.file,
+            published.follower,
+            access.keys,
+            settings.erasure_days,
+            lambda: _seals(runtime, services.store),
+        )
+        install(app, console)
         with opendsr_on(app, services, settings.opendsr, runtime.signer()()):
             yield app
+
+
+def _seals(runtime: Runtime, store: ModelStore) -> SealKeys | None:
+    """Return the keys that bind receipts to people, if this process has them: it needs none."""
+    try:
+        return runtime.seals(store, make=False, lost=True)  # it seals nothing
+    except LetheError:
+        return None

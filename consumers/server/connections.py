@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 import h11
+import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from lethe.consumers.server.problems import Problem
 
 MAX_CONNECTIONS = 1_000
-"""Connections at a time; more get 503. Each takes a file descriptor; a process often has 1,024."""
+"""Connections at a time. Each takes a file descriptor; a process often has 1,024. The one that has
+been without a request for longest makes room for a new one; if all have one, the new one gets 503.
+"""
 
 BUSY_SECONDS = 1.0
 """How long a client beyond them may take to send a head, and be told."""
@@ -27,6 +33,16 @@ SEND_SECONDS = 60.0
 _JOINED_BYTES = 16_384
 
 
+Waiting: TypeAlias = "OrderedDict[PunctualProtocol, None]"
+"""The connections of a server that have no request, in the order in which they began to wait."""
+
+
+def waiting_together() -> type[asyncio.Protocol]:
+    """Return what makes the connections of one server, for uvicorn."""
+    waiting: Waiting = OrderedDict()
+    return cast("type[asyncio.Protocol]", partial(PunctualProtocol, waiting=waiting))
+
+
 class PunctualProtocol(H11Protocol):
     """Closes a connection whose client is too slow to send a head, or to read its answers.
 
@@ -37,6 +53,17 @@ class PunctualProtocol(H11Protocol):
     _head: _Deadline
     _room: _Deadline
 
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        waiting: Waiting | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._waiting: Waiting = OrderedDict() if waiting is None else waiting
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
         joined = _JoinedWrites(transport, self.loop)
@@ -44,8 +71,13 @@ class PunctualProtocol(H11Protocol):
         self._head = _Deadline(self.loop, self.timeout_keep_alive_handler)
         self._room = _Deadline(self.loop, transport.abort)
         busy = len(self.connections) > MAX_CONNECTIONS
+        if busy and self._waiting:
+            self._waiting.popitem(last=False)[0].timeout_keep_alive_handler()
+            busy = False
         if busy:
             self.app = _answer_busy
+        else:
+            self._waiting[self] = None
         self._head.begin(BUSY_SECONDS if busy else HEAD_SECONDS)
 
     def data_received(self, data: bytes) -> None:
@@ -53,8 +85,15 @@ class PunctualProtocol(H11Protocol):
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._head.met()
+            self._waiting.pop(self, None)
         elif self.conn.trailing_data[0]:
             self._head.begin(HEAD_SECONDS)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, last of all that wait."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._waiting[self] = None
 
     def eof_received(self) -> None:
         """Close: the client sends nothing more, and need not read what it was sent."""
@@ -72,6 +111,7 @@ class PunctualProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
+        self._waiting.pop(self, None)
         self._head.met()
         self._room.met()
         super().connection_lost(exc)

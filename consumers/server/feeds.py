@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 
 from lethe.consumers.server.index.published import IndexPublished
+from lethe.consumers.server.keys import ANYONE, Caller
 from lethe.consumers.server.problems import Problem
 from lethe.consumers.service.telemetry.logs import logger
 
@@ -22,6 +23,9 @@ KEPT = 256
 
 MAX_STREAMS = 500
 """Streams at a time: half of the connections, so that requests always find one."""
+
+MAX_STREAMS_OF_KEY = 100
+"""Of them, those of one key: whoever has it leaves some to the others."""
 
 PING_SECONDS = 15.0
 """How often a silent stream says that it is alive: proxies close one that says nothing for 30 s."""
@@ -44,7 +48,7 @@ class Bell:
         self._thread = threading.Thread(target=self._run, name="bell", daemon=True)
         self._waiting: set[asyncio.Future[None]] = set()
         self._lock = threading.Lock()
-        self._streams = 0
+        self._streams: Counter[Caller] = Counter()
 
     @contextmanager
     def ringing(self) -> Iterator[None]:
@@ -64,21 +68,29 @@ class Bell:
     @property
     def open_streams(self) -> int:
         """How many streams are open."""
-        return self._streams
+        return self._streams.total()
 
-    def check_streams(self) -> None:
-        """Raise `Problem` 503 if there are as many streams as there may be."""
-        if self._streams >= MAX_STREAMS:
-            raise Problem(503, "BUSY", "too many streams are open; try again", {"Retry-After": "5"})
+    def begin_stream(self, caller: Caller) -> None:
+        """Count a stream, until `end_stream`.
 
-    @contextmanager
-    def stream(self) -> Iterator[None]:
-        """Count a stream."""
-        self._streams += 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
+        Raises
+        ------
+        Problem
+            503: there are as many streams as there may be. 429: that many are this key's.
+        """
+        retry = {"Retry-After": "5"}
+        if self.open_streams >= MAX_STREAMS:
+            raise Problem(503, "BUSY", "too many streams are open; try again", retry)
+        if caller is not ANYONE and self._streams[caller] >= MAX_STREAMS_OF_KEY:
+            detail = f"this key has {MAX_STREAMS_OF_KEY} streams open; end one first"
+            raise Problem(429, "TOO_MANY_REQUESTS", detail, retry)
+        self._streams[caller] += 1
+
+    def end_stream(self, caller: Caller) -> None:
+        """Count a stream no more."""
+        self._streams[caller] -= 1
+        if not self._streams[caller]:
+            del self._streams[caller]
 
     @contextmanager
     def rung(self) -> Iterator[asyncio.Future[None]]:

@@ -26,6 +26,10 @@ from lethe.consumers.server.problems import Problem, unknown_model
 from lethe.consumers.service.telemetry.logs import log_defect, logger
 from lethe.engine.errors import InvalidData, Unauthenticated
 
+MAX_HEAD_BYTES = 32_768
+"""Most bytes of a request line and its headers; an id in a path takes up to 1,536 of them. (uvicorn
+looks at what has come of a head that is not complete: one that comes at once may be longer.)"""
+
 MAX_BODY_BYTES = MAX_REQUEST_BYTES
 """A body is at most as long as an event: 1 MiB."""
 
@@ -147,6 +151,9 @@ class Guard:
     def _admit(self, scope: Scope, headers: Headers) -> None:
         """Note in the scope who calls; raise `Problem` if the request goes no further."""
         state = scope.setdefault("state", {})
+        if _head_size(scope) > MAX_HEAD_BYTES:
+            detail = f"path, query and headers have at most {MAX_HEAD_BYTES} bytes together"
+            raise Problem(431, "TOO_LARGE", detail, {"Connection": "close"})
         self._check_host(headers)
         if scope["method"] not in _SAFE:
             _check_site(headers)
@@ -176,6 +183,11 @@ class Guard:
             return ANYONE
         scheme, _, key = headers.get("authorization", "").partition(" ")
         return self._access.keys.caller(key.strip()) if scheme.lower() == "bearer" else None
+
+
+def _head_size(scope: Scope) -> int:
+    target = len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"])
+    return target + sum(len(name) + len(value) for name, value in scope["headers"])
 
 
 def _check_site(headers: Headers) -> None:

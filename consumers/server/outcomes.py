@@ -200,12 +200,20 @@ class Outcomes:
                         return first.event
         return None
 
+    def losses(self, topic: str) -> str:
+        """Return what a topic has lost, as an ending of a sentence that says what is unknown."""
+        losses = self._store.topics.losses((topic,))
+        return "".join(f"; or it is lost: {loss.statement}" for loss in losses)
+
     def may_be_waiting(self, topic: str, key: str, sent: Sent | None) -> bool:
         """Return whether a request without a receipt can be in the log, not processed yet.
 
         Look for its receipt once more if it cannot: it may have been processed meanwhile.
         """
         if sent is not None and sent.place is not None and sent.place.offset is not None:
+            known = self._store.topics.read().get(topic)
+            if known is not None and known.topic_id != sent.place.partition.topic_id:
+                return False  # its topic was lost, and work goes on without it
             watermark = self._store.cursors.watermark(str(sent.place.partition))
             return watermark is None or watermark <= sent.place.offset
         with self._reading:

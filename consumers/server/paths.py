@@ -10,7 +10,7 @@ from typing import Annotated
 from urllib.parse import quote, unquote
 
 from fastapi import Path
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import BeforeValidator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
@@ -26,18 +26,7 @@ def _decoded(value: str) -> str:
         raise ValueError("is not UTF-8 once it is percent-decoded") from None
 
 
-def _no_controls(value: str) -> str:
-    if "\0" in value:
-        raise ValueError("holds a NUL character")
-    return value
-
-
-PathId = Annotated[
-    str,
-    Path(min_length=1, max_length=128),
-    BeforeValidator(_decoded),
-    AfterValidator(_no_controls),
-]
+PathId = Annotated[str, Path(min_length=1, max_length=128), BeforeValidator(_decoded)]
 """A parameter of a path that is an id."""
 
 

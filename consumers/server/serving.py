@@ -14,7 +14,8 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from lethe.consumers.server.connections import PunctualProtocol
+from lethe.consumers.server.connections import waiting_together
+from lethe.consumers.server.guard import MAX_HEAD_BYTES
 from lethe.engine.errors import InvalidData
 
 GRACE_SECONDS = 10
@@ -22,9 +23,6 @@ GRACE_SECONDS = 10
 
 KEEP_ALIVE_SECONDS = 15
 """How long an idle connection stays open."""
-
-MAX_HEAD_BYTES = 32_768
-"""Most bytes of a request line and its headers; an id in a path takes up to 1,536 of them."""
 
 SWITCH_SECONDS = 0.0005
 """How long a thread keeps the interpreter while others want it, a tenth of Python's own interval:
@@ -83,7 +81,7 @@ def server_of(
         app,
         log_config=None,
         access_log=False,
-        http=PunctualProtocol,
+        http=waiting_together(),
         ws="none",
         lifespan="off",
         server_header=False,

@@ -14,5 +14,6 @@ Connections:
 Running:
 
 - `loop`: the loop of a worker, which waits for servers that are away
+- `topic_watch`: notices topics that were made again, or have lost what was read of them
 - `keepalive`: keeps a consumer in its group while its worker reads something else
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,11 +24,13 @@ from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.configuration.signing_keys import signer_for_publishing, trusted_keys
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.service.kafka_client import kafka_log
+from lethe.consumers.service.topic_watch import ensure_known
 from lethe.engine.errors import InvalidData, LetheError
 from lethe.engine.store.layout.keys import BOUND_LOG
 from lethe.engine.store.membership import never_members, refuse_former_state, registered_models
 from lethe.engine.store.server.connection import Barrier, NoBarrier, connect, reachable, text
 from lethe.engine.store.server.row_keys import RowKeys
+from lethe.engine.store.topics import KnownTopics
 
 if TYPE_CHECKING:
     from lethe.engine.store.store import ModelStore
@@ -151,14 +153,23 @@ class Runtime:
             )
         return row_keys
 
-    def ensure_topics(self) -> None:
-        """Create the missing topics; from now on the store is bound to this log."""
+    def ensure_topics(self, accepting: Collection[str] = ()) -> None:
+        """Create the missing topics; from now on the store is bound to this log and to them.
+
+        ``accepting``: topics that may be others than those that the store knows.
+
+        Raises
+        ------
+        LogReset
+            Another topic that the store knows is gone, was made again, or has fewer partitions.
+        """
         with self._connected() as (client, _):
             with reachable(client):
                 if client.get(BOUND_LOG) is None:  # some roles may not write it
                     client.set(BOUND_LOG, self.log.name, nx=True)
             self._check_log(client)
-        self.log.ensure_topics(topics.specs(self.settings.partitions))
+            specs = topics.specs(self.settings.partitions)
+            ensure_known(self.log, KnownTopics(client), specs, accepting)
 
     def _check_log(self, client: redis.Redis) -> None:
         """Refuse another log: a model's history would begin there half-way through."""

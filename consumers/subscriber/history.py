@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.engine.errors import BrokenChain, LogReset, Unauthenticated
 from lethe.engine.store.layout.keys import partition_index
+from lethe.engine.store.layout.reading import parse_json
 
 Known = tuple[int, str]
 """A version number and its digest, remembered from an earlier run: the anchor of trust."""
@@ -330,11 +331,16 @@ def _unsigned(version: Version) -> BrokenChain:
     )
 
 
-def read_object(record: Record, event_type: str, model_id: str) -> dict[str, Any]:
+def read_object(
+    record: Record,
+    event_type: str,
+    model_id: str,
+    read: Callable[[bytes], Any] = parse_json,
+) -> dict[str, Any]:
     """Return the JSON object of an event of one type and model, or raise `BrokenChain`."""
     where = _place(record, model_id)
     try:
-        incoming = cloudevents.parse(record)
+        incoming = cloudevents.parse(record, read)
     except (ValueError, RecursionError) as error:
         raise BrokenChain(f"{where} does not parse: {_first(error)}") from None
     if incoming.type not in (None, event_type):

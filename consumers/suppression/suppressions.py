@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Event
 from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
-from lethe.consumers.log.base import Message, Reader, Record
+from lethe.consumers.log.base import Message, Producer, Reader, Record
 from lethe.consumers.suppression.marks import marks_of, secret_of
 from lethe.consumers.suppression.topic_view import TopicView
 from lethe.engine.store.layout.keys import ERASED
@@ -135,6 +135,19 @@ class Suppressions:
         """
         counting = self._view.get(self._view.late())
         return [_message(Suppression.parsed(mark, value)) for mark, value in counting.items()]
+
+
+def restart_list(store: ModelStore, producer: Producer) -> None:
+    """Publish what the store has of the list to the topic that is there now, and read that anew.
+
+    A person has given up another topic of that name. Where the store has nothing, nothing is on
+    the list any more.
+    """
+    view = LogView(store.client, ERASED, "subjects")
+    producer.publish(
+        _message(Suppression.parsed(mark, value)) for mark, value in view.everything().items()
+    )
+    view.restart(keep=True)
 
 
 def _changing(mark: str, erasure_id: str, request: Record, *, lifted: bool) -> Message:

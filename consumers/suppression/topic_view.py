@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lethe.consumers.log.base import Bounds, Partition, Reader, Record, missing_topic
+from lethe.consumers.log.kept import Kept, check_kept, digest_of
 from lethe.engine.errors import CommitConflict, LogReset
-from lethe.engine.store.log_view import Added, LogView
+from lethe.engine.store.log_view import Added, LogView, Reached
 
 _READ_SECONDS = 5.0
 _READ_RECORDS = 1_000
 _TRIES = 1_000
 """Reads of one catch-up: each adds records, or somebody else has added them."""
+
+_ADVICE = "Restore it; docs/erasures.md says what to do if it is lost"
 
 Read = Callable[[Sequence[Record]], Added]
 
@@ -47,6 +50,7 @@ class TopicView:
         self._added = added
         self._expires = expires
         self._partition: Partition | None = None
+        self._checked = False
 
     def partition(self) -> Partition:
         """Return the topic's partition.
@@ -73,6 +77,7 @@ class TopicView:
         """
         partition = self.partition()
         bounds = self._reader.bounds(partition)
+        self._check_kept(partition, bounds)
         for _ in range(_TRIES):
             reached = self._view.reached()
             if reached.offset > bounds.end:  # or others have read what was added since
@@ -83,15 +88,25 @@ class TopicView:
                     f"{partition.topic} ends at offset {end} (topic id {partition.topic_id}), but "
                     f"the store has read up to {reached.offset} of topic id "
                     f"{reached.topic_id or 'none'}: the topic was recreated or has lost records. "
-                    "Restore it; docs/erasures.md says what to do if it is lost"
+                    f"{_ADVICE}"
                 )
             if reached.offset >= end:
                 return
             records, high = self._read(partition, reached.offset, bounds)
-            self._view.advance(
-                partition.topic_id, reached.offset, high, self._added(records), begin=bounds.begin
-            )
+            newest = records[-1] if records and records[-1].offset == high - 1 else None
+            digest = "" if newest is None else digest_of(newest)
+            read = Reached(partition.topic_id, high, digest)
+            self._view.advance(reached.offset, read, self._added(records), begin=bounds.begin)
         raise CommitConflict(f"{partition.topic}: it grows faster than it can be read")
+
+    def _check_kept(self, partition: Partition, bounds: Bounds) -> None:
+        """Check, once, that the topic still has the record up to which the view has read it."""
+        reached = self._view.reached()
+        if self._checked or reached.topic_id != partition.topic_id or reached.offset > bounds.end:
+            return
+        kept = Kept(partition, reached.offset, reached.digest, compacted=not self._expires)
+        check_kept(self._reader, kept, bounds.end, f"it has lost its end. {_ADVICE}")
+        self._checked = True
 
     def _read(
         self, partition: Partition, reached: int, bounds: Bounds

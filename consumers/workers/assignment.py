@@ -1,18 +1,32 @@
-"""The partitions that a deletion worker reads, and how far it has come in each."""
+"""The partitions that a worker reads, and how far it has come in each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from lethe.consumers.contract import topics
-from lethe.consumers.log.base import Bounds, Consumer, Partition, Position, Record
+from lethe.consumers.log.base import Consumer, Partition, Position, Reader, Record
+from lethe.consumers.log.kept import digest_of
 from lethe.consumers.service.telemetry.logs import Logger
+from lethe.consumers.service.topic_watch import TopicWatch, loss_of, start_offset
 from lethe.engine.errors import LogReset
+from lethe.engine.store.cursors import Mark, Watermark
 from lethe.engine.store.store import ModelStore
 
 
 class Assignment:
     """The positions of one worker in its partitions; one thread uses it.
+
+    Parameters
+    ----------
+    consumer, store, reader, logger
+        What reads the partitions, what keeps their watermarks, what looks at the topics, and where
+        to say which are read.
+    watch
+        Checks their topics when partitions are taken over.
+    name_of
+        Returns the name of a partition's watermark.
+    lost
+        Called with what a partition has lost, if work goes on with what is there; None: it ends.
 
     Attributes
     ----------
@@ -20,12 +34,28 @@ class Assignment:
         By partition, the offset that is read next.
     """
 
-    def __init__(self, consumer: Consumer, store: ModelStore, logger: Logger) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        store: ModelStore,
+        reader: Reader,
+        logger: Logger,
+        watch: TopicWatch,
+        *,
+        name_of: Callable[[Partition], str] = str,
+        lost: Callable[[Partition, LogReset], None] | None = None,
+    ) -> None:
         self.positions: dict[Partition, int] = {}
         self._ends: dict[Partition, int] = {}
+        self._newest: dict[Partition, Record] = {}
+        self._answered_ms: dict[Partition, int] = {}
         self._consumer = consumer
         self._store = store
+        self._reader = reader
         self._logger = logger
+        self._watch = watch
+        self._name_of = name_of
+        self._lost = lost
 
     def drop_lost(self) -> frozenset[Partition]:
         """Forget the partitions that other workers have by now; return them."""
@@ -45,9 +75,13 @@ class Assignment:
         Raises
         ------
         LogReset
-            The log has lost records in one of them.
+            The log has lost records in one of them, or its topic is not the one that the store
+            knows.
         """
         fresh = sorted(partitions)
+        if not fresh:
+            return
+        self._watch.check(fresh)
         for partition in fresh:
             self.start(partition)
         log_taken_over(self._logger, {partition: self.positions[partition] for partition in fresh})
@@ -61,20 +95,58 @@ class Assignment:
             The log has lost records there.
         """
         # In this order: a worker that still has the partition may move the watermark with the end.
-        watermark = self._store.cursors.watermark(str(partition))
+        watermark = self._store.cursors.marked(self._name_of(partition))
         bounds = self._consumer.bounds(partition)
-        offset = start_offset(partition, watermark, bounds)
+        try:
+            offset = start_offset(partition, watermark, bounds, self._reader)
+        except LogReset as error:
+            if self._lost is None:
+                raise
+            self._lost(partition, error)
+            self._store.cursors.forget_watermarks([self._name_of(partition)])
+            watermark, offset = None, bounds.begin
+        if watermark is not None and watermark.offset < offset:
+            self._note_expired(partition, watermark, offset)
+        mark = None if watermark is None else watermark.mark
+        self._newest.pop(partition, None)
+        self._answered_ms[partition] = 0 if mark is None else mark.answered_ms
         self.positions[partition], self._ends[partition] = offset, bounds.end
         self._consumer.seek(partition, offset)
+
+    def _note_expired(self, partition: Partition, watermark: Watermark, begin: int) -> None:
+        """Say that records expired before they were processed, and go on behind them."""
+        where = f"{partition.topic}/{partition.index}"
+        reason = f"{where}: {begin - watermark.offset} records expired before they were processed"
+        self._logger.warning(reason, action="expired")
+        answered = 0 if watermark.mark is None else watermark.mark.answered_ms
+        self._store.topics.record(loss_of(partition.topic, reason, answered))
+        self._store.cursors.set_watermarks({self._name_of(partition): begin})
 
     def move(self, records: Iterable[Record]) -> Mapping[Partition, Position]:
         """Move past records that were polled, in order; return the positions that are new."""
         last = {record.partition: record for record in records}
+        self._newest |= last
         self.positions |= {partition: record.offset + 1 for partition, record in last.items()}
         return {
             partition: Position(record.offset + 1, record.leader_epoch)
             for partition, record in last.items()
         }
+
+    def watermarks(self, offsets: Mapping[Partition, int]) -> dict[str, Watermark]:
+        """Return what to store of partitions of which everything below an offset is processed."""
+        return {
+            self._name_of(partition): Watermark(offset, self._mark(partition, offset))
+            for partition, offset in offsets.items()
+        }
+
+    def _mark(self, partition: Partition, offset: int) -> Mark | None:
+        newest = self._newest.get(partition)
+        if newest is None:
+            return None
+        if offset > newest.offset:
+            self._answered_ms[partition] = newest.timestamp_ms
+        answered = self._answered_ms.get(partition, 0)
+        return Mark(newest.offset + 1, digest_of(newest), answered)
 
 
 def log_taken_over(logger: Logger, offsets: Mapping[Partition, int]) -> None:
@@ -100,30 +172,3 @@ def _ranges(indexes: Sequence[int]) -> str:
     lasts = [i for i in indexes if i + 1 not in indexes]
     pairs = zip(firsts, lasts, strict=True)
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)
-
-
-def start_offset(partition: Partition, watermark: int | None, bounds: Bounds) -> int:
-    """Return the offset at which to resume reading a partition.
-
-    Raises
-    ------
-    LogReset
-        The log ends before the watermark, or begins after it: records were lost.
-    """
-    if watermark is None:
-        return bounds.begin
-    name = f"{partition.topic}/{partition.index}"
-    if watermark > bounds.end:
-        raise LogReset(
-            f"{name} ends at offset {bounds.end}, but everything below {watermark} was processed: "
-            "the log was reset or has lost its end. Restore it, or recreate the topic"
-        )
-    if watermark < bounds.begin and partition.topic == topics.ROW_CHANGES:
-        return bounds.begin  # values expire within T, processed or not (docs/erased-data.md)
-    if watermark < bounds.begin:
-        raise LogReset(
-            f"{name} begins at offset {bounds.begin}, but {watermark} is the next to process: "
-            f"{bounds.begin - watermark} records were removed before they were processed. Find "
-            "their requests and send them again, then delete the key of the watermark"
-        )
-    return watermark

@@ -31,7 +31,7 @@ from lethe.consumers.commits.publish import messages_of, receipt_message, withou
 from lethe.consumers.commits.publisher import Publisher
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.commits.recovery.follower import Follower
-from lethe.consumers.commits.shred import shred
+from lethe.consumers.commits.shred import keep, shred
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
@@ -40,6 +40,7 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.deletions.batch_processor import BatchProcessor
 from lethe.consumers.deletions.batching import Batching, BatchWindow
+from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.grouping import Group, group_records
 from lethe.consumers.deletions.load import BatchLoader
 from lethe.consumers.deletions.report import (
@@ -48,7 +49,6 @@ from lethe.consumers.deletions.report import (
     report_without_commit,
 )
 from lethe.consumers.deletions.rounds import Prepared, Round
-from lethe.consumers.deletions.transition import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Log, Message, Partition, Position, Record
 from lethe.consumers.service.keepalive import Keepalive
@@ -57,12 +57,14 @@ from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
+from lethe.consumers.service.topic_watch import TopicWatch
 from lethe.consumers.versions.transition import committed
 from lethe.consumers.workers.assignment import Assignment
 from lethe.consumers.workers.halts import Halts
 from lethe.consumers.workers.housekeeping import Housekeeper
 from lethe.consumers.workers.lag import LagGauge
 from lethe.consumers.workers.model_gauges import ModelGauges
+from lethe.consumers.workers.partitioner import PartitionerWatch
 from lethe.engine.errors import CommitConflict
 from lethe.engine.store.apply import Applied, Change
 from lethe.engine.store.layout.keys import commit_partition
@@ -80,6 +82,19 @@ class BatchLimits:
     records: int = 256
     rows: int = 10_000
     poll_seconds: float = 0.5
+
+
+def _topics() -> tuple[str, ...]:
+    """Return the topics that it reads or writes; of lethe.commits the fold sees to it."""
+    return (
+        topics.DELETIONS,
+        topics.ROW_CHANGES,
+        topics.RECEIPTS,
+        topics.VERSIONS,
+        topics.MODELS,
+        topics.REFRESH_JOBS,
+        topics.DEAD_LETTERS,
+    )
 
 
 @dataclass(slots=True)
@@ -192,10 +207,14 @@ class DeletionWorker:
             now=now,
             at_step=at_step,
         )
+        self._partitioner = PartitionerWatch(self._reader, self._logger)
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
         self._lag = LagGauge(self._consumer, self._metrics, self._health)
         self._gauges = ModelGauges(self._metrics, store)
-        self._assignment = Assignment(self._consumer, store, self._logger)
+        self._watch = TopicWatch(store.topics, self._reader, _topics())
+        self._assignment = Assignment(
+            self._consumer, store, self._reader, self._logger, self._watch
+        )
         self._halts = Halts(self._metrics, self._logger)
         self._publisher = Publisher(self._producer, store, self._newest, at_step)
         self._to_publish: list[tuple[Sealed, list[Message]]] = []
@@ -292,6 +311,7 @@ class DeletionWorker:
             self._at_step(Step.VALIDATE)
         self._follower.new_poll()
         groups, dead_letters = group_records(records, self._request_keys)
+        self._partitioner.look(groups)
         ready = []
         for group in self._window.join(groups, self._now()):
             if group.model_id in self._halts:
@@ -353,6 +373,7 @@ class DeletionWorker:
         for (prepared, sealed), change in zip(won, changes, strict=True):
             if sealed.commit.leaves_no_row:
                 self._shred(prepared, sealed, change)
+        keep(self._store, (sealed.commit for _, sealed in won))
         notes = self._publisher.to_note
         answers, noted = self._store.apply(changes, None if notes is None else notes.queue)
         if notes is not None:
@@ -439,7 +460,7 @@ class DeletionWorker:
         self._publisher.begin(
             [sealed for sealed, _ in ready],
             messages,
-            {str(p): offset for p, offset in watermarks.items()},
+            self._assignment.watermarks(watermarks),
             partial(self._advanced, poll.records, watermarks, hints),
             since,
         )
@@ -498,9 +519,10 @@ class DeletionWorker:
         self._lag.measure_next()
 
     def _run_periodic_tasks(self) -> None:
-        """Now and then: measure the lag, see whether others have written, and do housekeeping."""
+        """Now and then: measure the lag, see what others have done, and do housekeeping."""
         if self._lag.measure_if_due(self._assignment.positions, self._window):
             self._follower.check()
+        self._watch.check_if_due()
         self._housekeeper.run_due()
 
     def _drop_lost(self) -> frozenset[Partition]:

@@ -23,20 +23,15 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.erasures.admission import Admission
-from lethe.consumers.erasures.fan_in import (
-    changes_decided,
-    changes_sent,
-    commits_applied,
-    commits_sent,
-    read_receipts,
-)
-from lethe.consumers.erasures.models import Models, lack_rows, read_models
+from lethe.consumers.erasures.fan_in import read_receipts
+from lethe.consumers.erasures.models import Models, read_models
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.sender import RequestSender, note_not_covered
 from lethe.consumers.erasures.sent_before import SentBefore
 from lethe.consumers.erasures.spelling import known_spellings
 from lethe.consumers.erasures.sweep import Sweep, unchecked
+from lethe.consumers.erasures.unsearched import Unsearched, changes_sent
 from lethe.consumers.log.base import Log, Partition, Position, Record
 from lethe.consumers.service.keepalive import Keepalive
 from lethe.consumers.service.loop import keep_turning
@@ -44,8 +39,9 @@ from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
+from lethe.consumers.service.topic_watch import TopicWatch
 from lethe.consumers.suppression.suppressions import Suppressions
-from lethe.consumers.workers.assignment import start_offset
+from lethe.consumers.workers.assignment import Assignment
 from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-erasures"
@@ -58,6 +54,18 @@ _FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
 """Seconds between two looks for answers: they double while nothing comes."""
 SWEEP_SECONDS = 1.0
 """Between two looks for new registrations."""
+
+
+def _topics() -> tuple[str, ...]:
+    """Return the topics that it reads or writes, and those that it waits for answers from."""
+    return (
+        topics.ERASURES,
+        topics.ERASURE_RECEIPTS,
+        topics.SUPPRESSIONS,
+        topics.DELETIONS,
+        topics.ROW_CHANGES,
+        topics.DEAD_LETTERS,
+    )
 
 
 class ErasureWorker:
@@ -121,9 +129,14 @@ class ErasureWorker:
         self._sender = RequestSender(
             store, self._producer, self._sent_before, signer, self._keepalive
         )
+        self._unsearched = Unsearched(store, self._reader, self._keepalive)
         self._sweep = Sweep(store, self._suppressions)
+        self._watch = TopicWatch(store.topics, self._reader, _topics())
+        self._assignment = Assignment(
+            self._consumer, store, self._reader, self._logger, self._watch
+        )
         self._pending: dict[str, PendingErasure] = {}
-        self._positions: dict[Partition, Position] = {}
+        self._hints: dict[Partition, Position] = {}
         self._look_seconds = _FIRST_LOOK
         self._sweep_seconds = sweep_seconds
         self._sweep_due = 0.0
@@ -160,6 +173,7 @@ class ErasureWorker:
         if records or answered:
             self._advance()  # 6
         self._sweep_registrations()
+        self._watch.check_if_due()
         self._metrics.erasures_pending.set(len(self._pending))
         self._health.progress(0)  # erasures that wait for models are no stall of this worker
         busy = bool(records) or answered > 0
@@ -190,20 +204,16 @@ class ErasureWorker:
 
     def _take_over(self) -> None:
         """Resume new partitions at their watermarks; forget what was read of new and lost ones."""
-        moved = set(self._consumer.take_lost())
-        fresh = set(self._consumer.take_assigned())
+        moved = self._assignment.drop_lost()
+        fresh = self._consumer.take_assigned()
         if self._rewind:
             fresh |= self._consumer.assignment()
         for partition in moved | fresh:
-            self._positions.pop(partition, None)
+            self._hints.pop(partition, None)
             for name, erasure in list(self._pending.items()):
                 if erasure.request.record.partition == partition:
                     del self._pending[name]
-        for partition in sorted(fresh):
-            watermark = self._store.cursors.watermark(str(partition))
-            offset = start_offset(partition, watermark, self._consumer.bounds(partition))
-            self._positions[partition] = Position(offset)
-            self._consumer.seek(partition, offset)
+        self._assignment.take_over(fresh)
         if fresh:
             self._sent_before.forget()
         self._rewind = False
@@ -213,9 +223,8 @@ class ErasureWorker:
         wait = self._look_seconds if self._pending else _POLL_SECONDS
         room = min(_POLL_RECORDS, MAX_PENDING - len(self._pending))
         records = self._consumer.poll(wait if timeout is None else timeout, max(room, 0))
-        held = [record for record in records if record.partition in self._positions]
-        for record in held:
-            self._positions[record.partition] = Position(record.offset + 1, record.leader_epoch)
+        held = [record for record in records if record.partition in self._assignment.positions]
+        self._hints |= self._assignment.move(held)
         return held
 
     # -- 2 ------------------------------------------------------------------------------------
@@ -238,9 +247,9 @@ class ErasureWorker:
         """Ask the models that know the new subjects; say so in a receipt that is not final."""
         if not erasures:
             return 0
-        fence = changes_sent(self._reader)
+        changes = changes_sent(self._reader)
         for erasure in erasures:
-            erasure.fence = fence
+            erasure.changes = changes
         self._at_step(Step.ERASE_ASK)
         self._sender.ask(erasures, read_models(self._store))
         self._at_step(Step.ERASE_AWAIT)
@@ -268,44 +277,26 @@ class ErasureWorker:
         answers = sum(
             one.receipt is not old for (_, one), old in zip(open_requests, before, strict=True)
         )
-        again = self._reached_by_store()
+        waiting = [one for one in self._pending.values() if not one.asked_again]
         silent = [(erasure, one) for erasure, one in open_requests if one.receipt is None]
-        if again or silent:
+        if waiting or silent:
             models = read_models(self._store)
             self._send_again(silent, models)
-            answers += self._ask_again(again, models)
+            answers += self._ask_again(waiting, models)
         return answers
 
-    def _reached_by_store(self) -> list[PendingErasure]:
-        """Return the erasures to ask again: the store has all that came before them by now.
-
-        First every row change that was on its way must be decided, then every commit applied: a
-        store that has gone back lacks models and rows that the log has.
-        """
-        waiting = [one for one in self._pending.values() if not one.asked_again]
-        if not all(one.decided for one in waiting):
-            decided = changes_decided(self._store, self._reader)
-            commits = commits_sent(self._reader)
-            for erasure in waiting:
-                if not erasure.decided and erasure.fence_is_below(decided):
-                    erasure.fence, erasure.decided = commits, True
-        if not any(one.decided for one in waiting):
-            return []
-        applied = commits_applied(self._store)
-        return [one for one in waiting if one.decided and one.fence_is_below(applied)]
-
     def _ask_again(self, erasures: Sequence[PendingErasure], models: Models) -> int:
-        """Ask the models that have come to know a subject since they were asked first.
+        """Ask models once more of which the store has everything by now that came before.
 
-        While a model cannot be read, or has lost rows, it cannot be said that everybody was asked.
+        Returns for how many erasures. A model of which that is not true is asked later.
         """
-        if not erasures or models.damaged or lack_rows(self._store):
-            return 0
-        self._at_step(Step.ERASE_ASK_AGAIN)
-        self._sender.ask(erasures, models)
-        for erasure in erasures:
-            erasure.asked_again = True
-        return len(erasures)
+        news = self._unsearched.news(erasures, models)
+        if news:
+            self._at_step(Step.ERASE_ASK_AGAIN)
+            self._sender.ask([erasure for erasure, _ in news], models)
+            for erasure, unsearched in news:
+                erasure.unsearched = unsearched
+        return len(news)
 
     def _send_again(self, silent: Sequence[tuple[PendingErasure, Awaited]], models: Models) -> None:
         """Send requests again that lie before the offset from which their model takes requests."""
@@ -328,14 +319,11 @@ class ErasureWorker:
                 known = known_spellings(self._store, models.registered, *erasure.request.subject)
                 erasure.similar = tuple(sorted(known))
         final = {name: one.receipt() for name, one in self._pending.items() if one.finished}
-        news = [
-            one
+        messages = [
+            receipt_message(news, one.request)
             for name, one in self._pending.items()
-            if name not in final and (one.reported is None or one.deferred() - one.reported)
+            if name not in final and (news := one.news()) is not None
         ]
-        for erasure in news:
-            erasure.reported = erasure.deferred() | (erasure.reported or frozenset())
-        messages = [receipt_message(one.receipt(), one.request) for one in news]
         if final:
             self._at_step(Step.ERASE_PUBLISH)
             self._receipts.catch_up()
@@ -363,12 +351,12 @@ class ErasureWorker:
     def _advance(self) -> None:
         """Move the watermark up to the first erasure that is not finished."""
         self._at_step(Step.ERASE_ADVANCE)
-        for partition, position in self._positions.items():
-            watermark = self._next_offset(partition)
-            self._store.cursors.set_watermarks({str(partition): watermark})
-            hint = Position(watermark, position.leader_epoch)
-            self._consumer.commit_hint({partition: hint})
-            self._consumer.release(partition, watermark)
+        offsets = {p: self._next_offset(p) for p in self._assignment.positions}
+        self._store.cursors.set_watermarks(self._assignment.watermarks(offsets))
+        for partition, offset in offsets.items():
+            epoch = self._hints[partition].leader_epoch if partition in self._hints else None
+            self._consumer.commit_hint({partition: Position(offset, epoch)})
+            self._consumer.release(partition, offset)
 
     def _next_offset(self, partition: Partition) -> int:
         """Return below which offset every erasure of a partition is finished."""
@@ -377,8 +365,7 @@ class ErasureWorker:
             for one in self._pending.values()
             if one.request.record.partition == partition
         )
-        position = self._positions.get(partition, Position(0))
-        return min(pending, default=position.next_offset)
+        return min(pending, default=self._assignment.positions.get(partition, 0))
 
     # -- registrations ------------------------------------------------------------------------
 

@@ -17,15 +17,16 @@ from lethe.consumers.cdc.mapping import Mapping as TableMapping
 from lethe.consumers.cdc.translate import Shape, Translated, translate
 from lethe.consumers.contract.requests import change_message, deletion_message
 from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.deletions.transition import dead_letter
+from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.validate import Refused
-from lethe.consumers.log.base import Consumer, Log, Message, Partition, Position, Record
+from lethe.consumers.log.base import Consumer, Log, Message, Partition, Record
 from lethe.consumers.service.loop import keep_turning
 from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import AtStep, IntakeStep, no_hook
-from lethe.consumers.workers.assignment import log_taken_over, start_offset
+from lethe.consumers.service.topic_watch import TopicWatch, loss_of
+from lethe.consumers.workers.assignment import Assignment
 from lethe.consumers.workers.lag import LagGauge
 from lethe.engine.errors import InvalidData, LogReset
 from lethe.engine.store.layout.keys import ModelKeys
@@ -135,7 +136,22 @@ class IntakeWorker:
         self._logger = logger("intake")
         self._consumer: Consumer = log.consumer(intake_group(mapping), mapping.topics)
         self._producer = log.producer()
-        self._positions: dict[Partition, int] = {}
+        self._reader = log.reader()
+        self._assignment = Assignment(
+            self._consumer,
+            store,
+            self._reader,
+            self._logger,
+            TopicWatch(
+                store.topics,
+                self._reader,
+                mapping.topics,
+                known_as=lambda topic: f"{topic}/{mapping.digest}",
+                goes_on=self._changes_lost,
+            ),
+            name_of=lambda partition: intake_watermark(mapping, partition),
+            lost=self._partition_lost,
+        )
         self._rewind = False
         self._gauge = LagGauge(self._consumer, self._metrics, self._health)
         self._due = 0.0
@@ -155,7 +171,7 @@ class IntakeWorker:
         self._take_over()
         self._at_step(IntakeStep.POLL)
         records = self._consumer.poll(timeout, _RECORDS)
-        lost = self._drop_lost()
+        lost = self._assignment.drop_lost()
         records = [record for record in records if record.partition not in lost]
         if records:
             translated = [
@@ -172,13 +188,14 @@ class IntakeWorker:
         """Report progress, and now and then how much is left to read."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + _LAG_SECONDS
-            self._gauge.last = self._gauge.waiting(self._positions)
+            self._gauge.last = self._gauge.waiting(self._assignment.positions)
         self._health.progress(self._gauge.last)
 
     def close(self) -> None:
         """Leave the group and release connections."""
         self._consumer.close()
         self._producer.close()
+        self._reader.close()
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -224,53 +241,34 @@ class IntakeWorker:
 
     def _advance(self, records: Sequence[Record]) -> None:
         """Move past records whose requests are acknowledged."""
-        moved: dict[Partition, Position] = {}
-        for record in records:
-            moved[record.partition] = Position(record.offset + 1, record.leader_epoch)
-        self._store.cursors.set_watermarks(
-            {
-                intake_watermark(self._mapping, partition): position.next_offset
-                for partition, position in moved.items()
-            }
-        )
-        for partition, position in moved.items():
-            self._positions[partition] = position.next_offset
+        moved = self._assignment.move(records)
+        offsets = {partition: position.next_offset for partition, position in moved.items()}
+        self._store.cursors.set_watermarks(self._assignment.watermarks(offsets))
         self._consumer.commit_hint(moved)
 
     def _take_over(self) -> None:
-        self._drop_lost()
-        fresh = set(self._consumer.take_assigned())
+        self._assignment.drop_lost()
+        fresh = self._consumer.take_assigned()
         if self._rewind:
             fresh |= self._consumer.assignment()
-        for partition in sorted(fresh):
-            offset = self._start(partition)
-            self._positions[partition] = offset
-            self._consumer.seek(partition, offset)
-        log_taken_over(self._logger, {partition: self._positions[partition] for partition in fresh})
+        self._assignment.take_over(fresh)
         self._rewind = False
 
-    def _drop_lost(self) -> frozenset[Partition]:
-        lost = self._consumer.take_lost()
-        for partition in lost:
-            self._positions.pop(partition, None)
-        return lost
+    def _partition_lost(self, partition: Partition, error: LogReset) -> None:
+        self._store.topics.record(loss_of(partition.topic, str(error)))
+        self._changes_lost(partition.topic, str(error))
 
-    def _start(self, partition: Partition) -> int:
-        """Return where to resume. If changes were lost, it goes on with those that are there."""
-        watermark = self._store.cursors.watermark(intake_watermark(self._mapping, partition))
-        bounds = self._consumer.bounds(partition)
-        try:
-            return start_offset(partition, watermark, bounds)
-        except LogReset as error:
-            tables = self._mapping.by_topic[partition.topic].values()
-            self._logger.error(
-                "changes were lost before they were read: export the tables and run "
-                "`lethe reconcile MODEL --data FILE` for each of the models",
-                action="changes_lost",
-                models=sorted({model for table in tables for model in table.models}),
-                reason=str(error),
-            )
-            return bounds.begin
+    def _changes_lost(self, topic: str, reason: str) -> bool:
+        """Say that changes were lost, and go on with those that are there."""
+        tables = self._mapping.by_topic[topic].values()
+        self._logger.error(
+            "changes were lost before they were read: export the tables and run "
+            "`lethe reconcile MODEL --data FILE` for each of the models",
+            action="changes_lost",
+            models=sorted({model for table in tables for model in table.models}),
+            reason=reason,
+        )
+        return True
 
     # -- reports ------------------------------------------------------------------------------
 

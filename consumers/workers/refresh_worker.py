@@ -24,7 +24,8 @@ from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
-from lethe.consumers.workers.assignment import start_offset
+from lethe.consumers.service.topic_watch import TopicWatch, loss_of
+from lethe.consumers.workers.assignment import Assignment
 from lethe.engine.errors import LetheError, LogReset, Unavailable
 from lethe.engine.store.offline.jobs import (
     Attempts,
@@ -83,7 +84,13 @@ class RefreshWorker:
         self._computing = computing or ThreadPoolExecutor(1, thread_name_prefix="refresh")
         self._job: Future[JobResult] | None = None  # the newest
         self._queue = JobQueue(store, limit or RefreshLimit(), now, self._logger, self._metrics)
-        self._positions: dict[Partition, int] = {}
+        self._reader = log.reader()
+        self._watch = TopicWatch(
+            store.topics, self._reader, [topics.REFRESH_JOBS, topics.DELETIONS]
+        )
+        self._assignment = Assignment(
+            self._consumer, store, self._reader, self._logger, self._watch, lost=self._jobs_lost
+        )
         self._broken_off: set[str] = set()
         self._rewind = False
 
@@ -105,6 +112,7 @@ class RefreshWorker:
     def run_once(self, timeout: float = _POLL_SECONDS, stop: threading.Event | None = None) -> int:
         """Do at most one job; return how many were done."""
         self._take_over()
+        self._watch.check_if_due()
         job = self._queue.take()
         if job is None:
             self._queue.add(self._consumer.poll(timeout, self._queue.room()))
@@ -122,12 +130,15 @@ class RefreshWorker:
 
     def _advance(self, record: Record) -> None:
         """Move the watermark past a job, but not past an earlier job that waits for its turn."""
-        partition = record.partition
-        position = max(self._positions.get(partition, 0), record.offset + 1)
-        self._positions[partition] = position
+        partition, positions = record.partition, self._assignment.positions
+        position = record.offset + 1
+        if position > positions.get(partition, 0):
+            self._assignment.move([record])
+        else:
+            position = positions[partition]
         waiting = self._queue.first(partition)
         watermark = position if waiting is None else min(position, waiting)
-        self._store.cursors.set_watermarks({str(partition): watermark})
+        self._store.cursors.set_watermarks(self._assignment.watermarks({partition: watermark}))
         self._consumer.commit_hint({partition: Position(watermark, record.leader_epoch)})
 
     def close(self) -> None:
@@ -136,6 +147,7 @@ class RefreshWorker:
         self._computing.shutdown(wait=job_done, cancel_futures=True)
         self._consumer.close()
         self._producer.close()
+        self._reader.close()
 
     def idle(self) -> bool:
         """Return whether every job is done."""
@@ -143,32 +155,26 @@ class RefreshWorker:
         return (
             bool(assigned)
             and not len(self._queue)
-            and all(self._consumer.bounds(p).end <= self._positions.get(p, 0) for p in assigned)
+            and all(
+                self._consumer.bounds(p).end <= self._assignment.positions.get(p, 0)
+                for p in assigned
+            )
         )
 
     def _take_over(self) -> None:
         """Seek the watermarks of new partitions; forget the jobs read of new and lost ones."""
-        moved = set(self._consumer.take_lost())
-        fresh = set(self._consumer.take_assigned())
+        moved = self._assignment.drop_lost()
+        fresh = self._consumer.take_assigned()
         if self._rewind:
             fresh |= self._consumer.assignment()
-        moved |= fresh
-        self._queue.drop(moved)
-        for partition in sorted(fresh):
-            offset = self._start(partition)
-            self._positions[partition] = offset
-            self._consumer.seek(partition, offset)
+        self._queue.drop(moved | fresh)
+        self._assignment.take_over(fresh)
         self._rewind = False
 
-    def _start(self, partition: Partition) -> int:
-        """Return where to resume. Jobs may be lost: what the log has lost is scheduled again."""
-        watermark = self._store.cursors.watermark(str(partition))
-        bounds = self._consumer.bounds(partition)  # asked for second, as by `Assignment.start`
-        try:
-            return start_offset(partition, watermark, bounds)
-        except LogReset as error:
-            self._logger.warning("jobs were lost", action="jobs_lost", reason=str(error))
-            return bounds.begin
+    def _jobs_lost(self, partition: Partition, error: LogReset) -> None:
+        """Go on with the jobs that are there: what the log has lost is ordered again."""
+        self._store.topics.record(loss_of(partition.topic, str(error)))
+        self._logger.warning("jobs were lost", action="jobs_lost", reason=str(error))
 
     def _do(self, event: RefreshRequested, stop: threading.Event) -> bool:
         """Do a job; return False when stopped before it was done."""

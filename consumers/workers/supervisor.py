@@ -15,7 +15,7 @@ from lethe.consumers.contract.sealing import handover
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
 from lethe.consumers.deletions.batching import Batching
-from lethe.consumers.log.base import Record
+from lethe.consumers.log.base import Log, Record
 from lethe.consumers.refresh.queue import RefreshLimit
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.configuration.signing_keys import request_signer
@@ -29,6 +29,7 @@ from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
+from lethe.consumers.workers.leases import AnnouncedLog, topics_by_role
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import InvalidData, LetheError, RefreshFailed, Unavailable
 from lethe.engine.store.store import ModelStore
@@ -191,13 +192,9 @@ class Supervisor:
 
     def _is_drained(self, drained: Drained) -> bool:
         """Return whether everything that the workers of this process read is processed."""
-        read_by = {
-            "erasures": (topics.ERASURES,),
-            "refresh": (topics.REFRESH_JOBS,),
-            "deletions": (topics.ROW_CHANGES, topics.DELETIONS),
-        }
         # Erasures first: what they ask of models is in the deletions topic before they count as
         # done. Then jobs: the result of one is there before it counts as done, too.
+        read_by = topics_by_role()
         workers = [name for name in read_by if name in self.health]
         return (
             ("erasures" not in workers or drained.registrations())
@@ -227,7 +224,8 @@ class Supervisor:
             store = self._reach(runtime.store)
             if store is None:
                 return
-            worker = self._reach(partial(self._worker, runtime, store, name))
+            log = AnnouncedLog(runtime.log, store, name)
+            worker = self._reach(partial(self._worker, runtime, log, store, name))
             if worker is None:
                 return
             try:
@@ -239,11 +237,11 @@ class Supervisor:
         finally:
             self.stop.set()
 
-    def _worker(self, runtime: Runtime, store: ModelStore, name: str) -> Worker:
+    def _worker(self, runtime: Runtime, log: Log, store: ModelStore, name: str) -> Worker:
         settings = runtime.settings
         if name == "intake" and self.mapping is not None:
             return IntakeWorker(
-                runtime.log,
+                log,
                 store,
                 self.mapping,
                 read_shapes(store, self.mapping),
@@ -253,7 +251,7 @@ class Supervisor:
             )
         if name == "erasures":
             return ErasureWorker(
-                runtime.log,
+                log,
                 store,
                 runtime.seals(store),
                 metrics=self.metrics,
@@ -269,7 +267,7 @@ class Supervisor:
             if warning is not None:
                 self._log.warning(warning, action="seal")
             return DeletionWorker(
-                runtime.log,
+                log,
                 store,
                 seals,
                 signer=runtime.signer(),
@@ -283,7 +281,7 @@ class Supervisor:
                 received=self._received,
             )
         return RefreshWorker(
-            runtime.log,
+            log,
             store,
             metrics=self.metrics,
             health=self.health[name],

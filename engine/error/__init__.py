@@ -5,6 +5,7 @@ into blocks. `budget` imports nothing: a command line need not wait for NumPy.
 
 - `estimate`: the error that the budget counts
 - `sentinels`: live rows sampled for it
+- `attainable`: the least error of a version with new rows, whatever is refitted
 - `stiffness`: how much of a quadratic model is left in the direction that lost most
 - `certificate`: bounds that a pass over the live rows proves
 - `coupled`: the same of a softmax model

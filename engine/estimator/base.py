@@ -109,7 +109,7 @@ class BaseModel(Estimator):
             two give one model of each class against the rest (`classes`), and theta is (p, C).
             If all rows are of one class, an intercept is penalised: it would be infinite.
         ids
-            One distinct id a row; by default "0", "1", ...
+            One distinct id a row (`engine.ids`); by default "0", "1", ...
         sample_weight
             (n,) weights, not below 0. A row of weight 0 is a row, and changes nothing.
 

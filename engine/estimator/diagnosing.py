@@ -19,6 +19,7 @@ from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.estimator.base import overflow_allowed
 from lethe.engine.estimator.changing import ChangingModel
 from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.ids import ids_of
 from lethe.engine.preprocess.library.fitted import PreparedFit
 from lethe.engine.result import GroupInfluence, LeaveOneOut
 
@@ -179,9 +180,7 @@ class DiagnosableModel(ChangingModel):
             )
         if ids is None:
             return np.flatnonzero(members.live)
-        if isinstance(ids, str):
-            raise InvalidData(f"give a list of row ids, not the string {ids!r}")
-        wanted = tuple(dict.fromkeys(str(name) for name in ids))
+        wanted = tuple(dict.fromkeys(ids_of(ids)))
         for name in wanted:
             if name not in members.place:
                 raise UnknownRows(f"row {name!r} was never a row of this model")

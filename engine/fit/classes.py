@@ -47,7 +47,10 @@ def encoded(labels: ArrayLike) -> tuple[tuple[str, ...], Array]:
     InvalidData
         The labels are not classes: missing, fractions, all the same, or too many.
     """
-    array = np.asarray(labels)
+    try:
+        array = np.asarray(labels)
+    except (ValueError, NotImplementedError) as error:  # lists, or what only Arrow has
+        raise InvalidData(f"labels must be text or whole numbers: {error}") from error
     if array.ndim not in (1, 2):
         raise InvalidData(f"y must have 1 or 2 dimensions, not {array.ndim}")
     if array.ndim == 2 and array.shape[1] == 0:

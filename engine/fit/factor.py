@@ -6,6 +6,7 @@ Equivalent SciPy calls: ``scipy.linalg.cho_factor`` and ``cho_solve``.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,8 +130,8 @@ def _verified_smallest(A: Array, L: Array, largest: float) -> float:
     as large and was never met.
     """
     rounding = _ROUNDING * EPS * largest
-    unit = math.ldexp(1.0, math.frexp(largest)[1] - 1)
-    mu = _SHRINK * unit / _largest_of_inverse(L, unit)
+    unit = power_of_two(largest)
+    mu = _SHRINK * unit / largest_of_inverse(lambda v: solve_with(L, v), len(L), unit)
     shifted = np.empty(A.shape, order="F")
     for _ in range(_HALVINGS):
         if mu <= rounding:
@@ -144,20 +145,33 @@ def _verified_smallest(A: Array, L: Array, largest: float) -> float:
     raise IllConditioned(_SINGULAR)
 
 
-def _largest_of_inverse(L: Array, unit: float) -> float:
-    """Return the largest Ritz value of unit (L L^T)^-1: at most its largest eigenvalue, near it.
+def power_of_two(size: float) -> float:
+    """Return the power of 2 that is at most ``size``, and more than half of it."""
+    return math.ldexp(1.0, math.frexp(size)[1] - 1)
 
-    Lanczos with full reorthogonalisation, done twice. ``unit``, a power of 2 of the size of A,
-    keeps its squares inside float64 and changes no digit.
+
+def smallest_usable(smallest: float, largest: float) -> float:
+    """Return the bound that `factorise` would verify of an A with these eigenvalues, or less.
+
+    0 or less where it would refuse.
     """
-    start: Array = np.random.default_rng(0).standard_normal((L.shape[0],))
+    return _SHRINK * smallest - _ROUNDING * EPS * largest
+
+
+def largest_of_inverse(solve: Callable[[Array], Array], d: int, unit: float) -> float:
+    """Return the largest Ritz value of unit A^-1: at most its largest eigenvalue, near it.
+
+    Lanczos with full reorthogonalisation, done twice. ``solve`` returns A^-1 v for v of shape (d,).
+    ``unit``, a power of 2 of the size of A, keeps its squares inside float64 and changes no digit.
+    """
+    start: Array = np.random.default_rng(0).standard_normal((d,))
     v = start / np.linalg.norm(start)
     basis = np.empty((0, len(v)))
     diagonal: list[float] = []
     off_diagonal: list[float] = []
     for _ in range(min(len(v), _LANCZOS_STEPS)):
         basis = np.vstack([basis, v])
-        w = unit * solve_with(L, v)
+        w = unit * solve(v)
         if not norm(w) <= EPS**-2:  # |w| is at most the eigenvalue that is sought
             raise IllConditioned(_SINGULAR)
         diagonal.append(float(v @ w))

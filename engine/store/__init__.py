@@ -2,8 +2,8 @@
 
 It reads, stages and applies, and decides nothing. It may import the rest of the engine, which does
 not import it; every package of `consumers` may import it. `lethe delete` must not wait for NumPy,
-so `membership`, `log_view`, `server`, and of `layout` `columns`, `keys`, `reading` and `records` do
-without.
+so `membership`, `cursors`, `topics`, `log_view`, `server`, and of `layout` `columns`, `keys`,
+`reading` and `records` do without.
 
 - `layout`: what a state is, and its bytes; without I/O
 - `server`: connections, round trips, encrypted rows
@@ -18,5 +18,7 @@ The live state of a model, between those two and `offline`:
 - `apply`: step 7, a commit's change of the store, with ``apply.lua``
 - `sums`: sums of a model with preprocessing, written whole again
 - `cursors`: how far the store has come, with ``cursors.lua``
+- `sizes`: what a model takes of the server's memory
+- `topics`: which topics of the log the state belongs to, and what was lost of them
 - `log_view`: a hash that is a view of a topic, with ``log_view.lua``
 """

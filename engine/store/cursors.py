@@ -1,4 +1,4 @@
-"""How far the store has come: cursors of commits partitions, watermarks of ``lethe.deletions``.
+"""How far the store has come: cursors of commits partitions, watermarks of other topics.
 
 Below the *apply cursor* of a partition the store holds the effects of all commits; below the
 *published cursor* their receipts and versions are in the log. Both lie in the same slot as the
@@ -19,17 +19,22 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout import keys
 from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys
 from lethe.engine.store.layout.reading import integer, parse_text
-from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.connection import reachable
 from lethe.engine.store.server.pipeline import Script, run_pipeline
 
 _BEHIND = "behind:"
 
 RAISE = Script("""
-if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then
-  redis.call('SET', KEYS[1], ARGV[1])
+local stored = redis.call('GET', KEYS[1]) or '-1'
+local offset, read, rest = string.match(stored, '^(%-?%d+) ?(%d*) ?(.*)$')
+if tonumber(ARGV[1]) > tonumber(offset) then offset = ARGV[1] end
+if ARGV[2] ~= '' and (read == '' or tonumber(ARGV[2]) >= tonumber(read)) then
+  read, rest = ARGV[2], ARGV[3]
 end
+local value = read == '' and offset or (offset .. ' ' .. read .. ' ' .. rest)
+if value ~= stored then redis.call('SET', KEYS[1], value) end
 """)
-"""Sets a watermark, unless it would go back."""
+"""Sets a watermark and its mark, each unless it would go back."""
 
 MOVE = Script(files("lethe.engine.store").joinpath("cursors.lua").read_text(encoding="utf-8"))
 """``cursors.lua``."""
@@ -79,6 +84,31 @@ class PartitionCursors:
     def lowest(self) -> int:
         """Where a fold of all models begins."""
         return min(self.pair.lower, *(pair.lower for pair in self.behind.values()), 1 << 53)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The newest record that was read of a partition: by it a log that has changed is known.
+
+    Attributes
+    ----------
+    read, digest
+        Everything below this offset was read, and the digest of the record just below it.
+    answered_ms
+        When the log took the newest record up to which all had their final answers; 0 if unknown.
+    """
+
+    read: int
+    digest: str
+    answered_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The offset below which every record of a partition has its final answer, and its mark."""
+
+    offset: int
+    mark: Mark | None = None
 
 
 class Cursors:
@@ -201,19 +231,41 @@ class Cursors:
 
     def watermark(self, partition: str) -> int | None:
         """Return the offset below which every record of a partition has its final answer."""
-        with reachable(self._client):
-            stored = self._client.get(keys.watermark(partition))
-        return None if stored is None else integer(text(stored), f"watermark of {partition}")
+        watermark = self.marked(partition)
+        return None if watermark is None else watermark.offset
 
-    def set_watermarks(self, offsets: Mapping[str, int]) -> None:
+    def marked(self, partition: str) -> Watermark | None:
+        """Return a partition's watermark with its mark; None if nothing of it was processed."""
+        with reachable(self._client):
+            stored: Any = self._client.get(keys.watermark(partition))
+        if stored is None:
+            return None
+        what = f"watermark of {partition}"
+        offset, *mark = parse_text(stored, what).split(" ")
+        if not mark:
+            return Watermark(integer(offset, what))
+        if len(mark) != 3:
+            raise CorruptState(f"{what}: {len(mark) + 1} parts are none; run `lethe check`")
+        read, digest, answered = mark
+        return Watermark(
+            integer(offset, what), Mark(_offset(read, what), digest, integer(answered, what))
+        )
+
+    def set_watermarks(self, watermarks: Mapping[str, int | Watermark]) -> None:
         """Store watermarks, all in one round trip.
 
         A watermark never goes back: the log may have removed the records below it, and a worker
         that lost its partition may come late with an older one.
         """
-        if not offsets:
+        if not watermarks:
             return
-        run_pipeline(self._client, [RAISE], lambda pipe: self.queue_watermarks(pipe, offsets))
+        run_pipeline(self._client, [RAISE], lambda pipe: self.queue_watermarks(pipe, watermarks))
+
+    def forget_watermarks(self, partitions: Collection[str]) -> None:
+        """Forget the watermarks of partitions whose offsets mean nothing any more."""
+        if partitions:
+            with reachable(self._client):
+                self._client.delete(*map(keys.watermark, partitions))
 
     def lower_watermarks(self, offsets: Mapping[str, int]) -> None:
         """Have partitions read again from these offsets, if their watermarks are beyond them."""
@@ -224,10 +276,13 @@ class Cursors:
                     self._client.set(keys.watermark(partition), offset)
 
     @staticmethod
-    def queue_watermarks(pipeline: Any, offsets: Mapping[str, int]) -> None:
+    def queue_watermarks(pipeline: Any, watermarks: Mapping[str, int | Watermark]) -> None:
         """Queue `set_watermarks` in a pipeline; each watermark has an answer."""
-        for partition, offset in offsets.items():
-            RAISE.queue(pipeline, [keys.watermark(partition)], [offset])
+        for partition, one in watermarks.items():
+            watermark = Watermark(one) if isinstance(one, int) else one
+            mark = watermark.mark
+            newest = ("", "") if mark is None else (mark.read, f"{mark.digest} {mark.answered_ms}")
+            RAISE.queue(pipeline, [keys.watermark(partition)], [watermark.offset, *newest])
 
 
 def queue_applied(pipeline: Any, where: ModelKeys) -> None:

@@ -3,7 +3,8 @@
 -- KEYS  1 the hash   2 the hash of cursors   3 the set of secrets that fields were made under
 --       4 the set of fields whose newest record in the topic is not the one that counts
 -- ARGV  1 name of the view   2 topic id   3 offset that the view is expected to have reached
---       4 offset that it has reached afterwards   5 first: values begin with an offset, and a
+--       4 offset that it has reached afterwards, and the digest of the record below, if it is known
+--       5 first: values begin with an offset, and a
 --       field that is there keeps its value as long as the topic has that offset; newest: values
 --       begin with a partition and an offset, and of one partition the highest offset counts, else
 --       the last value   6 the first offset that the topic has   7 number n of secrets
@@ -13,7 +14,7 @@
 
 local VIEW, CURSORS, SECRETS, LATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local reached = redis.call('HGET', CURSORS, ARGV[1]) or (ARGV[2] .. ' 0')
-if reached ~= ARGV[2] .. ' ' .. ARGV[3] then return 0 end
+if string.match(reached, '^%S+ %d+') ~= ARGV[2] .. ' ' .. ARGV[3] then return 0 end
 
 local function counts(new, old)
   local here, at = string.match(new, '^(%S+) (%d+)')

@@ -16,7 +16,7 @@ import redis
 from lethe.engine.store.layout.keys import ERASED_CURSORS, ERASED_LATE, ERASED_SECRETS
 from lethe.engine.store.layout.reading import integer, parse_text
 from lethe.engine.store.server.connection import reachable, text
-from lethe.engine.store.server.pipeline import Script, chunks, present, run_pipeline
+from lethe.engine.store.server.pipeline import CHUNK, Script, chunks, present, run_pipeline
 
 ADVANCE = Script(files("lethe.engine.store").joinpath("log_view.lua").read_text(encoding="utf-8"))
 """``log_view.lua``."""
@@ -24,10 +24,14 @@ ADVANCE = Script(files("lethe.engine.store").joinpath("log_view.lua").read_text(
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a view has read: the topic's id (empty if it has read nothing), and an offset."""
+    """How far a view has read: the topic's id (empty if it has read nothing), and an offset.
+
+    ``digest`` is that of the record just below it; empty if it is not known.
+    """
 
     topic_id: str = ""
     offset: int = 0
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +67,18 @@ class LogView:
             stored: Any = self._client.hget(ERASED_CURSORS, self._name)
         if stored is None:
             return Reached()
-        topic_id, _, offset = parse_text(stored, f"cursor of {self._key}").rpartition(" ")
-        return Reached(topic_id, integer(offset, f"cursor of {self._key}"))
+        what = f"cursor of {self._key}"
+        topic_id, offset, digest = [*parse_text(stored, what).split(" "), "", ""][:3]
+        return Reached(topic_id, integer(offset, what), digest)
 
-    def advance(self, topic_id: str, low: int, high: int, added: Added, *, begin: int = 0) -> bool:
-        """Add what the topic has from ``low`` to ``high``; False: it is not at ``low`` any more.
+    def advance(self, low: int, reached: Reached, added: Added, *, begin: int = 0) -> bool:
+        """Add what the topic has from ``low`` on; False: the view is not at ``low`` any more.
 
-        ``begin``: the first offset that the topic still has.
+        ``reached`` is how far it has read then, and ``begin`` the first offset that the topic
+        still has.
         """
-        arguments: list[Any] = [self._name, topic_id, low, high, self._rule, begin]
+        high = f"{reached.offset} {reached.digest}".rstrip()
+        arguments: list[Any] = [self._name, reached.topic_id, low, high, self._rule, begin]
         arguments += [len(added.secrets), *sorted(added.secrets)]
         arguments += [part for field in added.fields for part in field]
         keys = [self._key, ERASED_CURSORS, ERASED_SECRETS, ERASED_LATE]
@@ -79,6 +86,24 @@ class LogView:
             self._client, [ADVANCE], lambda pipe: ADVANCE.queue(pipe, keys, arguments)
         )
         return bool(answer)
+
+    def restart(self, *, keep: bool) -> None:
+        """Have the topic that is there now read from its beginning: a person has given up another.
+
+        ``keep`` what was read of the other one.
+        """
+        with reachable(self._client):
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.hdel(ERASED_CURSORS, self._name)
+            if not keep:
+                pipeline.delete(self._key)
+            pipeline.execute()
+
+    def everything(self) -> dict[str, str]:
+        """Return all fields with their values."""
+        with reachable(self._client):
+            stored = self._client.hscan_iter(self._key, count=CHUNK)
+            return {text(field): text(value) for field, value in stored}
 
     def secrets(self) -> frozenset[str]:
         """Return the names of the secrets that fields were ever made under."""

@@ -5,6 +5,7 @@ Nothing here loads a model's state.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -70,6 +71,8 @@ class Lookup:
         Live rows whose records were not read, because they are more than any update takes.
     tombstones
         Of the marks that were asked for, when each is forgotten (s), if it is there.
+    clock
+        The time by the store's clock (s), which is one for all workers.
     shredded
         Rows that are not in the ledger and whose encrypted records no longer have a key.
     """
@@ -83,6 +86,7 @@ class Lookup:
     unread: frozenset[str] = frozenset()
     shredded: frozenset[str] = frozenset()
     tombstones: Mapping[str, float] = field(default_factory=dict)
+    clock: float = field(default_factory=time.time)
 
     def is_of(self, state: ModelState) -> bool:
         """Return whether it was read of a state as it is in memory."""
@@ -97,11 +101,16 @@ def look_up(client: redis.Redis, requests: Sequence[LookupRequest]) -> list[Look
     """
 
     def fill(pipeline: Any) -> None:
+        pipeline.time()
         for request in requests:
             _queue(pipeline, request)
 
+    if not requests:
+        return []
     answers = iter(run_pipeline(client, (), fill))
-    lookups = [_read_answers(answers, request) for request in requests]
+    seconds, microseconds = next(answers)
+    clock = seconds + microseconds / 1e6
+    lookups = [replace(_read_answers(answers, one), clock=clock) for one in requests]
     return [
         _look_up_many(client, request, lookup) if request.too_many else lookup
         for request, lookup in zip(requests, lookups, strict=True)

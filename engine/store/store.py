@@ -41,6 +41,7 @@ from lethe.engine.store.membership import unknown
 from lethe.engine.store.server.connection import Barrier, reachable, surface_breaks, text
 from lethe.engine.store.server.pipeline import chunks, present, read_shards, run_pipeline
 from lethe.engine.store.server.row_keys import SEALED, Opened, RowKeys, no_key
+from lethe.engine.store.topics import KnownTopics
 
 _LOAD_TRIES = 5  # the first finds the live generation; more are needed only while that changes
 
@@ -63,7 +64,8 @@ class _Stored:
 class ModelStore:
     """Models' state in one Redis or Valkey; one thread uses an instance.
 
-    ``barrier`` waits until writes are on disk; ``cursors`` tells how far the store has come.
+    ``barrier`` waits until writes are on disk; ``cursors`` tells how far the store has come, and
+    ``topics`` of which topics.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class ModelStore:
         surface_breaks(client)
         self.row_keys = row_keys
         self.cursors = Cursors(client)
+        self.topics = KnownTopics(client)
         self.client = client
         self.barrier = barrier
 

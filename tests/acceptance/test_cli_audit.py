@@ -12,7 +12,14 @@ import pytest
 from tests.support.audited import GONE, NEWEST, Made, real_run
 from tests.support.bundles import Bundle, Forgery
 from tests.support.command import Lethe, Within
-from tests.support.forgeries import SEEN, SIGNED, SIGNED_OR_NOT, UNREADABLE
+from tests.support.forgeries import (
+    FORGERIES,
+    SEEN,
+    SIGNED,
+    SIGNED_OR_NOT,
+    UNPROVED,
+    UNREADABLE,
+)
 
 # One worker runs the file: its tests share servers and files.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_audit")]
@@ -75,28 +82,40 @@ def test_the_rows_of_another_list_do_not_pass(made: Made, nowhere: Within, tmp_p
     assert failed(document) == {"bound"}
 
 
-def tried(made: Made, nowhere: Within, path: Path, forgery: Forgery, *more: str) -> int:
+def tried(made: Made, nowhere: Within, path: Path, forgery: Forgery, *more: str) -> Any:
     bundle = Bundle.read(Path(made.path("late")))
     sound = bundle.copy()
     forgery.forge(bundle)
     assert bundle.lines != sound.lines, f"{forgery.name}: nothing was forged"
     bundle.write(path)
-    document = audited(nowhere, "--bundle", str(path), *more, code=1)
-    assert forgery.check in failed(document), f"{forgery.name}: {document['checks']}"
-    return 1
+    return audited(nowhere, "--bundle", str(path), *more, code=1)
 
 
 def test_every_forgery_is_refused(made: Made, nowhere: Within, tmp_path: Path) -> None:
     trust = ("--trust", made.path("trusted.pub"))
     seen = ("--checkpoint", made.path("late.seen"))
-    path, refused = tmp_path / "forged", 0
-    for forgery in SIGNED_OR_NOT:
-        refused += tried(made, nowhere, path, forgery)
-        refused += tried(made, nowhere, path, forgery, *trust)
-    refused += sum(tried(made, nowhere, path, forgery, *trust) for forgery in SIGNED)
-    refused += sum(tried(made, nowhere, path, forgery, *seen) for forgery in SEEN)
+    forged: list[tuple[Forgery, tuple[str, ...]]] = [(forgery, ()) for forgery in SIGNED_OR_NOT]
+    forged += [(forgery, trust) for forgery in (*SIGNED_OR_NOT, *SIGNED)]
+    forged += [(forgery, seen) for forgery in SEEN]
+    for forgery, known in forged:
+        document = tried(made, nowhere, tmp_path / "forged", forgery, *known)
+        assert forgery.check in failed(document), f"{forgery.name}: {document['checks']}"
+        assert document["verdict"] == "REFUSED"
 
-    assert refused == 84  # of 84; docs/console.md has the figure
+    assert len(forged) == FORGERIES  # docs/console.md has the figure
+
+
+def test_what_no_trusted_key_vouches_for_is_not_proved_in_headline_and_exit_code(
+    made: Made, nowhere: Within, tmp_path: Path
+) -> None:
+    trust, path = ("--trust", made.path("trusted.pub")), tmp_path / "forged"
+    for forgery in UNPROVED:
+        document = tried(made, nowhere, path, forgery, *trust)
+        results = {one["check"]: one["result"] for one in document["checks"]}
+        assert results[forgery.check] == "NOT PROVED", forgery.name
+        assert (document["verdict"], document["ok"]) == ("NOT PROVED", False), forgery.name
+        text = nowhere("audit", "--bundle", str(path), *trust, code=1).out
+        assert text.splitlines()[-1].startswith("NOT PROVED: 8 checks, 0 failed, "), forgery.name
 
 
 def test_every_damaged_file_is_refused_in_one_line(
@@ -140,9 +159,8 @@ def test_a_rollback_and_a_fork_with_the_right_key_are_seen_by_who_remembers(
 
 
 def test_keys_that_only_the_file_names_prove_nothing(made: Made, nowhere: Within) -> None:
-    document = audited(nowhere, "--bundle", made.path("late"), code=0)
+    document = audited(nowhere, "--bundle", made.path("late"), code=1)
 
     results = {one["check"]: one for one in document["checks"]}
-    assert results["signatures"]["result"] == "NOT CHECKED"
+    assert results["signatures"]["result"] == document["verdict"] == "NOT PROVED"
     assert "name those that you trust" in results["signatures"]["detail"]
-    audited(nowhere, "--bundle", made.path("late"), "--strict", code=1)

@@ -118,3 +118,47 @@ def test_mistakes_are_said_in_a_line(lethe: Lethe, rows: tuple[Path, str, int]) 
     assert "subject_id" in lethe("erase", "", code=2).err
     assert "erasure_id" in lethe("erase", household, "--erasure-id", "x" * 129, code=2).err
     assert "no final receipt of erasure" in lethe("erase", household, "--wait", "1", code=1).err
+
+
+def test_a_file_of_persons_is_erased_by_one_command(
+    lethe: Lethe, rows: tuple[Path, str, int], tmp_path: Path
+) -> None:
+    """As quick as over HTTP: one process and one batch of messages, whatever their number."""
+    path, _, _ = rows
+    lethe("register", "churn", "--data", str(path), *FIT, "--subject", "household")
+    persons = tmp_path / "closed.txt"
+    persons.write_text("h1\nh2\tticket-7\n\nh1\nnobody\n", encoding="utf-8")
+
+    sent = lethe("erase", "--file", str(persons), "--erasure-id", "batch").out.splitlines()
+    lethe("work", "--until-idle")
+    with lethe.working() as worker:
+        many = tmp_path / "many.txt"
+        many.write_text("".join(f"h{i}\n" for i in range(3, 63)), encoding="utf-8")
+        told = lethe("erase", "--file", str(many), "--wait=120", "--json").document
+        worker.terminate()
+        worker.communicate(timeout=120)
+
+    assert sent == [
+        "erasure batch-1 sent: h1",
+        "erasure ticket-7 sent: h2",
+        "erasure batch-3 sent: nobody",
+    ]
+    listed = lethe("erasures", "--limit", "100", "--json").document["erasures"]
+    assert len(listed) == 63
+    assert {one["status"] for one in listed} == {"COMPLETE"}
+    assert {one["erasure_id"] for one in told} < {one["erasure_id"] for one in listed}
+    assert [one["rows_deleted"] for one in told] == [3] * 60
+
+
+def test_a_file_with_a_bad_line_sends_nothing(
+    lethe: Lethe, rows: tuple[Path, str, int], tmp_path: Path
+) -> None:
+    path, _, _ = rows
+    lethe("register", "churn", "--data", str(path), *FIT, "--subject", "household")
+    persons = tmp_path / "closed.txt"
+    persons.write_text("h1\n" + "x" * 129 + "\n", encoding="utf-8")
+    assert "closed.txt, subject 2: subject_id" in lethe("erase", "--file", str(persons), code=2).err
+    persons.write_text("\n", encoding="utf-8")
+    assert "names no subject" in lethe("erase", "--file", str(persons), code=2).err
+    assert "give a SUBJECT, or --file" in lethe("erase", code=2).err
+    assert "no erasure" in lethe("erasures").out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -84,3 +85,32 @@ def test_a_model_is_the_same_by_whatever_format_its_rows_came(tmp_path: Path) ->
     one, other = (json.loads(text) for text in (parameters["csv"], parameters["parquet"]))
     assert one["feature_names"] == other["feature_names"]
     np.testing.assert_allclose(one["theta"], other["theta"], rtol=1e-9, atol=1e-12)
+
+
+def test_a_table_with_columns_that_are_no_numbers_is_registered_and_says_what_they_hold(
+    tmp_path: Path,
+) -> None:
+    ids = [UUID(int=i) for i in range(20)]
+    columns = {
+        "id": pa.array([one.bytes for one in ids], pa.binary(16)),
+        "tags": [["a"]] * 20,
+        "place": [{"street": "b"}] * 20,
+        "stay": pa.array(range(20), pa.duration("s")),
+        "x": [i * 0.5 for i in range(20)],
+        "y": [float(i % 3) for i in range(20)],
+    }
+    rows = written(tmp_path / "rows.parquet", pa.table(columns))
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Lethe(server.data_dir)
+        given = ("--data", rows, "--target", "y", "--kind", "linear", "--ridge", "1")
+        refused = lethe("register", "m", *given, "--id", "tags", code=2).err
+        assert "column 'tags': holds list<element: string>; ids are text or whole" in refused
+        assert lethe("status", "--json").document["models"] == []
+        said = lethe("register", "m", *given, "--id", "id").out
+        assert "tags (list<element: string>), place (struct<street: string>)" in said
+        assert "stay (duration[s])" in said
+        assert "[columns.x]" in said
+        assert "[columns.tags]" not in said
+        lethe("delete", "m", "--row", str(ids[7]))
+        lethe("work", "--until-idle")
+        assert lethe("status", "m", "--json").document["rows_live"] == 19

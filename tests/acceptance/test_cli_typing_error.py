@@ -63,3 +63,30 @@ def test_a_typing_error_and_its_correction_leave_a_model_that_verifies(
     assert "V has lost its digits" in repaired["refresh"]["reason"]
     assert repaired["error"]["kind"] == "exact"
     assert verified["distance"] <= repaired["error"]["bound"] <= 1e-7
+
+
+def test_a_value_out_of_range_is_refused_with_its_column_unless_the_model_takes_it(
+    tmp_path: Path,
+) -> None:
+    """What is typed 10^5 times too large may be carried; 10^150 times too large, nothing can."""
+    rows, wrong = tables()
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    far = wrong.set_column(3, "x2", pa.array([1e150]))
+    pq.write_table(far, tmp_path / "wrong.parquet")
+    register = ("--data", str(tmp_path / "rows.parquet"), "--id", "id", "--target", "y", "--kind",
+                "linear", "--ridge", "1e-4")  # fmt: skip
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Lethe(server.data_dir)
+        lethe("register", "m", *register)
+        lethe("register", "takes", *register, "--take-out-of-range")
+        for model in ("m", "takes"):
+            lethe("correct", model, "--id", "id", "--data", str(tmp_path / "wrong.parquet"))
+        lethe("work", "--until-idle")
+        refused = lethe("versions", "m", "--json").document["versions"]
+        taken = lethe("versions", "takes", "--json").document["versions"]
+        lethe("delete", "takes", "--row", "9")
+        lethe("work", "--until-idle")
+        after = lethe("versions", "takes", "--json").document["versions"][-1]
+    assert [version["version"] for version in refused] == [0]
+    assert taken[-1]["error"]["kind"] == "unknown"
+    assert after["error"]["relative"] <= after["error"]["budget"]

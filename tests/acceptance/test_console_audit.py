@@ -18,7 +18,14 @@ from tests.support.audited import Made, real_run
 from tests.support.browser import WIDTHS, Watched, browser, violations, watched
 from tests.support.bundles import Bundle, Forgery
 from tests.support.command import Within
-from tests.support.forgeries import SEEN, SIGNED, SIGNED_OR_NOT, UNREADABLE
+from tests.support.forgeries import (
+    FORGERIES,
+    SEEN,
+    SIGNED,
+    SIGNED_OR_NOT,
+    UNPROVED,
+    UNREADABLE,
+)
 
 # One worker runs the file: its tests share a browser and files.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_console_audit")]
@@ -122,8 +129,26 @@ def test_every_forgery_is_refused_in_the_browser(
     refused += sum(tried(forgery, trust=trust) for forgery in SIGNED)
     refused += sum(tried(forgery, seen=seen) for forgery in SEEN)
 
-    assert refused == 84
+    assert refused == FORGERIES
     assert not offline.complaints
+
+
+def test_what_no_trusted_key_vouches_for_is_not_proved_in_the_headline(
+    made: Made, offline: Watched, tmp_path: Path
+) -> None:
+    auditor, headline = Auditor(offline), offline.page.locator("#result .notice")
+    for forgery in UNPROVED:
+        bundle = Bundle.read(Path(made.path("late")))
+        forgery.forge(bundle)
+        bundle.write(tmp_path / "forged")
+        found = auditor.check(tmp_path / "forged", trust=text(made, "trusted.pub"))
+        assert found[forgery.check] == "NOT PROVED", forgery.name
+        assert "Not proved" in headline.inner_text()
+        assert "warn" in headline.get_attribute("class")
+    auditor.check(Path(made.path("late")))
+    assert "Not proved" in headline.inner_text()  # no key was named
+    auditor.check(Path(made.path("late")), trust=text(made, "trusted.pub"))
+    assert "No check failed" in headline.inner_text()
 
 
 def test_every_damaged_file_is_not_read(made: Made, offline: Watched, tmp_path: Path) -> None:

@@ -36,11 +36,14 @@ class Bundle:
         return Bundle(copy.deepcopy(self.lines))
 
     def write(self, path: Path) -> None:
+        path.write_text(self.text())
+
+    def text(self) -> str:
         records = sum("topic" in line for line in self.lines)
         for line in self.lines:
             if "lethe_bundle_end" in line:
                 line["records"] = records  # a forger counts, too
-        path.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
+        return "".join(json.dumps(line) + "\n" for line in self.lines)
 
     @property
     def header(self) -> Line:

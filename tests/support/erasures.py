@@ -38,6 +38,7 @@ def register(
     namespace: str | None = None,
     keep: Sequence[int] | None = None,
     replace_model: bool = False,
+    accept_forgotten: bool = False,
     limits: LimitsRecord | None = None,
     disclosure: bool = False,
     **options: Any,
@@ -50,7 +51,10 @@ def register(
         config = config.model_copy(update={"subject_namespace": namespace})
     rows = training_data(data, keep)
     rows = rows if subjects else replace(rows, subjects={})
-    done = platform.registrar(**options).register(config, rows, replace_model=replace_model)
+    registrar = platform.registrar(**options)
+    done = registrar.register(
+        config, rows, replace_model=replace_model, accept_forgotten=accept_forgotten
+    )
     platform.data[model_id] = data
     return done
 

@@ -1,4 +1,8 @@
-"""The table of forgeries: each must be refused, by the check that is named."""
+"""The table of what is done to bundles, and what both verifiers must say of it.
+
+``lethe audit --bundle`` and the page give the same results on every line of it
+(`tests/proof/bundles`); each table says which.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +181,104 @@ def unsigned(bundle: Bundle) -> None:
             strip(line)
 
 
+def reworded(line: Line, before: str, after: str) -> None:
+    """Replace a piece of a record's JSON, once."""
+    text = value_of(line).decode()
+    assert before in text, f"{before} is not in {text[:300]}"
+    put(line, text.replace(before, after, 1).encode())
+
+
+def word(topic: Callable[[Bundle], Line], before: str, after: str) -> Callable[[Bundle], object]:
+    return lambda bundle: reworded(topic(bundle), before, after)
+
+
+def parameters(bundle: Bundle) -> Line:
+    return bundle.parameters
+
+
+def made_up_receipt(bundle: Bundle) -> None:
+    """Add an answer from before there were keys, which nobody signed."""
+    last = bundle.receipts[-1]
+    new = json.loads(json.dumps(last))
+    put(new, content_of(applied(bundle)) | {
+        "request_id": "made up", "status": "REJECTED", "code": "UNKNOWN_ROWS", "version": None,
+        "generation": None, "rows_deleted": 0, "completed_at": "2020-01-01T00:00:00.000Z",
+    })  # fmt: skip
+    strip(new)
+    new["offset"] += 1
+    bundle.insert_after(last, new)
+
+
+def no_receipts(bundle: Bundle) -> None:
+    """Claim that they have all expired."""
+    for line in bundle.receipts:
+        bundle.remove(line)
+    bundle.header["receipts_begin"] = {"0": 1_000_000}
+
+
+def older_parameters(bundle: Bundle) -> None:
+    """Add parameters of an older version, consistent in themselves, which nobody signed."""
+    old = content_of(bundle.versions[1])
+    new = json.loads(json.dumps(bundle.parameters))
+    names = ("version", "prev_digest", "digest", "generation", "created_at", "status", "method")
+    put(new, content_of(new) | {name: old[name] for name in names})
+    strip(new)
+    new["offset"] += 1 if new["offset"] >= 0 else 0
+    bundle.insert_after(bundle.parameters, new)
+
+
+def again(bundle: Bundle) -> None:
+    """Repeat every record, as a fold does that publishes again."""
+    lines = [line for line in bundle.lines if "topic" in line]
+    repeats = json.loads(json.dumps(lines))
+    for line in repeats:
+        line["offset"] += 1000 if line["offset"] >= 0 else 0
+    bundle.lines[-1:-1] = repeats
+
+
+AMBIGUOUS: tuple[Forgery, ...] = tuple(
+    Forgery(name, forge, "records")
+    for name, forge in (
+        ("a version as text", word(applied, '"version":1', '"version":"1"')),
+        ("a version that is true", word(applied, '"version":1', '"version":true')),
+        ("a version with a fraction", word(applied, '"version":1', '"version":1.5')),
+        ("a version of minus nothing", word(lambda b: b.receipts[0], '"rows_unknown":0',
+                                            '"rows_unknown":-0.0')),
+        ("2^53", word(applied, '"rows_unknown":0', '"rows_unknown":9007199254740992')),
+        ("a number beyond float64", word(applied, "{", '{"note":1e400,')),
+        ("NaN", word(applied, "{", '{"note":NaN,')),
+        ("half a surrogate pair", word(applied, "{", '{"note":"\\ud800",')),
+        ("a member twice", word(applied, "{", '{"status":"REJECTED",')),
+        ("deep nesting", word(applied, "{", '{"note":' + "[" * 80 + "]" * 80 + ",")),
+        ("bytes that are not UTF-8",
+         lambda b: put(applied(b), value_of(applied(b)).replace(b"APPLIED", b"APPL\xc3ED"))),
+        ("a byte order mark", lambda b: put(applied(b), b"\xef\xbb\xbf" + value_of(applied(b)))),
+        ("a byte order mark before its type", lambda b: applied(b)["headers"].append(
+            ["ce_type", base64.b64encode(b"\xef\xbb\xbflethe.deletion.receipt.v1").decode()])),
+        ("UTF-16", lambda b: put(applied(b), value_of(applied(b)).decode().encode("utf-16"))),
+        ("a time without a zone", member(applied, completed_at="2026-01-01T00:00:00.000")),
+        ("a time in another zone", member(applied, completed_at="2026-01-01T00:00:00.000+01:00")),
+        ("a number as a time", member(applied, completed_at=1_767_225_600)),
+        ("February 30", member(applied, completed_at="2026-02-30T00:00:00.000Z")),
+        ("the hour 24", member(applied, completed_at="2026-02-03T24:00:00.000Z")),
+        ("the year 0", member(applied, completed_at="0000-02-03T00:00:00.000Z")),
+        ("a certificate that is none", member(applied, certificate={"epsilon": 1})),
+        ("parameters of text", member(parameters, intercept="0")),
+        ("ragged parameters", lambda b: change(
+            b.parameters, theta=[content_of(b.parameters)["theta"][:1],
+                                 content_of(b.parameters)["theta"][1:]])),
+        ("columns with an unknown step", member(parameters, columns=[{"name": "x", "step": "y"}])),
+        ("a topic that is a name of JavaScript",
+         lambda b: applied(b).update(topic="constructor")),
+        ("another", lambda b: applied(b).update(topic="__proto__")),
+        ("a topic without a name", lambda b: applied(b).update(topic="")),
+    )
+)  # fmt: skip
+"""What two programs could read in two ways: refused, and by the check `records`."""
+
+
 SIGNED_OR_NOT: tuple[Forgery, ...] = (
+    *AMBIGUOUS,
     Forgery("a bit of a version", lambda b: flip_digit(b.versions[1], "rows_live"), "records"),
     Forgery("a bit of its JSON", lambda b: flip(b.versions[1], 0), "records"),
     Forgery("a bit of its link", lambda b: flip_digit(b.versions[1], "prev_digest"), "records"),
@@ -252,6 +353,51 @@ SIGNED: tuple[Forgery, ...] = (
 )  # fmt: skip
 """Refused because keys are trusted."""
 
+UNPROVED: tuple[Forgery, ...] = (
+    Forgery("an unsigned receipt from before the keys", made_up_receipt, "signatures"),
+    Forgery("unsigned parameters that are elsewhere",
+            then(member(parameters, theta=None, intercept=None, uri="https://forged.example"),
+                 lambda b: strip(b.parameters)), "signatures"),
+    Forgery("unsigned parameters that are elsewhere, too",
+            then(member(parameters, uri="https://forged.example"),
+                 lambda b: strip(b.parameters)), "signatures"),
+    Forgery("unsigned parameters of another time",
+            then(member(parameters, created_at="2020-01-01T00:00:00.000Z"),
+                 lambda b: strip(b.parameters)), "signatures"),
+    Forgery("unsigned parameters of an older version", older_parameters, "signatures"),
+    Forgery("no parameters", lambda b: b.remove(b.parameters), "parameters"),
+    Forgery("no receipts, after a later beginning", no_receipts, "receipts"),
+    Forgery("nor leaves", then(no_receipts, lambda b: setattr(b, "leaves", [])), "receipt log"),
+    Forgery("a receipt less, after a later beginning",
+            then(lambda b: b.remove(applied(b, -1)),
+                 lambda b: b.header.update(receipts_begin={"0": 1})),
+            "rows deleted"),
+)  # fmt: skip
+"""Not refused where keys are trusted, for true histories may look like it; but never proved."""
+
+HARMLESS: tuple[Forgery, ...] = (
+    Forgery("nothing", lambda _: None, ""),
+    Forgery("no keys of its own", lambda b: b.header.update(public_keys=[]), ""),
+    Forgery("keys that are none", lambda b: b.header.update(public_keys=[1, None, ["x"]]), ""),
+    Forgery("another time of export", lambda b: b.header.update(exported_at=None), ""),
+    Forgery("a line that nobody knows", lambda b: b.lines.insert(3, {"note": "x"}), ""),
+    Forgery("members that nobody knows", lambda b: applied(b).update(note={"x": [None]}), ""),
+    Forgery("everything twice", again, ""),
+    Forgery("parameters that are vouched for", lambda b: strip(b.parameters), ""),
+    Forgery("a receipt that is vouched for", lambda b: strip(applied(b)), ""),
+    Forgery("old versions that are vouched for", lambda b: strip(b.versions[0]), ""),
+    Forgery("a later beginning, but all is there",
+            lambda b: b.header.update(receipts_begin={"7": 9}), ""),
+    Forgery("no beginning", lambda b: b.header.pop("receipts_begin", None), ""),
+    Forgery("partitions as floats", lambda b: applied(b).update(partition=float(
+        applied(b)["partition"])), ""),
+    Forgery("headers in capitals", lambda b: [pair.__setitem__(0, pair[0].upper())
+                                              for pair in applied(b)["headers"]], ""),
+    Forgery("leaves one by one", lambda b: b.lines.__setitem__(slice(-2, -1), [
+        {"receipt_log": base64.b64encode(leaf).decode()} for leaf in b.leaves]), ""),
+)  # fmt: skip
+"""The same history: no check fails, and with keys that are trusted it is proved."""
+
 SEEN: tuple[Forgery, ...] = (
     Forgery("the newest version is forgotten", without_last_version, "checkpoint"),
     Forgery("history made anew from version 1 on, in itself consistent",
@@ -259,6 +405,9 @@ SEEN: tuple[Forgery, ...] = (
                  Bundle.relink), "checkpoint"),
 )  # fmt: skip
 """Refused because of a checkpoint; the second also because of signatures."""
+
+FORGERIES = 2 * len(SIGNED_OR_NOT) + len(SIGNED) + len(SEEN)
+"""Those before them are tried without and with keys; docs/console.md has the figure."""
 
 UNREADABLE: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
     ("an empty file", lambda data: data[:0]),
@@ -275,6 +424,35 @@ UNREADABLE: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
     ("an offset of text", lambda data: data.replace(b'"offset": 0', b'"offset": "0"', 1)),
     ("headers of numbers", lambda data: data.replace(b'"headers": [', b'"headers": [1, ', 1)),
     ("no base64", lambda data: data.replace(b'"value": "', b'"value": "*', 1)),
+    ("a byte order mark", lambda data: b"\xef\xbb\xbf" + data),
+    ("UTF-16", lambda data: data.decode().encode("utf-16-le")),
+    ("bytes that are not UTF-8", lambda data: data.replace(b'"topic"', b'"\xff": 1, "topic"', 1)),
+    ("a member twice", lambda data: data.replace(b'"offset": 0', b'"offset": 0, "offset": 0', 1)),
+    ("NaN", lambda data: data.replace(b'"offset": 0', b'"note": NaN, "offset": 0', 1)),
+    ("half a surrogate pair",
+     lambda data: data.replace(b'"offset": 0', b'"note": "\\ud800", "offset": 0', 1)),
+    ("a negative offset", lambda data: data.replace(b'"offset": 0', b'"offset": -5', 1)),
+    ("an offset without a partition",
+     lambda data: data.replace(b'"offset": 0', b'"offset": -1', 1)),
+    ("an offset of minus nothing", lambda data: data.replace(b'"offset": 0', b'"offset": -0.0', 1)),
+    ("a fraction", lambda data: data.replace(b'"offset": 0', b'"offset": 0.5', 1)),
+    ("an offset of 2^53",
+     lambda data: data.replace(b'"offset": 0', b'"offset": 9007199254740992', 1)),
+    ("no offset", lambda data: data.replace(b'"offset": 0', b'"offset": null', 1)),
+    ("a form that is true", lambda data: data.replace(b'_bundle": 1', b'_bundle": true', 1)),
+    ("a beginning of text",
+     lambda data: data.replace(b'"receipts_begin": {', b'"receipts_begin": {"0": "1", ', 1)),
+    ("a beginning below 0",
+     lambda data: data.replace(b'"receipts_begin": {', b'"receipts_begin": {"3": -1, ', 1)),
+    ("a partition that is none",
+     lambda data: data.replace(b'"receipts_begin": {', b'"receipts_begin": {" 1": 1, ', 1)),
+    ("a name of 129 letters", lambda data: data.replace(b'"churn"', b'"%s"' % (b"x" * 129), 1)),
+    ("base64 with too much padding",
+     lambda data: data.replace(b'"headers": [[', b'"headers": [["x", "AAAA=="], [', 1)),
+    ("base64 that is not its own",
+     lambda data: data.replace(b'"headers": [[', b'"headers": [["x", "AB=="], [', 1)),
+    ("base64 with spaces",
+     lambda data: data.replace(b'"headers": [[', b'"headers": [["x", "AA AA"], [', 1)),
     ("leaves cut within a hash",
      lambda data: data.replace(b'"receipt_log": "', b'"receipt_log": "AAAA', 1)),
 )  # fmt: skip

@@ -6,7 +6,9 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 from lethe.consumers.contract.events import rfc3339
-from lethe.consumers.server.index.schema import IndexFile
+from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.server.index.schema import IndexFile, mark_of
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE, subject_commitments
 
 
 def fill(file: IndexFile, count: int, models: int) -> None:
@@ -36,5 +38,38 @@ def fill(file: IndexFile, count: int, models: int) -> None:
             connection.execute("INSERT INTO models VALUES (?, 2, 0, ?)", (name, i / models))
             connection.execute(
                 "INSERT INTO store_facts VALUES (?, 'ACTIVE', 0, NULL, NULL, NULL, NULL)", (name,)
+            )
+        connection.execute("COMMIT")
+
+
+def fill_erasures(
+    file: IndexFile, count: int, subject_id: str, seals: SealKeys | None = None
+) -> None:
+    """Write generated erasures of one person, up to now: most are complete, a tenth is open.
+
+    With ``seals``, only receipts were read, and the first erasure alone is the person's.
+    """
+    now = datetime.now(UTC)
+    with closing(file.open_for_writing()) as connection:
+        mark = None if seals else mark_of(connection, subject_id)
+        connection.execute("BEGIN")
+        for i in range(count):
+            status = ("INCOMPLETE", *["COMPLETE"] * 9)[i % 10]
+            at, name = rfc3339(now - timedelta(seconds=60 * (count - i))), f"erasure-{i:06d}"
+            commitment = None
+            if seals:
+                person = "somebody else" if i else subject_id
+                [commitment] = subject_commitments(seals, name, DEFAULT_NAMESPACE, person, "erase")
+            connection.execute(
+                "INSERT INTO erasures (erasure_id, op, rank, status, at, asked_at, models,"
+                " rows_deleted, partition, position, mark, commitment)"
+                " VALUES (?, 'erase', 3, ?, ?, ?, 2, 6, 0, ?, ?, ?)",
+                (name, status, at, at, i, mark, commitment),
+            )
+            connection.execute(
+                "INSERT INTO requests (model_id, request_id, op, rank, status, at, rows_deleted,"
+                " version, topic, partition, position, mark)"
+                " VALUES ('m', ?, 'delete', 3, 'APPLIED', ?, 3, 1, 'e', 0, ?, ?)",
+                (f"of-erasure-{i:06d}", at, i, mark),
             )
         connection.execute("COMMIT")

@@ -225,6 +225,7 @@ class Platform:
         certify: Terms | None = None,
         over_budget: OverBudget = OverBudget.COMPLETE,
         disclosure: bool = False,
+        take_out_of_range: bool = False,
         allow_change: bool = True,
         at_step: AtStep = no_hook,
         **options: Any,
@@ -233,6 +234,7 @@ class Platform:
         data = make(family, kind) if isinstance(family, str) else family
         limits = limits or LimitsRecord()
         config = config_of(data, model_id, method, budget, limits, certify, over_budget, disclosure)
+        config = config.model_copy(update={"take_out_of_range": take_out_of_range})
         done = self.registrar(store, at_step=at_step, **options).register(
             config,
             training_data(data, keep),

@@ -34,6 +34,19 @@ def restore(platform: Platform, kept: Backup, model_id: str | None = None) -> No
     pipeline.execute()
 
 
+def contents(platform: Platform, model_id: str) -> Mapping[bytes, object]:
+    """Return what lies in a model's slot, by key; dumps of equal hashes need not be equal."""
+    client: Any = platform.raw()
+    readers = {
+        b"string": client.get,
+        b"hash": client.hgetall,
+        b"set": client.smembers,
+        b"list": lambda name: client.lrange(name, 0, -1),
+        b"zset": lambda name: client.zrange(name, 0, -1, withscores=True),
+    }
+    return {name: readers[client.type(name)](name) for name in _names(client, model_id)}
+
+
 def wipe(platform: Platform, model_id: str | None = None) -> None:
     """Remove all that the store holds but for the log, or what lies in one model's slot."""
     restore(platform, {}, model_id)

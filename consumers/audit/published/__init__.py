@@ -8,5 +8,6 @@ only `subscriber`, `contract` and `log`.
 - `receipts`: receipts against versions, and in the receipt log
 - `finding`: one finding per check, and the faults behind it
 - `bundle`: an exported history as a file
+- `evidence`: JSON that can be read in one way only
 - `checkpoint`: what an auditor remembers until the next audit
 """

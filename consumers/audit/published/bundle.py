@@ -9,16 +9,17 @@ line is limited before it is parsed, and `consumers.audit.auditor` judges what i
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
+from lethe.consumers.audit.published.evidence import MAX_SAFE, from_base64, parse_evidence
 from lethe.consumers.log.base import Partition, Record
 from lethe.engine.errors import InvalidData
 from lethe.engine.merkle import HASH_BYTES
@@ -32,6 +33,7 @@ STORED = -1
 """Partition and offset of a receipt that has left the log and that the state still keeps."""
 
 _LEAVES = 16_384  # hashes per line
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")  # of a partition, as the name of a member
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,10 @@ def _line(file: IO[str], document: Mapping[str, Any]) -> None:
     file.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 
+def _is_number(value: Any, least: int, most: int) -> TypeGuard[int]:
+    return type(value) is int and least <= value <= most
+
+
 def _encoded(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
@@ -186,7 +192,7 @@ class BundleReader:
         )
 
     def _finish(self, document: Mapping[str, Any], count: int) -> None:
-        if document.get("records") != count:
+        if not _is_number(document.get("records"), count, count):
             raise self._bad(f"{count} records were read, but the last line gives another count")
         if self._file.read(1):
             raise self._bad("there is data after the last line")
@@ -195,7 +201,7 @@ class BundleReader:
         document = self._next()
         if document is None or "lethe_bundle" not in document:
             raise InvalidData(f"{self._path}: was not written by `lethe audit --export`")
-        if document["lethe_bundle"] != FORMAT:
+        if not _is_number(document["lethe_bundle"], FORMAT, FORMAT):
             raise InvalidData(
                 f"{self._path}: is not in format {FORMAT}, the only one that this program reads; "
                 "upgrade Lethe"
@@ -207,18 +213,20 @@ class BundleReader:
         return Header(
             model_id,
             str(document.get("exported_at", ""))[:40],
-            tuple(str(key) for key in keys) if isinstance(keys, list) else (),
+            tuple(key for key in keys if isinstance(key, str)) if isinstance(keys, list) else (),
             self._begins(begins),
             registration if isinstance(registration, dict) else {},
         )
 
     def _begins(self, begins: Any) -> dict[int, int]:
-        if not isinstance(begins, dict):
+        if begins is None:
             return {}
-        try:
-            return {int(index): int(offset) for index, offset in begins.items()}
-        except (ValueError, TypeError, OverflowError):
-            raise self._bad("receipts_begin does not give offsets by partition") from None
+        if not isinstance(begins, dict) or not all(
+            _INDEX.fullmatch(index) and _is_number(offset, 0, MAX_SAFE)
+            for index, offset in begins.items()
+        ):
+            raise self._bad("receipts_begin does not give offsets by partition")
+        return {int(index): offset for index, offset in begins.items()}
 
     def _record(self, document: Mapping[str, Any]) -> Record:
         topic, index, offset = (document.get(name) for name in ("topic", "partition", "offset"))
@@ -229,8 +237,9 @@ class BundleReader:
         )
         if (
             not isinstance(topic, str)
-            or type(index) is not int
-            or type(offset) is not int
+            or not _is_number(index, STORED, MAX_SAFE)
+            or not _is_number(offset, STORED, MAX_SAFE)
+            or (index == STORED) != (offset == STORED)
             or not pairs
         ):
             raise self._bad("is not a record with topic, partition, offset, headers and value")
@@ -258,17 +267,17 @@ class BundleReader:
         if self._number > MAX_LINES:
             raise self._bad(f"a bundle has at most {MAX_LINES} lines")
         try:
-            document = json.loads(line)
-        except (ValueError, RecursionError):
-            raise self._bad("is not JSON") from None
+            document = parse_evidence(line)
+        except ValueError:
+            raise self._bad("is not JSON that can be read in one way only") from None
         if not isinstance(document, dict):
             raise self._bad("is not a JSON object")
         return document
 
     def _bytes(self, value: Any, what: str) -> bytes:
         try:
-            return base64.b64decode(value, validate=True)
-        except (TypeError, ValueError, binascii.Error):
+            return from_base64(value)
+        except ValueError:
             raise self._bad(f"{what} is not base64") from None
 
     def _bad(self, what: str) -> InvalidData:

@@ -11,7 +11,12 @@ from collections.abc import Iterator
 
 from lethe.consumers.audit.published.checkpoint import Checkpoint, checkpoint_finding
 from lethe.consumers.audit.published.finding import Faults, Finding
-from lethe.consumers.audit.published.history import History, VersionFact
+from lethe.consumers.audit.published.history import (
+    History,
+    ParametersFact,
+    VersionFact,
+    identity_of,
+)
 from lethe.consumers.audit.published.receipts import (
     receipt_log_finding,
     receipts_finding,
@@ -89,7 +94,7 @@ def _parameters(history: History) -> Finding:
         detail = f"there are none for version {newest}"
         if event is not None:
             detail += f"; the newest are for version {event.version}"
-        return Finding.passed_over(name, detail)
+        return Finding.unproved(name, detail)
     if event.version > newest:
         faults.add(
             f"there are some of version {event.version}, but history ends with version {newest}: "
@@ -120,29 +125,28 @@ def _signatures(history: History, *, trusted: bool) -> Finding:
         return Finding.of(name, faults, "")
     if "?" in by_key:
         keys = f"{by_key['?']} records are signed: name trusted keys (--trust) to see by whom"
-        return Finding.passed_over(name, keys)
+        return Finding.unproved(name, keys)
     if not by_key and not trusted:
-        return Finding.passed_over(name, "nothing is signed: it may be from anybody")
-    older = _unvouched(history, faults)
+        return Finding.unproved(name, "nothing is signed: it may be from anybody")
+    unvouched = _unvouched(history, faults)
     if not trusted and not faults:
         detail = f"{keys}, which the file itself names: name those that you trust (--trust)"
-        return Finding.passed_over(name, detail)
-    if older and not faults:
-        reason = "older than the first signature and in no signed receipt log"
-        detail = f"{keys}; {older} receipts are {reason}"
-        return Finding.passed_over(name, detail)
+        return Finding.unproved(name, detail)
+    if unvouched and not faults:
+        detail = f"{keys}; no trusted key signed {unvouched}, and no signed version vouches for it"
+        return Finding.unproved(name, detail)
     return Finding.of(name, faults, keys)
 
 
-def _unvouched(history: History, faults: Faults) -> int:
-    """Report what is unsigned and should not be; return how many receipts nothing vouches for.
+def _unvouched(history: History, faults: Faults) -> str:
+    """Report what is unsigned and should not be; return what else nothing vouches for.
 
-    A signed version vouches for all before it through the chain, and for the receipts in its
-    receipt log.
+    A signed version vouches for all before it through the chain, for the receipts in its receipt
+    log, and for parameters through their digest.
     """
     if history.signed is None:
         faults.add("no version is signed although keys are trusted: it may be from anybody")
-        return 0
+        return ""
     oldest, newest = history.signed
     for number in sorted(history.versions.keys() - history.signatures[topics.VERSIONS].numbers):
         if number > oldest:
@@ -155,4 +159,21 @@ def _unvouched(history: History, faults: Faults) -> int:
     for leaf in sorted(uncovered, key=lambda leaf: history.receipts[leaf].place):
         if history.receipts[leaf].completed_at >= began:
             faults.add(f"the receipt at {history.receipts[leaf].place} is not signed")
-    return len(uncovered)
+    models = history.signatures[topics.MODELS]
+    alone = sum(
+        not _named_by(history, history.parameters_facts[leaf], newest)
+        for leaf in models.unsigned - models.signed
+    )
+    parts = [f"{len(uncovered)} receipts" * bool(uncovered), f"{alone} parameters" * bool(alone)]
+    return " and ".join(filter(None, parts))
+
+
+def _named_by(history: History, parameters: ParametersFact, signed: int) -> bool:
+    """Return whether versions up to the newest signed one name everything in some parameters."""
+    version = history.versions.get(parameters.version)
+    return (
+        version is not None
+        and parameters.version <= signed
+        and parameters.covered
+        and parameters.identity == identity_of(version.event)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -38,11 +39,32 @@ class Faults:
 
 
 class Result(StrEnum):
-    """The outcome of a check."""
+    """The outcome of a check.
+
+    ``NOT_PROVED``: no trusted key vouches for something that was read, or something that versions
+    name is not there. ``NOT_CHECKED``: the auditor lacks what the check needs.
+    """
 
     OK = "OK"
     FAILED = "FAILED"
+    NOT_PROVED = "NOT PROVED"
     NOT_CHECKED = "NOT CHECKED"
+
+
+class Verdict(StrEnum):
+    """What all findings of an audit come to."""
+
+    HOLDS = "no check failed"
+    NOT_PROVED = "NOT PROVED"
+    REFUSED = "REFUSED"
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding]) -> Verdict:
+        """Return the verdict; one failed check is enough to refuse."""
+        results = {one.result for one in findings}
+        if Result.FAILED in results:
+            return cls.REFUSED
+        return cls.NOT_PROVED if Result.NOT_PROVED in results else cls.HOLDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +79,11 @@ class Finding:
     def of(cls, check: str, faults: Faults, fine: str) -> Finding:
         """Return FAILED with the faults, or OK with ``fine`` as the detail."""
         return cls(check, Result.FAILED, str(faults)) if faults else cls(check, Result.OK, fine)
+
+    @classmethod
+    def unproved(cls, check: str, reason: str) -> Finding:
+        """Return NOT PROVED with the reason."""
+        return cls(check, Result.NOT_PROVED, reason)
 
     @classmethod
     def passed_over(cls, check: str, reason: str) -> Finding:

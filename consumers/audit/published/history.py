@@ -11,14 +11,17 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lethe.consumers.audit.published.bundle import STORED
+from lethe.consumers.audit.published.evidence import event_of, parse_evidence
 from lethe.consumers.audit.published.finding import Faults
 from lethe.consumers.contract import topics, version_chain
 from lethe.consumers.contract.events import (
     DELETION_RECEIPT,
+    IDENTITY,
     MODEL_PARAMETERS,
+    MODEL_VERSION,
     Event,
     Parameters,
     Version,
@@ -27,7 +30,7 @@ from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import HEADER, TrustedKeys
 from lethe.consumers.contract.signed_log import signed_type
 from lethe.consumers.log.base import Record
-from lethe.consumers.subscriber.history import read_object, read_version
+from lethe.consumers.subscriber.history import read_object
 from lethe.engine.errors import BrokenChain, Unauthenticated
 from lethe.engine.merkle import HASH_BYTES, leaf_hash
 from lethe.engine.store.layout.records import LogHead
@@ -81,7 +84,7 @@ class Signatures:
     """The signatures on one topic: how many by each key, and what is wrong.
 
     ``numbers`` are the versions that a trusted key signed; ``signed`` and ``unsigned`` have the
-    leaf hashes of receipts. One that was repeated can be in both.
+    leaf hashes of receipts and parameters. One that was repeated can be in both.
     """
 
     by_key: Counter[str] = field(default_factory=Counter)
@@ -126,6 +129,24 @@ class ReceiptFact:
         return self.status != "DEFERRED" and self.code != CONFLICT
 
 
+@dataclass(frozen=True, slots=True)
+class ParametersFact:
+    """What an audit needs of any parameters, however many there are.
+
+    ``identity`` is what they have in common with their version; ``covered``: everything else that a
+    reader uses is in their digest.
+    """
+
+    version: int
+    identity: tuple[object, ...]
+    covered: bool
+
+
+def identity_of(event: Parameters | Version) -> tuple[object, ...]:
+    """Return what parameters and their version have in common."""
+    return (*(getattr(event, name) for name in IDENTITY), event.created_at)
+
+
 class History:
     """Everything published of one model, as far as it was read.
 
@@ -151,6 +172,7 @@ class History:
         self.finals: dict[str, ReceiptFact] = {}
         self.contradictions: dict[str, list[ReceiptFact]] = {}
         self.parameters_faults = Faults()
+        self.parameters_facts: dict[bytes, ParametersFact] = {}
         self.signatures = {
             topic: Signatures() for topic in (topics.VERSIONS, topics.RECEIPTS, topics.MODELS)
         }
@@ -160,7 +182,7 @@ class History:
         self.begins: dict[int, int] = {}
         self.recovered = 0
         self._keys = keys
-        self._candidates: dict[str, Parameters] = {}
+        self._candidates: dict[bytes, Parameters] = {}
         self._last: dict[tuple[str, int], int] = {}
         self._newest: dict[int, int] = {}
 
@@ -183,14 +205,15 @@ class History:
     @property
     def parameters(self) -> Parameters | None:
         """The newest parameters: those that the newest version names, if they were read."""
-        named = None if self.tip is None else self._candidates.get(self.tip.event.digest)
-        return named or next(iter(self._candidates.values()), None)
+        candidates = self._candidates.values()
+        digest = None if self.tip is None else self.tip.event.digest
+        named = (candidate for candidate in candidates if candidate.digest == digest)
+        return next(named, next(iter(candidates), None))
 
     def others(self, event: Parameters) -> int:
         """Return how many other parameters there are for the same version."""
         return sum(
-            candidate.version == event.version and candidate.digest != event.digest
-            for candidate in self._candidates.values()
+            identity_of(candidate) != identity_of(event) for candidate in self._candidates.values()
         )
 
     @property
@@ -235,7 +258,7 @@ class History:
             elif topic == topics.RECEIPTS:
                 number = self._add_receipt(record, leaf)
             else:
-                number = self._add_parameters(record)
+                number = self._add_parameters(record, leaf)
         except BrokenChain as error:
             self.faults.add(str(error))
             return
@@ -256,8 +279,13 @@ class History:
         self._last[place] = max(record.offset, self._last.get(place, -1))
 
     def _add_version(self, record: Record, signature: Signature) -> int:
-        version = read_version(record, self.model_id)
+        data, version = self._parsed(record, MODEL_VERSION, Version, "is not a version")
         number = version.version
+        if version_chain.content_digest(data) != version.digest:
+            raise BrokenChain(
+                f"version {number} at {_place(record)}: its digest does not match its content; do "
+                "not load it"
+            )
         known = self.versions.get(number)
         if known is not None:
             if known.event.digest != version.digest:
@@ -277,7 +305,7 @@ class History:
         return number
 
     def _add_receipt(self, record: Record, leaf: bytes) -> int:
-        receipt = self._parsed(record, DELETION_RECEIPT, Receipt, "is not a receipt")
+        _, receipt = self._parsed(record, DELETION_RECEIPT, Receipt, "is not a receipt")
         number = -1 if receipt.version is None else receipt.version
         if leaf in self.receipts:
             return number
@@ -303,8 +331,8 @@ class History:
                 self.contradictions.setdefault(fact.request_id, [earlier]).append(fact)
         return number
 
-    def _add_parameters(self, record: Record) -> int:
-        event = self._parsed(record, MODEL_PARAMETERS, Parameters, "holds no parameters")
+    def _add_parameters(self, record: Record, leaf: bytes) -> int:
+        _, event = self._parsed(record, MODEL_PARAMETERS, Parameters, "holds no parameters")
         if event.theta is not None:
             digest = version_chain.digest_of(event, version_chain.theta_of(event))
             if digest != event.parameters_digest:
@@ -312,17 +340,27 @@ class History:
                     f"the parameters of version {event.version} at {_place(record)} do not match "
                     "their own digest"
                 )
+        covered = (
+            event.theta is not None
+            and event.uri is None
+            and (event.fit_intercept or event.intercept is None)
+        )
+        fact = ParametersFact(event.version, identity_of(event), covered)
+        self.parameters_facts[leaf] = fact
         newest = next(iter(self._candidates.values()), None)
         if newest is None or event.version > newest.version:
-            self._candidates = {event.digest: event}
+            self._candidates = {leaf: event}
         elif event.version == newest.version and len(self._candidates) < _CANDIDATES:
-            self._candidates[event.digest] = event
+            self._candidates[leaf] = event
         return event.version
 
-    def _parsed(self, record: Record, event_type: str, kind: type[EventT], fault: str) -> EventT:
-        data = read_object(record, event_type, self.model_id)
+    def _parsed(
+        self, record: Record, event_type: str, kind: type[EventT], fault: str
+    ) -> tuple[dict[str, Any], EventT]:
+        """Return a record's object, and what it says as an event."""
+        data = read_object(record, event_type, self.model_id, parse_evidence)
         try:
-            return kind.model_validate(data)
+            return data, event_of(kind, data)
         except ValueError as error:
             first = str(error).splitlines()[0]
             raise BrokenChain(f"the record at {_place(record)} {fault}: {first}") from None
@@ -331,17 +369,14 @@ class History:
         self, record: Record, signature: Signature, number: int, leaf: bytes
     ) -> None:
         signatures = self.signatures[record.partition.topic]
-        receipt = record.partition.topic == topics.RECEIPTS
         if signature.key_id is None:
-            if receipt:
-                signatures.unsigned.add(leaf)
+            signatures.unsigned.add(leaf)
         elif signature.valid is None:
             signatures.by_key["?"] += 1
         elif signature.valid:
             signatures.by_key[signature.key_id] += 1
             signatures.numbers.add(number)
-            if receipt:
-                signatures.signed.add(leaf)
+            signatures.signed.add(leaf)
         else:
             signatures.faults.add(f"{_place(record)}: {signature.detail}")
 

@@ -50,7 +50,7 @@ def receipts_finding(history: History) -> Finding:
         f"{len(missing)} requests of versions {min(missing)} to {max(missing)} have no receipt "
         "here: receipts have expired from the log"
     )
-    return Finding.passed_over("receipts", detail)
+    return Finding.unproved("receipts", detail)
 
 
 def _answers(receipt: ReceiptFact, fact: VersionFact, faults: Faults) -> None:
@@ -116,7 +116,7 @@ def rows_finding(history: History) -> Finding:
         checked += 1
     if not faults and passed:
         detail = f"{passed} of {passed + checked} versions lack receipts here; the others agree"
-        return Finding.passed_over("rows deleted", detail)
+        return Finding.unproved("rows deleted", detail)
     total = sum(sums.values())
     return Finding.of("rows deleted", faults, f"{total} rows, in versions and in receipts alike")
 
@@ -129,7 +129,7 @@ def receipt_log_finding(history: History) -> Finding:
     name = "receipt log"
     if history.truncated and not history.leaves:
         detail = "receipts have expired from the log, and their leaf hashes are not available"
-        return Finding.passed_over(name, detail)
+        return Finding.unproved(name, detail)
     faults = Faults()
     leaves = leaves_of_log(history)
     frontier, size = Frontier(), 0
@@ -190,4 +190,4 @@ def _members(history: History, size: int, leaves: list[bytes]) -> Finding:
     if faults or not missing:
         return Finding.of(name, faults, f"{size} receipts; the tree head of every version matches")
     detail = f"tree heads agree; {missing} of {size} receipts have expired from the log"
-    return Finding.passed_over(name, detail)
+    return Finding.unproved(name, detail)

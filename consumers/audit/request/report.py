@@ -227,14 +227,14 @@ def report_of(
                 "--model"
             )
         if not models:
-            raise _unknown(request_id, None)
+            raise _unknown(store, request_id, None)
         model_id = models[0]
     state = store.load(model_id)
     receipts, conflicts, unsigned = _receipts_of(
         store, reader, request_id, model_id, trusted, progress
     )
     if not receipts:
-        raise _unknown(request_id, model_id, unsigned)
+        raise _unknown(store, request_id, model_id, unsigned)
     history = History(model_id, trusted)
     history.read(records_of_model(reader, model_id, extent_of(reader, topics.VERSIONS), progress))
     registered = history.versions or state is not None
@@ -259,7 +259,10 @@ def report_of(
 
 
 def _unknown(
-    request_id: str, model_id: str | None, unsigned: Sequence[FoundReceipt] = ()
+    store: ModelStore,
+    request_id: str,
+    model_id: str | None,
+    unsigned: Sequence[FoundReceipt] = (),
 ) -> UnknownRequest:
     model = "any model" if model_id is None else f"model {model_id!r}"
     if unsigned:
@@ -267,9 +270,12 @@ def _unknown(
             f"no receipt of request {request_id!r} for {model} that a trusted key signed. Find out "
             f"who wrote {unsigned[0].place}: {unsigned[0].signature.detail}"
         )
+    losses = store.topics.losses((topics.DELETIONS, topics.ROW_CHANGES))
     return UnknownRequest(
-        f"no receipt of request {request_id!r} for {model}: it was never sent, is not processed "
-        "yet (`lethe status` shows the lag), or named a model that was never registered"
+        f"no receipt of request {request_id!r} for {model}, and no erasure of that id: it was "
+        "never sent, is not processed yet (`lethe status` shows the lag), could not be read "
+        "(`lethe dead-letters list`), or named a model that was never registered"
+        + "".join(f"; or it is lost: {loss.statement}" for loss in losses)
     )
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import click
 from pydantic import ValidationError
 
+from lethe.consumers.cli.requests.lines import read_lines
 from lethe.consumers.cli.requests.receipts import (
     NoReceipt,
     new_records,
@@ -26,7 +25,7 @@ from lethe.consumers.cli.terminal.output import Output, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, DeletionRequest, rfc3339
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.contract.requests import deletion_message, request_value
+from lethe.consumers.contract.requests import check_own_id, deletion_message, request_value
 from lethe.consumers.log.base import Record
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
@@ -34,8 +33,6 @@ from lethe.engine.errors import InvalidRequest, Unavailable
 from lethe.engine.store.layout.reading import first_error
 
 _SHOWN = 10  # unknown rows that are named
-MAX_ROWS_FILE_BYTES = MAX_ROWS * (4 * 128 + 2) + 3
-"""The most that `MAX_ROWS` ids of 128 characters take, with line ends and a byte order mark."""
 
 
 def send(ctx: click.Context, options: dict[str, Any]) -> int:
@@ -72,7 +69,7 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
 def _request(options: dict[str, Any]) -> DeletionRequest:
     rows: tuple[str, ...] | None = options["rows"] or None
     if options["rows_file"] is not None:
-        rows = _read_rows(options["rows_file"])
+        rows = read_lines(options["rows_file"], MAX_ROWS, "row id")
     if rows is not None and len(rows) > MAX_ROWS:
         raise InvalidRequest(
             f"{len(rows)} rows; a request names at most {MAX_ROWS}: send several requests"
@@ -89,35 +86,11 @@ def _request(options: dict[str, Any]) -> DeletionRequest:
         )
     except ValidationError as error:
         raise InvalidRequest(f"{first_error(error, 'request')}; nothing was sent") from None
+    check_own_id(request.request_id)
     size = len(request_value(request))
     if size > MAX_REQUEST_BYTES:
         raise InvalidRequest(f"the request has {size} bytes, more than 1 MiB: send several")
     return request
-
-
-def _read_rows(path: Path) -> tuple[str, ...]:
-    """Return the ids in a file, one per line; blank lines are skipped."""
-    try:
-        if str(path) == "-":
-            content = sys.stdin.buffer.read(MAX_ROWS_FILE_BYTES + 1)
-        else:
-            with path.open("rb") as file:
-                content = file.read(MAX_ROWS_FILE_BYTES + 1)
-    except OSError as error:
-        raise InvalidRequest(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    if len(content) > MAX_ROWS_FILE_BYTES:
-        raise InvalidRequest(
-            f"{path}: more than {MAX_ROWS_FILE_BYTES} bytes, the most that {MAX_ROWS} row ids can "
-            "take; send several requests"
-        )
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"{path}: is not UTF-8 text with one row id per line") from None
-    rows = tuple(line.strip() for line in text.split("\n") if line.strip())
-    if not rows:
-        raise InvalidRequest(f"{path}: names no row; nothing was sent")
-    return rows
 
 
 def _check_rows(runtime: Runtime, request: DeletionRequest, options: dict[str, Any]) -> None:

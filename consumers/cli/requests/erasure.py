@@ -1,10 +1,10 @@
-"""An erasure: made of the options of ``lethe erase``, sent; and its combined receipt."""
+"""Erasures: made of the options of ``lethe erase``, sent; and their combined receipts."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from lethe.consumers.cli.requests.lines import read_lines
 from lethe.consumers.cli.requests.receipts import NoReceipt, check_topics, new_records
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
@@ -32,34 +33,77 @@ from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE, subject_commitm
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.store.layout.reading import first_error
 
+MAX_LINES = 100_000
+"""Subjects of one file: 100 MB at most as it is read, and minutes of a worker's time."""
+
+_MESSAGES = 1_000  # sent at a time
+
 
 def send(ctx: click.Context, options: dict[str, Any]) -> int:
-    """Send the erasure that the options describe, wait if they say so; return the exit code."""
+    """Send the erasures that the options describe, wait if they say so; return the exit code."""
     settings, out = prepare(ctx)
     signer = request_signer(settings)
-    request = _request(options)
+    requests = _requests(options)
     with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
         runtime.models()  # fails before anything is sent if the store cannot be reached
         check_topics(reader, topics.ERASURES, topics.ERASURE_RECEIPTS)
         [partition, *_] = reader.partitions(topics.ERASURE_RECEIPTS)
         begin = reader.bounds(partition).end
-        with closing(runtime.log.producer()) as producer:
-            [place] = producer.append([erasure_message(request, signer)])
+        places: list[Appended] = []
+        with closing(runtime.log.producer()) as producer, out.progress() as report:
+            for start in range(0, len(requests), _MESSAGES):
+                report("sending erasures", start, len(requests))
+                part = requests[start : start + _MESSAGES]
+                places += producer.append([erasure_message(one, signer) for one in part])
         if options["wait"] is None:
-            out.document({"erasure_id": request.erasure_id})
-            out.line(f"{_what(lift=request.lift)} {request.erasure_id} sent")
+            _say_sent(out, requests, by_file=options["file"] is not None)
             return 0
         deadline = time.monotonic() + options["wait"]
         batches = new_records(reader, partition, begin, deadline, runtime.trusted())
-        sent = _Sent(request, place, _commitments(runtime, request))
-        return _wait(out, batches, sent, options["wait"])
+        sent = [
+            _Sent(request, place, _commitments(runtime, request))
+            for request, place in zip(requests, places, strict=True)
+        ]
+        return _wait(out, batches, sent, options)
 
 
-def _request(options: dict[str, Any]) -> SubjectErasureRequested:
+def _say_sent(out: Output, requests: Sequence[SubjectErasureRequested], *, by_file: bool) -> None:
+    ids = [request.erasure_id for request in requests]
+    out.document({"erasure_ids": ids} if by_file else {"erasure_id": ids[0]})
+    for request in requests:
+        whose = f": {request.subject_id}" if by_file else ""
+        out.line(f"{_what(lift=request.lift)} {request.erasure_id} sent{whose}")
+
+
+def _requests(options: dict[str, Any]) -> list[SubjectErasureRequested]:
+    """Return what the options ask for: an erasure, or one for each line of a file.
+
+    Without ids in it, a person who is named twice is erased once.
+    """
+    given = options["erasure_id"]
+    if options["file"] is None:
+        return [_request(options, options["subject"], given)]
+    lines = read_lines(options["file"], MAX_LINES, "subject", ids=2)
+    if len(lines) > MAX_LINES:
+        raise InvalidRequest(f"{len(lines)} subjects; a file names at most {MAX_LINES}")
+    requests = []
+    for number, line in enumerate(dict.fromkeys(lines), 1):
+        subject, _, own = (part.strip() for part in line.partition("\t"))
+        erasure_id = own or (None if given is None else f"{given}-{number}")
+        try:
+            requests.append(_request(options, subject, erasure_id))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{options['file']}, subject {number}: {error}") from None
+    return requests
+
+
+def _request(
+    options: dict[str, Any], subject: str, erasure_id: str | None
+) -> SubjectErasureRequested:
     try:
         request = SubjectErasureRequested(
-            erasure_id=options["erasure_id"] or str(uuid.uuid4()),
-            subject_id=options["subject"],
+            erasure_id=erasure_id or str(uuid.uuid4()),
+            subject_id=subject,
             namespace=options["namespace"],
             lift=options["lift"],
             requested_at=rfc3339(datetime.now(UTC)),
@@ -72,7 +116,7 @@ def _request(options: dict[str, Any]) -> SubjectErasureRequested:
     return request
 
 
-# -- the receipt --------------------------------------------------------------------------------
+# -- the receipts -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,50 +154,66 @@ def _commitments(runtime: Runtime, request: SubjectErasureRequested) -> Sequence
     return subject_commitments(seals, request.erasure_id, namespace, request.subject_id, op)
 
 
-def _wait(out: Output, batches: Iterable[Sequence[Record]], sent: _Sent, seconds: float) -> int:
-    """Print the combined receipt once it is final; return the exit code."""
-    request = sent.request
+def _wait(
+    out: Output,
+    batches: Iterable[Sequence[Record]],
+    sent: Sequence[_Sent],
+    options: dict[str, Any],
+) -> int:
+    """Print the combined receipts once all are final; return the exit code."""
+    seconds, names = options["wait"], [one.request.erasure_id for one in sent]
     with out.progress() as report:
-        report(f"waiting for the receipt of {request.erasure_id}", 0, 0)
-        newest = _newest(batches, sent)
-    if newest is None or not newest.final:
+        what = f"the receipt of {names[0]}" if len(names) == 1 else f"{len(names)} receipts"
+        report(f"waiting for {what}", 0, 0)
+        newest = _newest(batches, {one.request.erasure_id: one for one in sent})
+    missing = [name for name in names if name not in newest or not newest[name].final]
+    if missing:
+        lost = newest.get(missing[0])
+        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise NoReceipt(
-            f"no final receipt of {_what(lift=request.lift)} {request.erasure_id} in "
-            f"{seconds:g} s; {_where(newest)}. A request that fails authentication gets none: it "
+            f"no final receipt of {_what(lift=options['lift'])} {missing[0]}{others} in "
+            f"{seconds:g} s; {where(lost)}. A request that fails authentication gets none: it "
             f"goes to {topics.DEAD_LETTERS}"
         )
-    if sent.commitments is None and not sent.is_source_of(newest):
-        click.echo(
-            f"lethe: warning: an erasure was sent under {request.erasure_id} before, and this is "
-            "its receipt; without the seal key it cannot be told whether it is of this subject",
-            err=True,
-        )
-    out.document(newest.model_dump(mode="json"))
-    for line in lines_of(newest):
-        out.line(line)
-    return 0 if newest.complete else 1
+    found = [newest[name] for name in names]
+    for one in sent:
+        if one.commitments is None and not one.is_source_of(newest[one.request.erasure_id]):
+            click.echo(
+                f"lethe: warning: an erasure was sent under {one.request.erasure_id} before, and "
+                "this is its receipt; without the seal key it cannot be told whether it is of this "
+                "subject",
+                err=True,
+            )
+    if options["file"] is None:
+        out.document(found[0].model_dump(mode="json"))
+    else:
+        out.document([one.model_dump(mode="json") for one in found])
+    for receipt in found:
+        for line in lines_of(receipt):
+            out.line(line)
+    return 0 if all(receipt.complete for receipt in found) else 1
 
 
-def _newest(batches: Iterable[Sequence[Record]], sent: _Sent) -> SubjectErasureCompleted | None:
-    """Return the final receipt as soon as it comes, else the newest."""
-    newest = None
+def _newest(
+    batches: Iterable[Sequence[Record]], sent: Mapping[str, _Sent]
+) -> dict[str, SubjectErasureCompleted]:
+    """Return the final receipts of erasures as soon as all have come, else the newest of each."""
+    newest: dict[str, SubjectErasureCompleted] = {}
+    waiting = set(sent)
     for record in chain.from_iterable(batches):
-        newest = _receipt(record.value, sent) or newest
-        if newest is not None and newest.final:
+        try:
+            receipt = SubjectErasureCompleted.read(record.value or b"")
+        except ValueError:
+            continue
+        if receipt.erasure_id in waiting and sent[receipt.erasure_id].is_answered_by(receipt):
+            newest[receipt.erasure_id] = receipt
+            waiting -= {receipt.erasure_id} if receipt.final else set()
+        if not waiting:
             break
     return newest
 
 
-def _receipt(value: bytes | None, sent: _Sent) -> SubjectErasureCompleted | None:
-    """Return a record's receipt if it belongs to this erasure."""
-    try:
-        receipt = SubjectErasureCompleted.read(value or b"")
-    except ValueError:
-        return None
-    return receipt if sent.is_answered_by(receipt) else None
-
-
-def _where(newest: SubjectErasureCompleted | None) -> str:
+def where(newest: SubjectErasureCompleted | None) -> str:
     """Return in words where an erasure is that has no final receipt yet."""
     if newest is None:
         return "it is in the log and will be processed once a worker runs (`lethe work`)"

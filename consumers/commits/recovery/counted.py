@@ -59,12 +59,16 @@ class Counted:
 def read_open(
     reader: Reader, partition: Partition, start: int, end: int, progress: Progress
 ) -> list[OpenRecord]:
-    """Read open parts from ``start`` up to ``end``; records that are not commits are void."""
+    """Read open parts from ``start`` up to ``end``, without what is void whatever the state.
+
+    That is what is no commit, and what names a model of another partition: whoever wrote it,
+    nothing that it says may reach that model.
+    """
     open_records = []
     for record, framed in read_records(reader, partition, start, end):
         if record.offset % _PROGRESS_INTERVAL == 0:
             progress("reading commits", record.offset, end)
-        if framed is not None:
+        if framed is not None and commit_partition(framed.open.model_id) == partition.index:
             epoch = -1 if record.leader_epoch is None else record.leader_epoch
             open_records.append(OpenRecord(record.offset, framed.digest, framed.open, epoch))
     return open_records

@@ -16,7 +16,7 @@ from lethe.consumers.commits.recovery.counted import OpenRecord, count, read_ope
 from lethe.consumers.commits.recovery.fold_lease import FoldLease
 from lethe.consumers.commits.recovery.opener import Opener
 from lethe.consumers.commits.recovery.replay import Replay, forgotten, parts_of, reset, too_old
-from lethe.consumers.commits.shred import shred
+from lethe.consumers.commits.shred import keep, shred
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
@@ -313,6 +313,7 @@ class PartitionFold:
         if not changes:
             return
         self._at_step(Step.FOLD_APPLY)
+        keep(self._store, (sealed.commit for sealed, _ in changes))
         answers, _ = self._store.apply([self._noting_halted(change) for _, change in changes])
         for (sealed, change), answer in zip(changes, answers, strict=True):
             if answer.done:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from lethe.consumers.registration.table.file import TableFile
@@ -74,9 +73,6 @@ def _numbers_of(file: TableFile, name: str) -> Array:
 
 def _names_of(file: TableFile, name: str) -> list[str]:
     names: list[str] = []
-    column = file.table.column(name)
-    if pa.types.is_null(column.type):
-        raise not_a_number(file, name, 0)
     for row, value in enumerate(names_in(file, name, "classes")):
         if value is None:
             raise not_a_number(file, name, row)

@@ -23,7 +23,15 @@ MAX_VALUES = 1_000_000_000
 (`consumers.registration.table.reader.MAX_NUMBERS`), to allow for columns that are not features."""
 
 MAX_TABLE_BYTES = 16 << 30
-"""What a Parquet file may unpack to: that many values, of 8 bytes and twice that for text."""
+"""What a Parquet file may unpack to: that many values, of 8 bytes and twice that for text. A small
+file may unpack to less (`_limit_of`)."""
+
+MAX_RATIO = 1000
+"""How many times its own size a Parquet file may unpack to: of one-hot columns with 1% of ones, as
+float64, it is about 200; deflate reaches 1,032."""
+
+SMALL_TABLE_BYTES = 256 << 20
+"""What any Parquet file may unpack to, however small it is."""
 
 MAX_FOOTER_BYTES = 64 << 20
 """Size of one text or list in a Parquet footer: 8,000 columns in 10,000 row groups take less."""
@@ -33,6 +41,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 _BATCH_ROWS = 65_536
 _BATCH_VALUES = 4_000_000
+_WIDTHS = {"BOOLEAN": 1 / 8}  # of a value in bytes; others have 4 or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,8 @@ def column_names(path: Path) -> list[str]:
     """Return the names of a file's columns; raises what `open_file` raises."""
     with _explained(path):
         if path.suffix.lower() == ".parquet":
-            return list(pq.read_schema(path).names)
+            with _opened_parquet(path) as file:
+                return list(file.schema_arrow.names)
         return _header(path)
 
 
@@ -143,17 +153,48 @@ def _is_utf8(line: bytes) -> bool:
     return True
 
 
-def _read_parquet(path: Path, only: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet file if both its metadata and its content stay within the limits.
-
-    A page that repeats one value a billion times is a few bytes long: the size of the file says
-    nothing about the size of the table. Batches are short, so that too much data is noticed early.
-    """
-    with pq.ParquetFile(
+def _opened_parquet(path: Path) -> pq.ParquetFile:
+    return pq.ParquetFile(
         path,
         thrift_string_size_limit=MAX_FOOTER_BYTES,
         thrift_container_size_limit=MAX_FOOTER_BYTES,
-    ) as file:
+    )
+
+
+def _limit_of(path: Path) -> int:
+    """Return the bytes that a Parquet file may unpack to."""
+    return min(MAX_TABLE_BYTES, max(SMALL_TABLE_BYTES, MAX_RATIO * path.stat().st_size))
+
+
+def _claimed(metadata: pq.FileMetaData, only: Sequence[str] | None) -> tuple[float, int]:
+    """Return what a Parquet file says of its columns, in bytes.
+
+    That is, the least that they unpack to, and the longest text that any row may have, summed over
+    columns: a value of a dictionary is as long as its pages allow, and is there once.
+    """
+    least, longest = 0.0, dict.fromkeys(range(metadata.num_columns), 0)
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        for j in range(group.num_columns):
+            chunk = group.column(j)
+            name = chunk.path_in_schema
+            if only is not None and name not in only and name.partition(".")[0] not in only:
+                continue
+            each = _WIDTHS.get(chunk.physical_type, 4)
+            least += max(chunk.total_uncompressed_size, chunk.num_values * each)
+            if chunk.physical_type == "BYTE_ARRAY":
+                longest[j] = max(longest[j], chunk.total_uncompressed_size)
+    return least, sum(longest.values())
+
+
+def _read_parquet(path: Path, only: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet file if both its metadata and its content stay within the limits.
+
+    A page that repeats one value a billion times is a few bytes long: what a file says of its pages
+    and values is summed up first, and what they hold is counted in short batches.
+    """
+    limit = _limit_of(path)
+    with _opened_parquet(path) as file:
         metadata = file.metadata
         _ = (
             file.schema_arrow.names
@@ -165,17 +206,17 @@ def _read_parquet(path: Path, only: Sequence[str] | None = None) -> pa.Table:
                 f"{path}: claims {metadata.num_rows} rows of {metadata.num_columns} columns, "
                 f"more than {MAX_VALUES} values; register fewer rows"
             )
+        least, longest = _claimed(metadata, only)
+        if least > limit:
+            raise _too_large(path, limit)
         tables: list[pa.Table] = []
         size = 0
-        rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // metadata.num_columns))
-        for batch in file.iter_batches(batch_size=rows, columns=only):
+        rows = min(_BATCH_ROWS, _BATCH_VALUES // metadata.num_columns, limit // max(1, longest))
+        for batch in file.iter_batches(batch_size=max(1, rows), columns=only):
             tables.append(_plain(pa.Table.from_batches([batch])))
             size += tables[-1].nbytes
-            if size > MAX_TABLE_BYTES:
-                raise InvalidData(
-                    f"{path}: unpacks to more than {MAX_TABLE_BYTES} bytes; leave out columns "
-                    "that are not features, or register fewer rows"
-                )
+            if size > limit:
+                raise _too_large(path, limit)
         if not tables:
             schema = file.schema_arrow
             fields = [schema.field(name) for name in schema.names if only is None or name in only]
@@ -185,10 +226,18 @@ def _read_parquet(path: Path, only: Sequence[str] | None = None) -> pa.Table:
     return table
 
 
-def _plain(table: pa.Table) -> pa.Table:
-    """Return a table without dictionaries (pandas' categories) and views of text (Polars').
+def _too_large(path: Path, limit: int) -> InvalidData:
+    return InvalidData(
+        f"{path}: unpacks to more than {limit} bytes, more than a file of its size may; leave out "
+        "columns that are constant or no features, or register fewer rows"
+    )
 
-    Few functions take them, and a column holds the same without.
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return a table without dictionaries, views of text, and extension types, such as UUID.
+
+    Few functions take them, and a column holds the same without. (pandas writes its categories as
+    dictionaries, and Polars writes views.)
     """
     fields = [field.with_type(_plain_type(field.type)) for field in table.schema]
     schema = pa.schema(fields)
@@ -198,6 +247,9 @@ def _plain(table: pa.Table) -> pa.Table:
 def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return _plain_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        truth = kind.extension_name == "arrow.bool8"
+        return pa.bool_() if truth else _plain_type(kind.storage_type)
     return pa.string() if pa.types.is_string_view(kind) else kind
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.consumers.registration.table.file import TableFile
+from lethe.consumers.registration.table.packed import Unpacked
 from lethe.consumers.registration.table.typed import typed_columns
 from lethe.consumers.registration.table.values import is_numeric
 from lethe.consumers.service.extras import extra
@@ -28,7 +29,13 @@ from lethe.engine.preprocess.input.frozen import FrozenTransformer, transformed
 from lethe.engine.preprocess.input.values import is_missing
 
 MAX_BYTES = 64 << 20
-"""Of the file: an encoder of a million categories."""
+"""Of the file, packed and unpacked: many times what a model of 8,000 features can use. An array
+counts as often as the file names it, because skops unpacks it as often."""
+
+MAX_SCHEMA_BYTES = 16 << 20
+"""Of its JSON, which takes 20 to 40 times as much memory once it is parsed: 100,000 categories."""
+
+_SCHEMA = "schema.json"
 
 _EXTRA = "mlflow"  # it has both: skops, and pandas, to whose frames transformers are fitted
 _TRUSTED = ("numpy.dtype",)
@@ -119,7 +126,11 @@ def read_frozen_file(path: Path) -> FrozenFile:
     except OSError as error:
         raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
     try:
-        loaded: Any = loads(data, trusted=list(_TRUSTED))
+        unpacked = Unpacked(data, MAX_BYTES, str(path))
+        unpacked.check_named(_SCHEMA, MAX_SCHEMA_BYTES)
+        loaded: Any = loads(unpacked.stored(), trusted=list(_TRUSTED))
+    except InvalidData:
+        raise
     except UntrustedTypesFoundException as error:
         raise InvalidData(
             f"{path}: {error}; a frozen transformer consists of scikit-learn's own classes"

@@ -61,7 +61,7 @@ class Columns:
     Attributes
     ----------
     id
-        Row ids: text or whole numbers, distinct.
+        Row ids (`engine.ids`), distinct.
     targets
         One column, or several for a linear model with several outputs. Of a logistic model, one
         that holds 0 and 1, or classes.
@@ -389,7 +389,9 @@ def _ids(file: TableFile, name: str) -> tuple[str, ...]:
         if value in first:
             places = f"{file.place(first[value])} and {file.place(row)}"
             raise InvalidData(
-                f"{file.path}: {places} have the same id in column {name!r}; each row needs its own"
+                f"{file.path}: {places} have the same id in column {name!r}; each row needs its "
+                f"own. If {name!r} says whose a row is, give it with --subject, and with --id a "
+                "column that differs in each row"
             )
         first[value] = row
         ids.append(value)

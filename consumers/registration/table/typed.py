@@ -23,6 +23,7 @@ from lethe.consumers.registration.table.values import (
     numbers_in,
     numeric_type,
     textual,
+    whole_type,
 )
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
@@ -100,7 +101,8 @@ def _numbers(file: TableFile, name: str, column: Numeric) -> Array:
         numbers = _cast(file, name, values)
     else:
         raise InvalidData(
-            f"{file.path}, column {name!r}: holds {values.type}, not numbers; choose another step"
+            f"{file.path}, column {name!r}: holds {values.type}, not numbers; choose another step, "
+            "or leave it out"
         )
     numbers = np.array(numbers, dtype=np.float64)
     if np.isinf(numbers).any():
@@ -132,7 +134,8 @@ def _dates(file: TableFile, name: str, column: Date) -> Values:
         moments[missing_in(text)] = None
     else:
         raise InvalidData(
-            f"{file.path}, column {name!r}: holds {values.type}, not dates; choose another step"
+            f"{file.path}, column {name!r}: holds {values.type}, not dates; choose another step, "
+            "or leave it out"
         )
     _check_complete(file, name, column, np.array([is_missing(moment) for moment in moments]))
     try:
@@ -164,14 +167,14 @@ def _categories(file: TableFile, name: str, known: Sequence[Category]) -> Values
     """
     values = file.table.column(name)
     kind = values.type
+    whole, fractions = whole_type(kind), pa.types.is_floating(kind)
+    if not (textual(kind) or whole or fractions or pa.types.is_boolean(kind)):
+        raise _no_categories(file, name)
     listed: list[Any] = [None if is_missing(value) else value for value in values.to_pylist()]
-    if pa.types.is_floating(kind) and all(value is None or value == value // 1 for value in listed):
-        listed = [None if value is None else int(value) for value in listed]  # with gaps, once
-    elif not (textual(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-        raise InvalidData(
-            f"{file.path}, column {name!r}: holds {kind}; categories are text, whole numbers, or "
-            "true and false"
-        )
+    if fractions and not all(value is None or value == value // 1 for value in listed):
+        raise _no_categories(file, name)
+    if whole or fractions:  # decimals, and integers that had gaps once
+        listed = [None if value is None else int(value) for value in listed]
     if textual(kind):
         long = np.array([len(value or "") > MAX_CATEGORY_LENGTH for value in listed])
         if long.any():
@@ -186,6 +189,13 @@ def _categories(file: TableFile, name: str, known: Sequence[Category]) -> Values
     categories = np.empty(len(listed), dtype=object)
     categories[:] = listed
     return categories
+
+
+def _no_categories(file: TableFile, name: str) -> InvalidData:
+    return InvalidData(
+        f"{file.path}, column {name!r}: holds {file.table.column(name).type}; categories are text, "
+        "whole numbers, or true and false: make text of it, or leave it out"
+    )
 
 
 def _check_complete(

@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 from lethe.consumers.registration.table.file import TableFile
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-
-MAX_ID_LENGTH = 128
-"""Characters of row and subject ids (docs/events.md), and of class names."""
+from lethe.engine.ids import TO_TEXT, UUID_BYTES, id_of, values_in
 
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _COMMAS = r"^[+-]?[0-9][0-9. ]*(,[0-9]+)+(\.[0-9]+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
 _BOOLEAN = r"(?i)^(true|false)$"
 _MISSING = r"(?i)^(nan)?$"
+_TO_WHOLE = "make integers of whole numbers, which gaps made floating point; else "
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,Z+-]+)?$"
 
 HELD = ("nothing", "true and false", "numbers", "numbers with commas", "dates", "text")
@@ -133,6 +132,11 @@ def numeric_type(kind: pa.DataType) -> bool:
     )
 
 
+def whole_type(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type holds whole numbers only."""
+    return bool(pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0))
+
+
 def numbers(file: TableFile, name: str) -> Array:
     """Return a column as float64; true and false count as 1 and 0.
 
@@ -145,7 +149,7 @@ def numbers(file: TableFile, name: str) -> Array:
     if is_text(file, name):
         values = _numbers_of_text(file, name, column)
     else:
-        if not numeric_type(column.type):
+        if not (numeric_type(column.type) or pa.types.is_null(column.type)):
             raise ColumnError(
                 f"{file.path}, column {name!r}: holds {column.type}, not numbers; encode it as "
                 "numbers first",
@@ -229,22 +233,23 @@ def not_a_number(file: TableFile, name: str, row: int) -> ColumnError:
 
 
 def names_in(file: TableFile, name: str, what: str) -> list[str | None]:
-    """Return a column of names; None for a blank."""
+    """Return a column of names in the text form of `engine.ids`; None for a blank."""
     column = file.table.column(name)
     kind = column.type
-    if not (textual(kind) or pa.types.is_integer(kind)):
+    uuids = kind == pa.binary(UUID_BYTES)
+    if not (textual(kind) or whole_type(kind) or uuids or pa.types.is_null(kind)):
         raise InvalidData(
-            f"{file.path}, column {name!r}: {what} must be text or whole numbers, not {kind}"
+            f"{file.path}, column {name!r}: holds {kind}; {what} are text or whole numbers, or "
+            f"UUIDs of 16 bytes: {_TO_WHOLE if pa.types.is_floating(kind) else ''}{TO_TEXT}"
         )
     names: list[str | None] = []
-    for row, value in enumerate(pc.cast(column, pa.string()).to_pylist()):
-        blank = value is None or not value.strip()
-        if not blank and len(value) > MAX_ID_LENGTH:
-            raise InvalidData(
-                f"{file.path}, {file.place(row)}, column {name!r}: {len(value)} characters; "
-                f"{what} have at most {MAX_ID_LENGTH}"
-            )
-        names.append(None if blank else value)
+    for row, value in enumerate(values_in(column)):
+        try:
+            blank = value is None or (isinstance(value, str) and not value.strip())
+            names.append(None if blank else id_of(value))
+        except InvalidData as error:
+            place = f"{file.path}, {file.place(row)}, column {name!r}"
+            raise InvalidData(f"{place}: {error}") from None
     return names
 
 

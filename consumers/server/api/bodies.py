@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import Request
 
+from lethe.consumers.contract.events import STEPS
 from lethe.consumers.server.problems import Problem
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.store.layout.reading import parse_json
@@ -65,12 +66,14 @@ def with_identity(data: dict[str, Any], request: Request, name: str) -> dict[str
     Raises
     ------
     Problem
-        Member and header name different ids.
+        Member and header name different ids, or one that no path can have.
     """
     key = request.headers.get("idempotency-key")
     if key is not None and len(key) > 1 and key[0] == key[-1] == '"':
         key = key[1:-1]  # a string in the notation of structured fields
     given = data.get(name)
+    if given in STEPS or key in STEPS:
+        raise invalid(f"{name} is a step in a path: nobody could read its outcome; choose another")
     if given is None:
         return {**data, name: str(uuid.uuid4()) if key is None else key}
     if key is not None and key != given:

@@ -14,9 +14,9 @@ from fastapi.responses import Response
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.cloudevents import trace_context
-from lethe.consumers.contract.events import MAX_REQUEST_BYTES, DeletionRequest
+from lethe.consumers.contract.events import DeletionRequest
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.contract.requests import deletion_message
+from lethe.consumers.contract.requests import check_own_id, deletion_message
 from lethe.consumers.deletions.validate import Refused, Valid, validate_deletion
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
@@ -30,7 +30,7 @@ from lethe.consumers.server.outcomes import Sent
 from lethe.consumers.server.paths import PathId, segment
 from lethe.consumers.server.problems import Problem, responses, unknown_model
 from lethe.consumers.server.services import Services, ServicesOf, services_of
-from lethe.engine.errors import LetheError, UnknownModel
+from lethe.engine.errors import InvalidRequest, LetheError, UnknownModel
 
 router = APIRouter(tags=["deletions"])
 requests = APIRouter(tags=["deletions"], route_class=DirectRoute)
@@ -91,6 +91,10 @@ def _validated(data: dict[str, Any]) -> Valid:
     item = validate_deletion(_UNSENT, data)
     if isinstance(item, Refused):
         raise Problem(400, item.code, item.detail)
+    try:
+        check_own_id(item.request.request_id)
+    except InvalidRequest as error:
+        raise invalid(str(error)) from None
     return item
 
 
@@ -100,9 +104,6 @@ async def _send(services: Services, asked: Valid, trace: Headers) -> None:
     assert isinstance(named, DeletionRequest)  # noqa: S101 (mypy: the topic says so)
     identity = Identity(named.model_id, named.request_id, asked.body)
     message = deletion_message(named, services.signer)
-    size = len(message.value or b"")
-    if size > MAX_REQUEST_BYTES:  # the body and the ids that the path and the header add
-        raise invalid(f"{size} bytes; a request has at most 1 MiB")
     await send(services, replace(message, headers=message.headers + trace), identity)
 
 
@@ -132,7 +133,7 @@ async def read_deletion(
     answer = await run_in_threadpool(_outcome, services, model_id, request_id, sent)
     if EVENT_STREAM not in accept:
         return answer
-    return stream(services.bell, _steps(services, model_id, request_id, sent))
+    return stream(services.bell, caller, _steps(services, model_id, request_id, sent))
 
 
 async def _steps(
@@ -169,7 +170,8 @@ def _outcome(services: Services, model_id: str, request_id: str, sent: Sent | No
             raise Problem(
                 404,
                 "UNKNOWN_REQUEST",
-                "no such request: it was never sent, or it was refused as not authenticated",
+                "no such request: it was never sent, or it was refused as not authenticated"
+                + services.outcomes.losses(topics.DELETIONS),
             )
     if receipt is None:
         document = {"request_id": request_id, "model_id": model_id, "status": "PENDING"}

@@ -13,7 +13,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.deletions.validate import Refused
-from lethe.consumers.erasures.request import validate_erasure
+from lethe.consumers.erasures.request import read_erasure as read_data
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.server.api.bodies import JSON, json_object, with_identity
 from lethe.consumers.server.api.sending import RETRY_SECONDS, id_is_taken, send
@@ -56,16 +56,21 @@ async def request_erasure(request: Request, services: ServicesOf, caller: Caller
     return Response(json.dumps(document).encode(), 202, headers, JSON)
 
 
+_UNSENT = Record(Partition(topics.ERASURES, "", 0), 0, None, None)
+
+
 def validated(data: dict[str, Any]) -> SubjectErasureRequested:
     """Return an erasure that the worker will not refuse for its form: its own judgement.
+
+    A body is the data of an event and never an event: one in a body would be of another id than the
+    answer names.
 
     Raises
     ------
     Problem
         400: it would.
     """
-    value = json.dumps(data).encode()
-    item = validate_erasure(Record(Partition(topics.ERASURES, "", 0), 0, None, value), None)
+    item = read_data(_UNSENT, data)
     if isinstance(item, Refused):
         raise Problem(400, item.code, item.detail)
     return item.event
@@ -136,7 +141,8 @@ def _outcome(
             raise Problem(
                 404,
                 "UNKNOWN_REQUEST",
-                "no such erasure: it was never sent, or it was refused as not authenticated",
+                "no such erasure: it was never sent, or it was refused as not authenticated"
+                + outcomes.losses(topics.ERASURES),
             )
     if receipt is None or sent is None or sent.asked is None:
         return receipt

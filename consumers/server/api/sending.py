@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from lethe.consumers.contract.events import MAX_REQUEST_BYTES
 from lethe.consumers.log.base import Message
+from lethe.consumers.server.api.bodies import invalid
 from lethe.consumers.server.appender import TAKEN, Identity, RequestConflict
 from lethe.consumers.server.outcomes import Asked, Sent
 from lethe.consumers.server.problems import Problem
@@ -26,9 +28,12 @@ async def send(
     Raises
     ------
     Problem
-        409: its id is known with another content. 503: the log has not acknowledged it, and it may
-        be processed or not: the same request sent again is one request.
+        400: it is too long. 409: its id is known with another content. 503: the log has not
+        acknowledged it, and it may be processed or not: the same request sent again is one request.
     """
+    size = len(message.value or b"")
+    if size > MAX_REQUEST_BYTES:  # the body and the ids that the path and the header add
+        raise invalid(f"{size} bytes; a request has at most 1 MiB")
     model_id, request_id = identity.model_id, identity.request_id
     recent = services.recent.find(model_id, request_id)
     if recent is not None and recent.body != identity.body:

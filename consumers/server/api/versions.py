@@ -64,7 +64,7 @@ async def read_versions(
         raise unknown_model()
     if EVENT_STREAM in accept:
         begin = after if last_event_id is None else int(last_event_id)
-        return stream(services.bell, _events(services, model_id, begin))
+        return stream(services.bell, caller, _events(services, model_id, begin))
     above = -1 if after is None else after
     entries = await run_in_threadpool(services.published.versions, model_id, above, limit + 1)
     return _page(entries, limit)

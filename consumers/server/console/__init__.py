@@ -6,8 +6,11 @@ topic: `consumers.server.index` has what is shown.
 - `install`: the console on an application: what routes use, headers, static files
 - `visitors`: who looks: sessions, forms from elsewhere, addresses of other names
 - `pages`: requests, models, what waits, the audit
-- `forms`: what changes something or must not be in an address: deletions, looking up, signing in
-- `erasing`: a person, and every model
+- `forms`: what changes something: deletions, signing in
+- `erasing`: the forms of an erasure: a person, and every model
+- `erasures`: the pages of erasures, and what the person who has asked gets
+- `answers`, `due`: what an erasure came to, in words; how many days are left for it
+- `people`: from a person or a row to what concerns them
 - `lookup`: which models have a row or a subject
 - `live`: server-sent events: something has changed
 - `rendering`: templates, and how times and outcomes are worded

@@ -1,4 +1,4 @@
-"""What changes something, or what must be in no address: deletions, looking up, signing in."""
+"""What changes something, or must be in no address: deletions, signing in, and forms in general."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from lethe.consumers.server.index import models
 from lethe.consumers.server.index.requests import request_history
 from lethe.engine.errors import LetheError
 from lethe.engine.store.layout.reading import first_error
-from lethe.engine.store.membership import every_model
 
 router = APIRouter(prefix=PREFIX)
 
@@ -276,34 +275,3 @@ def _as_sent(console: Console, model_id: str, request_id: str) -> Message | None
                 if record is not None:
                     return Message(sent["topic"], record.key or b"", record.value, record.headers)
     return None
-
-
-# -- looking up -----------------------------------------------------------------------------------
-
-
-@router.get("/lookup")
-def lookup_page(console: ConsoleOf, visitor: VisitorOf) -> HTMLResponse:
-    """Show the form for looking up."""
-    values: dict[str, Any] = {"found": None, "searched": 0, "error": None, "by": "subject"}
-    return console.page(visitor, "lookup.html", title="Look up", page="lookup", named="", **values)
-
-
-@router.post("/lookup")
-async def look_up(request: Request, console: ConsoleOf, visitor: VisitorOf) -> HTMLResponse:
-    """Look up a row or a subject: what was typed stays out of addresses."""
-    form = await form_of(request, console, visitor)
-    by, named = form.get("by", "subject"), form.get("named", "").strip()
-    values: dict[str, Any] = {"found": None, "searched": 0, "error": None, "by": by, "named": named}
-    values |= {"title": "Look up", "page": "lookup"}
-    if not 1 <= len(named) <= 128:
-        values["error"] = "An id has 1 to 128 characters."
-        return console.page(visitor, "lookup.html", status=400, **values)
-
-    def look() -> tuple[list[lookup.Found], int]:
-        client = console.services.store.client
-        seen = [name for name in every_model(client) if visitor.sees(name)]
-        find = lookup.find_row if by == "row" else lookup.find_subject
-        return find(client, seen, named), len(seen)
-
-    values["found"], values["searched"] = await run_in_threadpool(look)
-    return console.page(visitor, "lookup.html", **values)

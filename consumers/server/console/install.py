@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.server.console import rendering
 from lethe.consumers.server.console.visitors import COOKIE, Sessions, Visitor
 from lethe.consumers.server.index.follower import Follower
@@ -21,6 +22,7 @@ from lethe.consumers.server.index.models import visible_models
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.keys import Keys
 from lethe.consumers.server.services import Services
+from lethe.consumers.service.configuration.settings import ERASURE_DAYS
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -43,12 +45,19 @@ class Console:
         The index, and what fills it.
     keys
         The keys that are asked for; None: nobody needs one.
+    erasure_days
+        Within how many days of the request an erasure must be complete.
+    seals
+        Returns the keys that bind receipts to people, if this server has them: it then finds a
+        person's receipts also if it has not read the request.
     """
 
     services: Services
     file: IndexFile
     follower: Follower
     keys: Keys | None = None
+    erasure_days: int = ERASURE_DAYS
+    seals: Callable[[], SealKeys | None] = lambda: None
     sessions: Sessions = field(default_factory=Sessions)
     templates: Environment = field(default_factory=rendering.environment)
 
@@ -59,6 +68,7 @@ class Console:
         known: dict[str, Any] = {
             "page": "",
             "live": False,
+            "limit": self.erasure_days,
             "progress": None if visitor is None else self.follower.progress,
             "signed_in": visitor is not None and bool(visitor.session),
             "token": self.sessions.token("") if visitor is None else visitor.token,
@@ -116,18 +126,37 @@ async def visitor_of(request: Request, console: Annotated[Console, Depends(conso
     return Visitor(console.sessions.token(cookie), caller, cookie)
 
 
+def for_all(visitor: Visitor) -> None:
+    """Refuse a key that is for some models only: an erasure is of all of them.
+
+    Raises
+    ------
+    Refused
+        It is.
+    """
+    if not visitor.sees_all:
+        raise Refused(
+            403, "Not with this key", "Erasures are of every model, and your key is for some only."
+        )
+
+
 ConsoleOf = Annotated[Console, Depends(console_of)]
 VisitorOf = Annotated[Visitor, Depends(visitor_of)]
 
 
 def install(app: FastAPI, console: Console) -> None:
     """Add the console to an application, below `PREFIX`."""
-    from lethe.consumers.server.console import erasing, forms, pages  # noqa: PLC0415 - they use this module
+    from lethe.consumers.server.console import (  # noqa: PLC0415 - they use this module
+        erasing,
+        erasures,
+        forms,
+        pages,
+        people,
+    )
 
     app.state.console = console
-    app.include_router(pages.router, include_in_schema=False)
-    app.include_router(forms.router, include_in_schema=False)
-    app.include_router(erasing.router, include_in_schema=False)
+    for routes in (pages, forms, people, erasures, erasing):
+        app.include_router(routes.router, include_in_schema=False)
     static = files("lethe.consumers.server.console").joinpath("static")
     app.mount(f"{PREFIX}/static", StaticFiles(directory=str(static)), name="console-static")
     app.add_api_route("/", _to_console, include_in_schema=False)

@@ -1,4 +1,4 @@
-"""The audit page as one file, for a machine that is on no network.
+"""Pages as one file: the audit page, for a machine that is on no network, and its style sheet.
 
 Browsers load no module from a file, so the modules are joined into one, in the order in which they
 use each other. A policy in the page allows exactly these scripts and styles, by their hashes, and
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -45,15 +46,28 @@ _PAGE = """<!doctype html>
 def audit_page() -> str:
     """Return the page; the same text from the same release."""
     here = files("lethe.consumers.server.console")
-    script = "\n".join(_joined(here.joinpath("static", "audit", f"{name}.js")) for name in MODULES)
-    style = here.joinpath("static", "console.css").read_text(encoding="utf-8")
+    script = script_of(MODULES)
+    style, style_hash = style_and_hash()
     return _PAGE.format(
         script=script,
         script_hash=_hash(script),
         style=style,
-        style_hash=_hash(style),
+        style_hash=style_hash,
         body=here.joinpath("templates", "audit_body.html").read_text(encoding="utf-8"),
     )
+
+
+def script_of(names: Sequence[str]) -> str:
+    """Return modules of the page joined into one; each uses only those before it."""
+    folder = files("lethe.consumers.server.console").joinpath("static", "audit")
+    return "\n".join(_joined(folder.joinpath(f"{name}.js")) for name in names)
+
+
+def style_and_hash() -> tuple[str, str]:
+    """Return the style sheet, for a page that is one file, and its hash, for the page's policy."""
+    here = files("lethe.consumers.server.console")
+    style = here.joinpath("static", "console.css").read_text(encoding="utf-8")
+    return style, _hash(style)
 
 
 def _joined(module: Traversable) -> str:

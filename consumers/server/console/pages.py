@@ -164,6 +164,7 @@ def waiting_page(console: ConsoleOf, visitor: VisitorOf) -> HTMLResponse:
             for status, title, nothing in titles
         ]
         troubles = models.troubles(connection, visible)
+        letters = requests.dead_letters(connection, visible)
     return console.page(
         visitor,
         "waiting.html",
@@ -172,6 +173,7 @@ def waiting_page(console: ConsoleOf, visitor: VisitorOf) -> HTMLResponse:
         live=True,
         waits=waits,
         troubles=troubles,
+        letters=letters,
     )
 
 
@@ -186,7 +188,6 @@ async def live(request: Request, console: ConsoleOf, visitor: VisitorOf) -> Resp
     """Say when something has changed."""
     if EVENT_STREAM not in request.headers.get("accept", ""):
         raise Refused(406, "Only for scripts", "This address sends events; open a page instead.")
-    del visitor  # may look
     stop = console.services.stop
     events = changes(lambda: console.follower.progress, stop.is_set, request.is_disconnected)
-    return stream(console.services.bell, events)
+    return stream(console.services.bell, visitor.caller, events)

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from lethe.consumers.server.console.due import due_of
 from lethe.consumers.server.index.requests import COUNTED
 
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
@@ -127,8 +128,9 @@ def _merged(query: Mapping[str, str], more: Mapping[str, Any]) -> dict[str, Any]
     return {**query, **more}
 
 
-def _file_name(model_id: str) -> str:
-    kept = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in model_id)
+def file_name(name: str) -> str:
+    """Return an id so that it can be part of a file's name."""
+    kept = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
     return kept.lstrip("-.") or "model"
 
 
@@ -150,10 +152,11 @@ def environment() -> Environment:
         seconds=seconds,
         rows_changed=rows_changed,
         outcome=outcome,
+        due=due_of,
         origin=origin,
         state_badge=state_badge,
         merged=_merged,
-        file_name=_file_name,
+        file_name=file_name,
         shell=shlex.quote,
         urlencode=query_of,
         tone=lambda status: _TONES.get(status, ""),

@@ -109,13 +109,14 @@ class Follower:
                         self._follow()
                     else:
                         self._watch()
-            except (LetheError, OSError) as error:
+            except (LetheError, OSError, sqlite3.DatabaseError) as error:
                 self._note(trouble=str(error))
-                self._logger.warning("index waits", action="index", reason=str(error))
-            except sqlite3.DatabaseError as error:
-                self._logger.warning("index is made again", action="index", reason=str(error))
-                with suppress(OSError, sqlite3.Error):
-                    self._file.make_again(self.trusted).close()
+                if isinstance(error, sqlite3.DatabaseError) and not _is_locked(error):
+                    self._logger.warning("index is made again", action="index", reason=str(error))
+                    with suppress(OSError, sqlite3.Error):
+                        self._file.make_again(self.trusted).close()
+                else:
+                    self._logger.warning("index waits", action="index", reason=str(error))
             except Exception as error:  # the thread must go on, and pages say that it does not
                 self._note(trouble=f"a defect ({type(error).__name__}); the server's log names it")
                 log_defect(self._logger, "index", error)
@@ -285,7 +286,11 @@ class Feed:
         oldest = rfc3339(datetime.now(UTC) - self._retention)
         with _transaction(self._connection):
             gone = self._connection.execute("DELETE FROM requests WHERE at < ?", (oldest,)).rowcount
-            self._connection.execute("DELETE FROM erasures WHERE at < ?", (oldest,))
+            # What is not answered stays: it is later than anything else.
+            self._connection.execute(
+                "DELETE FROM erasures WHERE at < ? AND status NOT IN ('WAITING', 'PENDING')",
+                (oldest,),
+            )
             self._connection.execute("DELETE FROM sent WHERE at < ?", (oldest,))
             self._connection.execute("DELETE FROM receipts WHERE completed_at < ?", (oldest,))
         return gone
@@ -327,6 +332,11 @@ class _StoreWatch:
                 )
         self._known = facts
         return len(changed) + len(left)
+
+
+def _is_locked(error: sqlite3.DatabaseError) -> bool:
+    """Return whether somebody else writes to the file, which is whole."""
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
 
 
 @contextmanager

@@ -10,14 +10,18 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.signatures import HEADER
+from lethe.consumers.deletions.dead_letters import read_letter
 from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Record
+from lethe.consumers.server.index.schema import mark_of
 from lethe.consumers.subscriber.history import read_version
 from lethe.engine.errors import BrokenChain
 
@@ -46,26 +50,54 @@ def _add_request(connection: sqlite3.Connection, record: Record) -> bool:
     if isinstance(item, Valid):
         request = item.request
         rows = None if request.row_ids is None else len(request.row_ids)
-        named = (request.model_id, request.request_id, rows, request.subject_id is not None)
+        named = (request.model_id, request.request_id, rows, request.subject_id)
         op = getattr(request, "op", "delete")
     elif isinstance(item, Refused) and item.model_id and item.request_id:
-        named, op = (item.model_id, item.request_id, None, False), "delete"
+        named, op = (item.model_id, item.request_id, None, None), "delete"
     else:
         return False
-    model_id, request_id, rows, by_subject = named
-    place = (record.partition.topic, record.partition.index, record.offset)
-    connection.execute(
-        "INSERT INTO sent VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)"
-        " ON CONFLICT (topic, partition, position) DO UPDATE SET model_id = excluded.model_id,"
-        " request_id = excluded.request_id, at = excluded.at, rows = excluded.rows,"
-        " by_subject = excluded.by_subject",
-        (*place, model_id, request_id, _moment(record), rows, by_subject),
-    )
+    model_id, request_id, rows, subject_id = named
+    place = _add_sent(connection, record, (model_id, request_id), rows, subject_id)
     connection.execute(
         _UPSERT_SENT, (model_id, request_id, op, _SENT, WAITING, _moment(record), *place)
     )
     _note_dead_letter(connection, place)
+    _note_subject(connection, model_id, request_id)
     return True
+
+
+def _add_sent(
+    connection: sqlite3.Connection,
+    record: Record,
+    identity: tuple[str, str],
+    rows: int | None,
+    subject_id: str | None,
+) -> tuple[str, int, int]:
+    """Note that a request was sent, and return where; an erasure has no model."""
+    place = (record.partition.topic, record.partition.index, record.offset)
+    mark = None if subject_id is None else mark_of(connection, subject_id)
+    connection.execute(
+        "INSERT INTO sent VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?)"
+        " ON CONFLICT (topic, partition, position) DO UPDATE SET model_id = excluded.model_id,"
+        " request_id = excluded.request_id, at = excluded.at, rows = excluded.rows,"
+        " by_subject = excluded.by_subject, mark = excluded.mark",
+        (*place, *identity, _moment(record), rows, subject_id is not None, mark),
+    )
+    return place
+
+
+def _note_subject(connection: sqlite3.Connection, model_id: str, request_id: str) -> None:
+    """Note which subject a request names: the record does that has the outcome which is shown.
+
+    Another record of the same id may name another person; it is answered with a conflict.
+    """
+    connection.execute(
+        "UPDATE requests SET mark = sent.mark FROM sent WHERE sent.mark IS NOT NULL"
+        " AND (sent.topic, sent.partition, sent.position)"
+        " = (requests.topic, requests.partition, requests.position)"
+        " AND requests.model_id = ? AND requests.request_id = ?",
+        (model_id, request_id),
+    )
 
 
 # A request that was answered UNKNOWN_MODEL or went to dead letters waits again if it is sent again.
@@ -102,6 +134,7 @@ def _add_receipt(connection: sqlite3.Connection, record: Record) -> bool:
             "position": source.offset,
         },
     )
+    _note_subject(connection, receipt.model_id, receipt.request_id)
     return True
 
 
@@ -137,25 +170,19 @@ def _rank(receipt: Receipt) -> int:
 
 
 def _add_dead_letter(connection: sqlite3.Connection, record: Record) -> bool:
-    headers = {name: value.decode("utf-8", errors="replace") for name, value in record.headers}
-    where, _, offset = headers.get("lethe-source", "").rpartition("/")
-    topic, _, partition = where.rpartition("/")
-    if not (_is_number(partition) and _is_number(offset)):
+    letter = read_letter(record)
+    if letter.source is None:
         return False
-    place = (topic, int(partition), int(offset))
+    place = (letter.source.topic, letter.source.partition, letter.source.offset)
     connection.execute(
-        "INSERT INTO sent VALUES (?, ?, ?, '', '', ?, NULL, NULL, ?, ?)"
+        "INSERT INTO sent VALUES (?, ?, ?, '', '', ?, NULL, NULL, ?, ?, NULL)"
         " ON CONFLICT (topic, partition, position) DO UPDATE SET code = excluded.code,"
         " detail = excluded.detail",
-        (*place, _moment(record), headers.get("lethe-error-code"), headers.get("lethe-error")),
+        (*place, _moment(record), letter.code, letter.detail),
     )
     _note_dead_letter(connection, place)
     _note_dead_erasure(connection, place)
     return True
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 16
 
 
 def _note_dead_letter(connection: sqlite3.Connection, place: tuple[str, int, int]) -> None:
@@ -173,30 +200,82 @@ def _note_dead_letter(connection: sqlite3.Connection, place: tuple[str, int, int
 
 def _add_erasure(connection: sqlite3.Connection, record: Record) -> bool:
     incoming = cloudevents.parse(record)
-    data = dict(incoming.data) if isinstance(incoming.data, dict) else {}
-    data.setdefault("erasure_id", incoming.id)
-    event = SubjectErasureRequested.model_validate(data)  # the subject is not kept
-    place = (record.partition.topic, record.partition.index, record.offset)
+    if not isinstance(incoming.data, dict):
+        return False
+    event = SubjectErasureRequested.model_validate(incoming.data_with_id("erasure_id"))
+    name, sent_at = event.erasure_id, _moment(record)
+    place = _add_sent(connection, record, ("", name), None, event.subject_id)
     connection.execute(
-        "INSERT INTO erasures (erasure_id, op, rank, status, at, partition, position)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (erasure_id) DO UPDATE SET at = excluded.at,"
+        "INSERT INTO erasures (erasure_id, op, rank, status, at, partition, position, namespace,"
+        " asked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (erasure_id) DO UPDATE SET at = excluded.at,"
         " status = excluded.status, code = NULL, detail = NULL, partition = excluded.partition,"
-        " position = excluded.position"
+        " position = excluded.position, namespace = excluded.namespace"
         " WHERE rank = excluded.rank AND position < excluded.position",
-        (event.erasure_id, "lift" if event.lift else "erase", _SENT, WAITING, _moment(record),
-         *place[1:]),
+        (name, "lift" if event.lift else "erase", _SENT, WAITING, sent_at, *place[1:],
+         event.namespace, sent_at),
     )  # fmt: skip
+    connection.execute(
+        "UPDATE erasures SET asked_at = min(asked_at, ?), asked = 1 WHERE erasure_id = ?",
+        (_asked_at(event, sent_at), name),
+    )
     _note_dead_erasure(connection, place)
+    _note_person(connection, name)
     return True
 
 
+def _asked_at(event: SubjectErasureRequested, sent_at: str) -> str:
+    """Return since when an erasure is asked for: as it says itself, if that is before it was sent.
+
+    A person who has asked in a letter waits since then.
+    """
+    try:
+        said = datetime.fromisoformat(event.requested_at)
+        said = said.replace(tzinfo=said.tzinfo or UTC)
+        return min(sent_at, rfc3339(said.astimezone(UTC)))
+    except (TypeError, ValueError, OverflowError):
+        return sent_at
+
+
 def _note_dead_erasure(connection: sqlite3.Connection, place: tuple[str, int, int]) -> None:
-    connection.execute(
+    named = connection.execute(
         "UPDATE erasures SET status = ?, code = sent.code, detail = sent.detail FROM sent"
         " WHERE (erasures.partition, erasures.position) = (sent.partition, sent.position)"
         " AND (sent.topic, sent.partition, sent.position) = (?, ?, ?) AND sent.topic = ?"
-        " AND sent.code IS NOT NULL AND erasures.rank = ?",
+        " AND sent.code IS NOT NULL AND sent.request_id = erasures.erasure_id"
+        " AND erasures.rank = ? RETURNING erasure_id",
         (DEAD_LETTER, *place, topics.ERASURES, _SENT),
+    ).fetchall()
+    for (erasure_id,) in named:
+        _note_person(connection, erasure_id)
+
+
+def _note_person(connection: sqlite3.Connection, erasure_id: str) -> None:
+    """Note whose erasure it is, as `_note_subject` does, and which one of the same person is done.
+
+    One that could not be completed is answered by another that was completed later.
+    """
+    connection.execute(
+        "UPDATE erasures SET mark = sent.mark FROM sent WHERE sent.mark IS NOT NULL"
+        " AND (sent.topic, sent.partition, sent.position)"
+        " = (?, erasures.partition, erasures.position) AND erasures.erasure_id = ?",
+        (topics.ERASURES, erasure_id),
+    )
+    connection.execute(
+        "UPDATE erasures SET answered_by = done.erasure_id FROM erasures AS done"
+        " WHERE done.erasure_id = ? AND done.status = 'COMPLETE' AND done.op = 'erase'"
+        " AND erasures.mark = done.mark AND erasures.open = 1 AND erasures.at <= done.at"
+        " AND erasures.status NOT IN ('WAITING', 'PENDING')"
+        " AND erasures.namespace IS done.namespace",
+        (erasure_id,),
+    )
+    connection.execute(
+        "UPDATE erasures SET answered_by = (SELECT done.erasure_id FROM erasures AS done"
+        " WHERE done.mark = erasures.mark AND done.open = 0 AND done.at >= erasures.at"
+        " AND done.status = 'COMPLETE' AND done.op = 'erase'"
+        " AND done.namespace IS erasures.namespace ORDER BY done.at LIMIT 1)"
+        " WHERE erasure_id = ? AND op = 'erase' AND status IN ('INCOMPLETE', 'DEAD_LETTER')",
+        (erasure_id,),
     )
 
 
@@ -208,22 +287,36 @@ def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool
     at = _moment(record) if receipt.completed_at is None else rfc3339(receipt.completed_at)
     connection.execute(
         "INSERT INTO erasures (erasure_id, op, rank, status, code, detail, at, models, awaited,"
-        " unknown, rows_deleted, value, receipt_position, partition, position)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " unknown, rows_deleted, value, receipt_position, partition, position, namespace,"
+        " commitment, asked_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (erasure_id) DO UPDATE SET op = excluded.op, rank = excluded.rank,"
         " status = excluded.status, code = excluded.code, detail = excluded.detail,"
         " at = excluded.at, models = excluded.models, awaited = excluded.awaited,"
         " unknown = excluded.unknown, rows_deleted = excluded.rows_deleted,"
         " value = excluded.value,"
         " receipt_position = excluded.receipt_position, partition = excluded.partition,"
-        " position = excluded.position WHERE excluded.rank > rank"
+        " position = excluded.position, namespace = excluded.namespace,"
+        " commitment = excluded.commitment, signature = NULL WHERE excluded.rank > rank"
         # Of several final receipts the first counts (docs/erasures.md), of others the newest.
         " OR (excluded.rank = rank"
         " AND (rank = ?) = (excluded.receipt_position < receipt_position))",
         (receipt.erasure_id, receipt.op, rank, receipt.status, receipt.code, receipt.detail, at,
          len(receipt.models), len(receipt.awaited), receipt.unknown, receipt.rows_deleted, value,
-         record.offset, receipt.source.partition, receipt.source.offset, _FINAL),
+         record.offset, receipt.source.partition, receipt.source.offset, receipt.namespace,
+         receipt.subject_commitment, at, _FINAL),
     )  # fmt: skip
+    connection.execute(  # where the request is not known: it was asked for before that
+        "UPDATE erasures SET asked_at = min(asked_at, ?) WHERE erasure_id = ?",
+        (at, receipt.erasure_id),
+    )
+    signatures = [text.decode("latin-1") for name, text in record.headers if name == HEADER]
+    connection.execute(
+        "UPDATE erasures SET signature = ? WHERE erasure_id = ? AND value = ?"
+        " AND signature IS NULL",
+        (next(iter(signatures), None), receipt.erasure_id, value),
+    )
+    _note_person(connection, receipt.erasure_id)
     return True
 
 

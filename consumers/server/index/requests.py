@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lethe.consumers.server.index.schema import mark_of
+
 PAGE = 50
 """Requests of one page: about 30 KB of HTML."""
 
@@ -94,6 +96,20 @@ def page_of(
         _named(rows[-1]) if older else None,
         _named(rows[0]) if newer and rows else None,
     )
+
+
+def requests_of_subject(
+    connection: sqlite3.Connection, subject_id: str, visible: Visible = None, first: int = 0
+) -> NumberedPage:
+    """Return a page of the requests that name a subject, the newest first."""
+    where, values = _conditions(Filters(), visible)
+    where, values = f"{where} AND mark = ?", [*values, mark_of(connection, subject_id)]
+    counting = f"SELECT count(*) FROM requests WHERE {where}"  # noqa: S608 - no value is in it
+    rows = connection.execute(
+        f"SELECT * FROM requests WHERE {where} ORDER BY at DESC, id DESC LIMIT {PAGE} OFFSET ?",  # noqa: S608
+        [*values, first],
+    ).fetchall()
+    return NumberedPage(rows, connection.execute(counting, values).fetchone()[0], first)
 
 
 def _conditions(filters: Filters, visible: Visible) -> tuple[str, list[Any]]:
@@ -191,6 +207,20 @@ def codes(connection: sqlite3.Connection) -> list[str]:
         last = row[0]
         found.append(last)
     return found
+
+
+def dead_letters(connection: sqlite3.Connection, visible: Visible) -> Sequence[sqlite3.Row]:
+    """Return what lately became a dead letter: place, time, code and detail, the newest first.
+
+    Who may not see every model sees those that could be read to name one of theirs.
+    """
+    models = sorted(visible or ())
+    where = "1" if visible is None else f"model_id IN ({', '.join('?' * len(models))})"
+    return connection.execute(
+        f"SELECT * FROM sent WHERE code IS NOT NULL AND {where}"  # noqa: S608 - no value is in it
+        f" ORDER BY at DESC LIMIT {PAGE}",
+        models,
+    ).fetchall()
 
 
 def waiting(connection: sqlite3.Connection, visible: Visible, status: str) -> Page:

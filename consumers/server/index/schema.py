@@ -2,13 +2,16 @@
 
 Nothing in it is needed elsewhere: the topics hold all of it. So a file of another format or a
 damaged one is deleted, and the follower reads the topics again. It holds request ids, counts and
-outcomes, and neither a row id nor a subject.
+outcomes, and neither a row id nor a subject: in place of a subject it has a mark, by which requests
+are found for a person who is named (`mark_of`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -16,7 +19,7 @@ from pathlib import Path
 
 from lethe.consumers.contract.signatures import TrustedKeys
 
-FORMAT = 3
+FORMAT = 4
 """Raised whenever a table changes; a file of another format is made again."""
 
 FILE = "console.sqlite"
@@ -25,6 +28,8 @@ _BUSY_MS = 5_000  # a writer commits several times a second
 _SUFFIXES = ("", "-wal", "-shm")
 
 _TABLES = """
+CREATE TABLE secret (value BLOB NOT NULL);
+
 CREATE TABLE positions (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, topic_id TEXT NOT NULL, next INTEGER NOT NULL,
   PRIMARY KEY (topic, partition)
@@ -38,7 +43,7 @@ CREATE TABLE requests (
   rows_deleted INTEGER NOT NULL DEFAULT 0, rows_inserted INTEGER NOT NULL DEFAULT 0,
   rows_corrected INTEGER NOT NULL DEFAULT 0, rows_unknown INTEGER NOT NULL DEFAULT 0,
   version INTEGER, topic TEXT NOT NULL, partition INTEGER NOT NULL, position INTEGER NOT NULL,
-  UNIQUE (model_id, request_id)
+  mark BLOB, UNIQUE (model_id, request_id)
 );
 CREATE INDEX requests_by_time ON requests (at, id);
 CREATE INDEX requests_of_model ON requests (model_id, at, id);
@@ -46,15 +51,17 @@ CREATE INDEX requests_by_status ON requests (status, at, id);
 CREATE INDEX requests_by_code ON requests (code, at, id) WHERE code IS NOT NULL;
 CREATE INDEX requests_by_request ON requests (request_id);
 CREATE INDEX requests_of_version ON requests (model_id, version) WHERE version IS NOT NULL;
+CREATE INDEX requests_of_subject ON requests (mark, at, id) WHERE mark IS NOT NULL;
 
 CREATE TABLE sent (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, position INTEGER NOT NULL,
   model_id TEXT NOT NULL, request_id TEXT NOT NULL, at TEXT NOT NULL, rows INTEGER,
-  by_subject INTEGER, code TEXT, detail TEXT,
+  by_subject INTEGER, code TEXT, detail TEXT, mark BLOB,
   PRIMARY KEY (topic, partition, position)
 ) WITHOUT ROWID;
 CREATE INDEX sent_of_request ON sent (model_id, request_id);
 CREATE INDEX sent_by_time ON sent (at);
+CREATE INDEX sent_refused ON sent (at) WHERE code IS NOT NULL;
 
 CREATE TABLE receipts (
   model_id TEXT NOT NULL, request_id TEXT NOT NULL, digest BLOB NOT NULL,
@@ -67,11 +74,21 @@ CREATE TABLE erasures (
   id INTEGER PRIMARY KEY, erasure_id TEXT NOT NULL UNIQUE,
   op TEXT NOT NULL, rank INTEGER NOT NULL, status TEXT NOT NULL, code TEXT, detail TEXT,
   at TEXT NOT NULL, models INTEGER NOT NULL DEFAULT 0, awaited INTEGER NOT NULL DEFAULT 0,
-  unknown INTEGER NOT NULL DEFAULT 0, rows_deleted INTEGER NOT NULL DEFAULT 0, value BLOB,
-  receipt_position INTEGER,
-  partition INTEGER NOT NULL, position INTEGER NOT NULL
+  unknown INTEGER NOT NULL DEFAULT 0,
+  rows_deleted INTEGER NOT NULL DEFAULT 0, value BLOB, receipt_position INTEGER,
+  partition INTEGER NOT NULL, position INTEGER NOT NULL,
+  namespace TEXT, asked_at TEXT NOT NULL, asked INTEGER NOT NULL DEFAULT 0, mark BLOB,
+  commitment TEXT, signature TEXT, answered_by TEXT,
+  open INTEGER NOT NULL GENERATED ALWAYS AS (
+    op = 'erase' AND (status IN ('WAITING', 'PENDING')
+      OR status IN ('INCOMPLETE', 'DEAD_LETTER') AND answered_by IS NULL)
+  ) VIRTUAL
 );
-CREATE INDEX erasures_by_time ON erasures (at, id);
+CREATE INDEX erasures_by_due ON erasures (open, asked_at, id);
+CREATE INDEX erasures_by_time ON erasures (open, at, id);
+CREATE INDEX erasures_by_status ON erasures (status, open, at, id);
+CREATE INDEX erasures_of_subject ON erasures (mark, open, at, id) WHERE mark IS NOT NULL;
+CREATE INDEX erasures_without_mark ON erasures (id) WHERE mark IS NULL;
 
 CREATE TABLE versions (
   model_id TEXT NOT NULL, version INTEGER NOT NULL, generation INTEGER NOT NULL,
@@ -130,7 +147,7 @@ class IndexFile:
         connection.execute("PRAGMA journal_mode = WAL")
         # At once: a reader finds a file of this format, or none.
         connection.executescript(
-            f"BEGIN; {_TABLES} PRAGMA application_id = {_number_of(trusted)};"
+            f"BEGIN; {_new()} PRAGMA application_id = {_number_of(trusted)};"
             f" PRAGMA user_version = {FORMAT}; COMMIT"
         )
         return connection
@@ -157,7 +174,7 @@ class IndexFile:
         connection = self._open_for_reading()
         if connection is None:
             connection = sqlite3.connect(":memory:", isolation_level=None)
-            connection.executescript(_TABLES)
+            connection.executescript(_new())
         with closing(connection):
             connection.row_factory = sqlite3.Row
             connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
@@ -173,6 +190,21 @@ class IndexFile:
                 stack.pop_all()
                 return connection
         return None
+
+
+def mark_of(connection: sqlite3.Connection, subject_id: str) -> bytes:
+    """Return what stands for a subject in a file: HMAC-SHA256 under a secret of this file.
+
+    It is the same in every namespace. Who has the file and not the subject learns which requests
+    concern the same person, and not whom.
+    """
+    [secret] = connection.execute("SELECT value FROM secret").fetchone()
+    return hmac.digest(secret, subject_id.encode(), "sha256")
+
+
+def _new() -> str:
+    """Return what makes the tables of a new file, with a new secret."""
+    return f"{_TABLES} INSERT INTO secret VALUES (x'{secrets.token_hex(32)}');"  # noqa: S608
 
 
 def _usable(connection: sqlite3.Connection) -> bool:

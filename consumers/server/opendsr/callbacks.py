@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
+import re
 import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import closing
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from lethe.consumers.server.opendsr.configuration import CallbackRules
 from lethe.engine.errors import InvalidRequest, Unavailable
@@ -56,9 +57,22 @@ def check_allowed(url: str, rules: CallbackRules) -> SplitResult:
         below = parts.path == wanted.path or (
             wanted.path.endswith("/") and parts.path.startswith(wanted.path)
         )
-        if same_origin and below and not {".", ".."} & set(parts.path.split("/")):
+        if same_origin and below and not _climbs(parts.path):
             return parts
     raise _refused()
+
+
+def _climbs(path: str) -> bool:
+    """Return whether some server may take a part of a path for a step between folders.
+
+    Servers decode a path once, or behind a proxy twice; some take a backslash for a slash, and some
+    cut off what follows a semicolon or a NUL.
+    """
+    decoded = unquote(path)
+    while decoded != path:
+        path, decoded = decoded, unquote(decoded)
+    steps = re.split(r"[/\\]", path)
+    return any(re.split(r"[;\0]", step)[0].strip() in (".", "..") for step in steps)
 
 
 def _refused() -> InvalidRequest:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from lethe.consumers.contract.erasure_events import SubjectErasureRequested
 from lethe.consumers.contract.events import Id, Time, rfc3339
 from lethe.consumers.server.api.bodies import JSON, json_object
-from lethe.consumers.server.guard import CallerForAll, CallerOf
+from lethe.consumers.server.guard import CallerForAll, caller_for_all
 from lethe.consumers.server.keys import Caller
 from lethe.consumers.server.opendsr.callbacks import MAX_CALLBACKS, check_allowed
 from lethe.consumers.server.opendsr.configuration import MAX_IDENTITIES, Configuration
@@ -33,7 +33,7 @@ from lethe.consumers.server.services import ServicesOf
 from lethe.engine.errors import InvalidRequest
 from lethe.engine.store.layout.reading import first_error
 
-router = APIRouter(prefix="/opendsr/v1", tags=["OpenDSR"])
+router = APIRouter(prefix="/opendsr/v1", tags=["OpenDSR"], dependencies=[Depends(caller_for_all)])
 
 
 class Identity(BaseModel):
@@ -94,10 +94,9 @@ def _body() -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
 
 
-@router.get("/discovery", summary="Read what can be asked for")
-async def discover(request: Request, opendsr: OpenDsrOf, caller: CallerOf) -> Response:
+@router.get("/discovery", summary="Read what can be asked for", responses=responses(403))
+async def discover(request: Request, opendsr: OpenDsrOf) -> Response:
     """Name the identities that map to subjects, and where the certificate is."""
-    del caller
     configuration = opendsr.configuration
     certificate = str(request.url.replace(path="/opendsr/v1/certificate", query=""))
     return opendsr.answer(
@@ -123,11 +122,10 @@ class Pem(Response):
     "/certificate",
     summary="Read the certificate of signatures",
     response_class=Pem,
-    responses=responses(404),
+    responses=responses(403, 404),
 )
-async def read_certificate(opendsr: OpenDsrOf, caller: CallerOf) -> Response:
+async def read_certificate(opendsr: OpenDsrOf) -> Response:
     """Return the certificate of the key that signs answers, in PEM form."""
-    del caller
     if opendsr.signer is None:
         raise Problem(404, "NOT_FOUND", "this server has no signing key: answers are not signed")
     return Pem(opendsr.signer.certificate())

@@ -39,6 +39,9 @@ MOST_REQUESTS = 1_000
 """Limit of a micro-batch: a version names its requests, and must fit into a 1 MiB message."""
 
 
+ERASURE_DAYS = 30
+"""About the month that article 12(3) of the GDPR gives for an answer."""
+
 _PREFIX = "LETHE_"
 
 
@@ -101,6 +104,8 @@ class Settings(BaseSettings):
         Requests a second of one key; 0: no limit.
     opendsr
         Configuration of OpenDSR (TOML); without it, `lethe serve` does not offer it.
+    erasure_days
+        Within how many days of the request an erasure must be complete: the console counts them.
     server_metrics_port
         Where `lethe serve` serves /metrics, on ``http_host``; port 0 turns this off.
     server_cert_file, server_key_file
@@ -156,6 +161,7 @@ class Settings(BaseSettings):
     server_keys: Path | None = None
     server_rate: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 1_000.0
     opendsr: Path | None = None
+    erasure_days: Annotated[int, Field(ge=1, le=3650)] = ERASURE_DAYS
     server_metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9465
     server_cert_file: Path | None = None
     server_key_file: Path | None = None

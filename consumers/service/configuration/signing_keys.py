@@ -38,6 +38,23 @@ def existing_signer(settings: Settings) -> Signer | None:
     return None if path is None or not_created else read_signer(path)
 
 
+def signer_of(settings: Settings) -> Signer:
+    """Return the signer of this process.
+
+    Raises
+    ------
+    InvalidData
+        There is none, or its key cannot be used.
+    """
+    signer = existing_signer(settings)
+    if signer is None:
+        raise InvalidData(
+            "no key signs events here: name a FILE, or set LETHE_SIGNING_KEY; the data directory's "
+            "own key is created when the first model is registered"
+        )
+    return signer
+
+
 def signer_for_publishing(settings: Settings) -> Signer | None:
     """Return the signer of this process; the data directory's own key is created on first use.
 

@@ -204,7 +204,7 @@ def _flat(name: Name, column: Any) -> Values:
         column[hidden] = None
     try:
         values = np.asarray(column)
-    except ValueError as error:
+    except (ValueError, NotImplementedError) as error:
         raise InvalidData(f"column {name!r} is no list of single values: {error}") from None
     if values.ndim != 1:
         raise InvalidData(f"column {name!r} must have 1 dimension, not {values.ndim}")

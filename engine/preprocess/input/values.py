@@ -148,11 +148,12 @@ def _moment(name: Name, value: Any) -> np.datetime64:
 def _category(name: Name, value: Any) -> Category:
     if is_missing(value):
         return None
+    duration = isinstance(value, np.timedelta64)  # an np.integer, too
     if isinstance(value, (str, np.str_)):
         return str(value)
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    if isinstance(value, (int, np.integer)):
+    if isinstance(value, (int, np.integer)) and not duration:
         return int(value)
     if isinstance(value, (float, np.floating)):
         return float(value)

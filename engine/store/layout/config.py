@@ -61,6 +61,10 @@ class ModelConfig(Stored):
     disclosure: bool = Field(default=False, exclude_if=operator.not_)
     """Whether the store keeps what versions disclose of each row (docs/disclosure.md)."""
 
+    take_out_of_range: bool = Field(default=False, exclude_if=operator.not_)
+    """Whether rows with which no version can be within the error budget are inserted all the same
+    (docs/error.md)."""
+
     @field_validator("kind")
     @classmethod
     def _served(cls, kind: Kind) -> Kind:

@@ -38,6 +38,13 @@ REWRITTEN = f"{PREFIX}:rewritten"
 BOUND_LOG = f"{PREFIX}:bound-log"
 """The kind of log that the store's models are published to: versions cannot change it."""
 
+TOPICS = f"{PREFIX}:topics"
+"""Hash: topic -> its id and number of partitions; made again, it has another id
+(`engine.store.topics`)."""
+
+LOSSES = f"{PREFIX}:losses"
+"""List: what topics have lost, and since when work goes on without it (JSON)."""
+
 ERASED = f"{PREFIX}:{{erased}}:subjects"
 """Hash: mark of a subject -> where its newest erasure or lift lies in ``lethe.erasures``, and the
 id of the erasure, none after a lift (`consumers.suppression`)."""
@@ -60,6 +67,15 @@ ERASED_CURSORS = f"{PREFIX}:{{erased}}:cursors"
 
 ERASED_CHECKED = f"{PREFIX}:{{erased}}:checked"
 """Hash: model -> its registration that was last searched for erased subjects."""
+
+WORKERS = f"{PREFIX}:{{workers}}:names"
+"""Set: names of leases of workers; of those that expired, too, until another worker starts."""
+
+
+def worker_lease(name: str) -> str:
+    """Return the key of a worker's lease (string, JSON; expires): who works, and on what."""
+    return f"{PREFIX}:{{workers}}:lease:{name}"
+
 
 FORMER_MODELS = f"{PREFIX}:models"
 """Set of model ids in formats before 5: `engine.store.membership` refuses a store that has it."""

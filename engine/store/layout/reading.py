@@ -6,9 +6,11 @@ changed by hand since. None of that may end a worker: it halts only the model th
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -169,6 +171,12 @@ def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
+_ERRORS_SEARCHED, _KEYS_SEARCHED, _KEY_LENGTH = 20, 100, 64
+_HINTS = 3
+_NEAR = 0.85  # of difflib: one letter of eight may be wrong
+"""Limits of looking for what a sender may have meant: it is done for whatever anybody sends."""
+
+
 def _line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:200]
 
@@ -180,11 +188,38 @@ def _first(error: Exception) -> str:
     return first_error(error)[:300]
 
 
-def first_error(error: ValidationError, whole: str = "") -> str:
+def first_error(error: ValidationError, whole: str = "", names: Iterable[str] = ()) -> str:
     """Return where the first error is and what, without the value: it may be personal data.
 
-    ``whole`` names the place of an error that is of no member.
+    ``whole`` names the place of an error that is of no member. A member that is missing, or one of
+    the ``names`` that the whole may have, is looked for under similar names: who writes
+    ``requestId`` is told of ``request_id``.
     """
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    errors = error.errors(include_url=False, include_context=False)
+    first = errors[0]
     place = ".".join(str(part) for part in first["loc"])[:200] or whole
-    return f"{place}: {first['msg']}" if place else str(first["msg"])
+    message = "is missing" if first["type"] == "missing" else first["msg"]
+    hints: dict[str, None] = {}
+    for one in errors[:_ERRORS_SEARCHED]:
+        missing = one["type"] == "missing"
+        wanted = {str(part) for part in one["loc"][-1:] if missing}
+        if len(one["loc"]) == missing:  # the error's input is the whole
+            wanted.update(names)
+        if wanted and isinstance(one["input"], Mapping):
+            hints.update(dict.fromkeys(_near_misses(one["input"], wanted)))
+    return "; ".join([f"{place}: {message}" if place else message, *list(hints)[:_HINTS]])
+
+
+def _near_misses(given: Mapping[Any, Any], wanted: Iterable[str]) -> Iterator[str]:
+    """Yield for each member that seems to be meant by another name which it should have."""
+    absent = {_bare(name): name for name in wanted if name not in given}
+    for key in list(given)[:_KEYS_SEARCHED]:
+        if isinstance(key, str) and len(key) <= _KEY_LENGTH:
+            near = difflib.get_close_matches(_bare(key), absent, n=1, cutoff=_NEAR)
+            if near and key not in wanted:
+                yield f"{key}: do you mean {absent[near[0]]}?"
+
+
+def _bare(name: str) -> str:
+    """Return a name as camelCase, kebab-case and snake_case have it in common."""
+    return name.replace("_", "").replace("-", "").lower()

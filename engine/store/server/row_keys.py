@@ -28,7 +28,11 @@ SEALED = 2
 """The codec byte of an encrypted record; inside is one of codec 1."""
 
 TIME_TO_LIVE = 7 * 3600
-"""Seconds that the keys of a staged generation live: an hour longer than its records."""
+"""Seconds that the keys of a retired generation live."""
+
+STAGED_TIME_TO_LIVE = 2 * TIME_TO_LIVE
+"""Seconds that the keys of a staged generation live: longer than its records and `TIME_TO_LIVE`
+together, so that as long as there are records, staged keys are told from retired ones."""
 
 _NONCE = 12
 
@@ -64,7 +68,7 @@ class RowKeys:
     def seal(self, where: GenerationKeys, records: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return the records encrypted under new keys, which are on disk on return.
 
-        The keys expire unless `keep` is called.
+        The keys expire after `STAGED_TIME_TO_LIVE` unless `keep` is called.
         """
         sealed: dict[str, bytes] = {}
         keys: dict[str, bytes] = {}
@@ -77,7 +81,7 @@ class RowKeys:
             for shard, rows in by_shard(keys).items():
                 fields: Fields = {row: keys[row] for row in rows}
                 pipeline.hset(where.row_keys(shard), mapping=fields)
-                pipeline.expire(where.row_keys(shard), TIME_TO_LIVE)
+                pipeline.expire(where.row_keys(shard), STAGED_TIME_TO_LIVE)
         return sealed
 
     def open(self, where: GenerationKeys, records: Mapping[str, bytes]) -> Opened:
@@ -106,10 +110,22 @@ class RowKeys:
         return Opened(opened, frozenset(row for row in closed if row not in keys))
 
     def keep(self, where: GenerationKeys) -> None:
-        """Lift the time to live of a generation's keys, before a commit makes it live."""
-        with self._on_disk() as pipeline:
-            for shard in range(SHARDS):
-                pipeline.persist(where.row_keys(shard))
+        """Lift the time to live of a generation's keys, before the store makes it live.
+
+        Those of a generation that was retired meanwhile go on to expire: whoever calls this may
+        have been asleep since its commit.
+        """
+        names = [where.row_keys(shard) for shard in range(SHARDS)]
+
+        def lift(pipeline: Any) -> None:
+            staged = [name for name in names if pipeline.ttl(name) > TIME_TO_LIVE]
+            pipeline.multi()
+            for name in staged:
+                pipeline.persist(name)
+
+        with _named(), reachable(self._client):
+            self._client.transaction(lift, *names)
+            self._barrier.wait(self._client)
 
     def drop(self, where: GenerationKeys, rows: Sequence[str]) -> None:
         """Drop the keys of rows, for good; on return the disk's newest state is without them."""

@@ -43,7 +43,9 @@ def failed(audit: Audit) -> dict[str, str]:
 
 
 def passed_over(audit: Audit) -> dict[str, str]:
-    return {one.check: one.detail for one in audit.findings if one.result is Result.NOT_CHECKED}
+    """Return what was neither found good nor bad."""
+    others = (Result.NOT_CHECKED, Result.NOT_PROVED)
+    return {one.check: one.detail for one in audit.findings if one.result in others}
 
 
 def run(platform: Platform) -> None:

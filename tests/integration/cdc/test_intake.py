@@ -322,6 +322,29 @@ def test_changes_that_were_lost_are_said_and_the_others_are_read(
     assert ledger_of(capture.platform).keys() == {"row-1"}
 
 
+def test_changes_of_a_topic_that_was_made_again_are_said_to_be_lost(
+    in_memory: Callable[..., Capture], capfd: pytest.CaptureFixture[str]
+) -> None:
+    capture = in_memory()
+    capture.delete("row-1")
+    capture.read()
+    capture.delete("row-2")  # nobody reads it
+    log: Any = capture.platform.log
+    log.delete_topic(capture.topic)
+    log.ensure_topics([TopicSpec(capture.topic)])
+    capture.delete("row-3")
+    capture.read()
+    capture.platform.drain()
+    said = "".join(capfd.readouterr())
+    assert said.count("changes_lost") == 1
+    assert "was made again" in said
+    assert ledger_of(capture.platform).keys() == {"row-1", "row-3"}
+    capture.delete("row-4")
+    capture.read()
+    [loss] = capture.platform.store.topics.losses()
+    assert loss.topic.startswith(capture.topic)
+
+
 def test_a_deleted_row_asks_for_all_rows_of_its_subject_where_the_mapping_says_so(
     in_memory: Callable[..., Capture],
 ) -> None:

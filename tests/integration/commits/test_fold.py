@@ -27,6 +27,7 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import registered_models
 from lethe.engine.store.offline import staging
 from tests.support.invariants import check_model, ledger_of
+from tests.support.lost_topics import go_on_without
 from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.platform import Platform, row_ids
 from tests.support.stores import Backup, backup, neighbour_of, restore, wipe
@@ -476,6 +477,7 @@ def test_what_a_dead_worker_appended_is_finished_although_the_requests_are_gone(
     assert isinstance(memory.log, MemoryLog)
     memory.log.delete_topic(topics.DELETIONS)
     memory.log.ensure_topics(topics.specs(2))
+    go_on_without(memory, topics.DELETIONS)
     memory.drain()
     assert memory.final(request).version == 1
     assert not memory.raw().hexists(live.rows(shard_of("row-1")), "row-1")

@@ -6,9 +6,7 @@ opened, trusted or understood halts the model, as does one that is ahead. Neighb
 
 from __future__ import annotations
 
-import json
 import re
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -23,6 +21,8 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.keys import ModelKeys, commit_partition
+from tests.support import erasures
+from tests.support.commit_records import framed, record_of
 from tests.support.invariants import check_model
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
@@ -30,17 +30,7 @@ from tests.support.stores import backup, neighbour_of, restore
 
 OTHER = neighbour_of("m")
 HERE = commit_partition("m")
-
-
-def framed(part: bytes) -> bytes:
-    return struct.pack("<I", len(part)) + part
-
-
-def record_of(**fields: object) -> bytes:
-    """Return a record with this open part, as anybody can write it."""
-    plain = {"format": FORMAT, "partitions": 16, "version": None, "key": "0" * 16} | fields
-    associated = json.dumps(plain).encode()
-    return COMMIT.encode() + b"\n" + framed(associated) + framed(bytes(64)) + framed(b"")
+ELSEWHERE = next(f"e{i}" for i in range(99) if commit_partition(f"e{i}") != HERE)
 
 
 def put(platform: Platform, value: bytes | None, index: int = HERE) -> None:
@@ -58,9 +48,9 @@ def commits_of(platform: Platform, model_id: str = "m") -> list[tuple[bytes, Fra
     return found
 
 
-def head_of(platform: Platform) -> tuple[int, str]:
+def head_of(platform: Platform, model_id: str = "m") -> tuple[int, str]:
     """Return number and digest of the newest commit."""
-    head = platform.load().head
+    head = platform.load(model_id).head
     return head.commit, head.digest
 
 
@@ -71,11 +61,14 @@ def turns(platform: Platform, worker: DeletionWorker, times: int = 6) -> None:
 
 @pytest.fixture
 def platform(memory: Platform) -> Platform:
-    """Two models in one partition, each with a deletion."""
-    for model in ("m", OTHER):
+    """Two models in one partition, and one further down in another, each with deletions."""
+    for model in ("m", OTHER, ELSEWHERE):
         memory.register(model, budget=10.0)
         memory.send_index(model, 0)
     memory.drain()
+    for row in range(10, 20):
+        memory.send_index(ELSEWHERE, row)
+        memory.drain()
     return memory
 
 
@@ -105,6 +98,15 @@ def of_another_partition(platform: Platform) -> bytes:
     return record_of(model_id=elsewhere, commit=0, prev="")
 
 
+def of_a_model_elsewhere(platform: Platform) -> bytes:
+    number, digest = head_of(platform, ELSEWHERE)
+    return record_of(model_id=ELSEWHERE, commit=number + 1, prev=digest)
+
+
+def copied_from_another_partition(platform: Platform) -> bytes:
+    return commits_of(platform, ELSEWHERE)[-1][0]
+
+
 def cut_short(platform: Platform) -> bytes:
     return newest_again(platform)[:-5]
 
@@ -119,6 +121,8 @@ VOID: dict[str, Callable[[Platform], bytes | None]] = {
     "of the same number": of_the_same_number,
     "a first one again": a_first_one_again,
     "of another partition": of_another_partition,
+    "of a model that is registered in another partition": of_a_model_elsewhere,
+    "copied from another partition": copied_from_another_partition,
     "cut short": cut_short,
     "with more behind": with_more_behind,
     "no commit": lambda _: b"hello",
@@ -138,12 +142,25 @@ def test_a_void_record_is_skipped(platform: Platform, what: str, when: str) -> N
         platform.pair[0].close()
         platform._pair = platform.deletion_worker(), platform.pair[1]
     put(platform, VOID[what](platform))
-    requests = {model: platform.send_index(model, 1) for model in ("m", OTHER)}
+    requests = {model: platform.send_index(model, 1) for model in ("m", OTHER, ELSEWHERE)}
     platform.drain()
     for model, request in requests.items():
         assert platform.final(request, model).status == "APPLIED"
+        assert platform.store.cursors.read(ModelKeys(model).partition).behind == {}
         check_model(platform, model)
     assert head_of(platform)[0] == before[0] + 1
+
+
+def test_a_model_that_was_halted_in_another_partition_is_no_longer(platform: Platform) -> None:
+    """Folds once took up whatever model a record named, and nothing ended what they had noted."""
+    keys = ModelKeys("m").partition
+    platform.store.cursors.note_behind(keys, ELSEWHERE)
+    assert set(platform.store.cursors.read(keys).behind) == {ELSEWHERE}
+    platform.pair[0].recover()
+    request = platform.send_index(ELSEWHERE, 1)
+    platform.drain()
+    assert platform.final(request, ELSEWHERE).status == "APPLIED"
+    assert platform.store.cursors.read(keys).behind == {}
 
 
 # -- records that continue, and are not ours -------------------------------------------------------
@@ -205,6 +222,27 @@ def test_a_record_that_cannot_be_gone_on_from_halts_its_model_alone(
     cursors = platform.store.cursors.read(ModelKeys("m").partition)
     assert set(cursors.behind) == {"m"}
     assert cursors.pair.apply > cursors.behind["m"].apply
+
+
+def test_a_name_that_only_a_stranger_has_used_is_registered_and_halts_no_more(
+    platform: Platform,
+) -> None:
+    """Nobody can tell whether its deletions are sealed there, until a person says that none are."""
+    name = next(f"g{i}" for i in range(99) if commit_partition(f"g{i}") == HERE)
+    put(platform, record_of(model_id=name, commit=0, prev=""))
+    worker, keys = platform.pair[0], ModelKeys("m").partition
+    platform.send_index("m", 1)
+    turns(platform, worker)
+    assert "sealed with key" in worker._halts._reasons[name]
+    assert set(platform.store.cursors.read(keys).behind) == {name}
+    with pytest.raises(CorruptState, match="sealed with key"):
+        erasures.register(platform, name)
+    erasures.register(platform, name, replace_model=True, accept_forgotten=True)
+    platform.registrar().unregister(name)
+    worker.recover()
+    turns(platform, worker)
+    assert name not in worker._halts
+    assert platform.store.cursors.read(keys).behind == {}
 
 
 def test_a_gap_is_gone_on_from_by_registering_again(platform: Platform) -> None:

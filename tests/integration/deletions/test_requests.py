@@ -14,6 +14,7 @@ from lethe.consumers.contract.events import DELETION_REQUESTED
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import Headers, Record
 from tests.support.invariants import check_model, ledger_of
+from tests.support.lost_topics import go_on_without
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 
@@ -280,6 +281,7 @@ def test_producers_with_another_partitioner_and_added_partitions(
         # The topic is made again: old requests that are sent again are repeats
         platform.log.delete_topic(topics.DELETIONS)
         platform.log.ensure_topics(topics.specs(2))
+        go_on_without(platform, topics.DELETIONS)
         platform.send("m", "row-20", request_id="after")
         platform.send("m", "row-21", request_id="new topic")
         platform.drain()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -210,7 +211,7 @@ REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
     ("INVALID_REQUEST", "insert", {"id": "new", "target": True}),
     ("INVALID_REQUEST", "insert", {"id": 1.5}),
     ("INVALID_REQUEST", "replace", {"id": "new"}),
-    ("ILL_CONDITIONED", "insert", {"id": "new", "target": 1e308, "weight": 1e308}),
+    ("OUT_OF_RANGE", "insert", {"id": "new", "target": 1e308, "weight": 1e308}),
 ]
 
 
@@ -311,10 +312,9 @@ def test_no_value_of_a_row_is_in_a_commit_and_a_corrected_one_is_gone_from_the_s
 def test_a_row_whose_deletion_came_first_does_not_come_to_life_within_a_day(
     platform: Platform,
 ) -> None:
-    clock = Clock()
     platform.register("m", "benign", "linear")
     table = Table(platform)
-    worker = platform.deletion_worker(now=clock)
+    worker = platform.deletion_worker()
     early = platform.send("m", "new-1", "row-1")
     none = platform.send("m", "new-2")
     platform.drain(worker)
@@ -330,12 +330,35 @@ def test_a_row_whose_deletion_came_first_does_not_come_to_life_within_a_day(
     worker.recover()
     platform.drain(worker)
     table.check()
-    stored = platform.raw().zrange(ModelKeys("m").tombstones, 0, -1)
+    key, raw = ModelKeys("m").tombstones, cast("Any", platform.raw())
+    stored: list[bytes] = raw.zrange(key, 0, -1)
     assert len(stored) == 2
     assert not any(b"new" in mark for mark in stored)
-    clock.ahead += 24 * 3600 + 1
+    now = time.time()
+    left = [until - now for _, until in raw.zrange(key, 0, -1, withscores=True)]
+    assert all(24 * 3600 - 600 < one <= 24 * 3600 for one in left)
+    raw.zadd(key, dict.fromkeys(stored, now - 1))  # a day later
     table.change("insert", table.row("new-1"))
     platform.drain(worker)
+    table.check()
+
+
+@pytest.mark.parametrize("hours", [(25, 0), (-25, 0), (0, 25), (0, -25), (-25, 25)])
+def test_no_worker_with_another_clock_takes_an_insert_of_a_row_whose_deletion_came_first(
+    memory: Platform, hours: tuple[int, int]
+) -> None:
+    """The store's clock counts: that of one worker decides neither when the day began nor ended."""
+    deleting, inserting = Clock(), Clock()
+    deleting.ahead, inserting.ahead = (3600.0 * ahead for ahead in hours)
+    memory.register("m", "benign", "linear")
+    table = Table(memory)
+    first = memory.deletion_worker(now=deleting)
+    memory.send("m", "new-1")
+    memory.drain(first)
+    first.close()
+    late = memory.send_change("m", "insert", table.row("new-1"))
+    memory.drain(memory.deletion_worker(now=inserting))
+    assert memory.final(late).code == "ROW_DELETED"
     table.check()
 
 

@@ -16,7 +16,7 @@ from lethe.consumers.cli.status import _document
 from lethe.consumers.commits.publish import job_message
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Message
-from lethe.consumers.refresh import job as refresh_job, result
+from lethe.consumers.refresh import job as refresh_job, new_generation, result
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import Step
@@ -25,6 +25,7 @@ from lethe.consumers.workers.deletion_worker import BatchLimits
 from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.supervisor import Supervisor
 from lethe.engine.errors import (
+    IllConditioned,
     LogUnavailable,
     NotConverged,
     NotDurable,
@@ -37,12 +38,16 @@ from lethe.engine.store.offline.jobs import write_result
 from tests.support.invariants import check_model
 from tests.support.memory_log import MemoryConsumer
 from tests.support.platform import LogKind, Platform
-from tests.support.stores import neighbour_of
+from tests.support.stores import contents, neighbour_of
 from tests.support.waiting import CROWDED
 
 
 def failing(*_: object, **__: object) -> None:
     raise NotConverged("the fit ends nowhere")
+
+
+def ill_conditioned(*_: object, **__: object) -> None:
+    raise IllConditioned("its inverse is not known well enough")
 
 
 @pytest.fixture
@@ -103,6 +108,38 @@ def test_what_derives_from_deleted_rows_is_due_by_age_alone(memory: Platform) ->
     again = _due(state, RefreshKind.REBUILD, now + timedelta(days=32))
     assert again is not None
     assert again.job_id == job.job_id, "asked again before it is done"
+
+
+@pytest.mark.parametrize(
+    ("size", "fails"),
+    [
+        (RefreshKind.POLISH, ["polish_snapshot", "rebuild"]),
+        (RefreshKind.COMPACT, ["compact", "rebuild"]),
+        (RefreshKind.REBUILD, ["rebuild"]),
+        (RefreshKind.REBUILD, ["_caught_up"]),
+    ],
+)
+def test_a_refresh_that_is_refused_changes_nothing(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch, size: RefreshKind, fails: list[str]
+) -> None:
+    """Not even where a smaller one is refused first, or where a generation was written already."""
+    memory.register("m", "benign", "linear", budget=10.0)
+    memory.send_index("m", 1, 2)
+    memory.drain()
+    event, before, published = memory.ordered("m", size), contents(memory, "m"), memory.versions()
+    for name in fails:
+        module = refresh_job if hasattr(refresh_job, name) else new_generation
+        monkeypatch.setattr(module, name, ill_conditioned)
+    with pytest.raises(IllConditioned):
+        memory.compute_refresh(event)
+    assert contents(memory, "m") == before
+    memory.producer.publish([job_message(event, datetime.now(UTC))])
+    memory.drain()
+    assert memory.versions() == published
+    request = memory.send_index("m", 3)
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    check_model(memory)
 
 
 def take_turns(memory: Platform, times: int) -> None:

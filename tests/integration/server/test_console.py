@@ -80,10 +80,13 @@ def visitor_of(memory: Platform, tmp_path: Path) -> Iterator[Callable[..., Visit
         published = stack.enter_context(followed(IndexFile(tmp_path), memory.log, store, None))
         services = stack.enter_context(services_on(memory.log, store, published, stop))
 
-        def make(keys: Path | None = None, hosts: frozenset[str] | None = None) -> Visitor:
+        def make(
+            keys: Path | None = None, hosts: frozenset[str] | None = None, **options: Any
+        ) -> Visitor:
             known = None if keys is None else Keys(keys)
             app = create_app(services, Access(known, hosts))
-            install(app, Console(services, published.file, published.follower, known))
+            console = Console(services, published.file, published.follower, known, **options)
+            install(app, console)
             client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
             return Visitor(stack.enter_context(client))
 
@@ -131,7 +134,7 @@ def test_a_person_is_erased_from_every_model_by_a_form(
     shown = visitor.post("erase", subject=SUBJECT, id="ticket-7")
     assert "2 models know the person now" in shown.text
     assert sent(memory, topics.ERASURES) == []
-    done = visitor.post("erase/confirmed", subject=SUBJECT, id="ticket-7")
+    done = visitor.post("erase/confirmed", subject=SUBJECT, id="ticket-7", again=SUBJECT)
 
     assert done.headers["location"] == "/console/erasure?id=ticket-7&done=sent"
     [asked] = sent(memory, topics.ERASURES)
@@ -166,12 +169,28 @@ def test_a_row_or_a_subject_is_looked_up_in_every_model(
     memory.send("m", ROW)
     memory.drain()
     row = visitor.post("lookup", by="row", named=ROW).text
-    assert re.findall(r'scope="row"><a[^>]*>(\w)</a></th><td class="number">(\d)', row) == [
+    assert re.findall(r'scope="row"><a[^>]*>(\w)</a>.*?</th><td class="number">(\d)', row) == [
         ("m", "0"), ("n", "1"),
     ]  # fmt: skip
+    assert 'href="/console/requests?model=m&amp;version=1"' in row
     subject = visitor.post("lookup", by="subject", named=SUBJECT).text
     assert "2 models of 2" in subject
     assert "No model has or had it" in visitor.post("lookup", by="row", named="nobody").text
+
+
+def test_what_could_not_be_read_is_shown_with_the_reason_and_without_its_content(
+    memory: Platform, visitor_of: Callable[..., Visitor]
+) -> None:
+    visitor = visitor_of()
+    assert "No record was refused" in visitor.get("waiting").text
+    memory.send_raw(b'{"requestId": "r", "model_id": "m", "row_ids": ["row-4711"]}')
+    memory.drain()
+
+    page = visitor.until("INVALID_REQUEST", "waiting")
+
+    assert "request_id: is missing; requestId: do you mean request_id?" in page
+    assert "row-4711" not in page
+    assert f"{topics.DELETIONS}/" in page
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from fastapi.testclient import TestClient
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_REQUESTED
+from lethe.consumers.contract.requests import erasure_request_id
 from lethe.consumers.log.base import Producer
 from lethe.engine.errors import LogUnavailable
+from tests.support.lost_topics import go_on_without, make_again
 from tests.support.platform import Platform, row_ids
 from tests.support.waiting import until
 
@@ -37,6 +39,22 @@ def test_a_request_is_acknowledged_then_its_location_has_the_receipt(
     assert (decided.status_code, decided.json()["status"]) == (200, "APPLIED")
     assert decided.json()["rows_deleted"] == 2
     assert "retry-after" not in decided.headers
+
+
+def test_a_request_whose_topic_was_lost_is_not_called_pending(
+    memory: Platform, client_of: ClientOf
+) -> None:
+    memory.register("m")
+    memory.drain()
+    client, row = client_of(memory), row_ids(memory.data["m"])[0]
+    sent = client.post("/v1/models/m/deletions", json={"request_id": "r", "row_ids": [row]})
+    location = sent.headers["location"]
+    make_again(memory, topics.DELETIONS)
+    assert client.get(location).status_code == 202  # nobody has given it up yet
+    go_on_without(memory, topics.DELETIONS)
+    answer = client.get(location)
+    assert answer.status_code == 404
+    assert "Send it again under the same ids" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("header", ["again", '"again"'])
@@ -261,3 +279,62 @@ def test_the_trace_context_of_a_request_goes_with_it_to_the_log(
     [record] = memory.records(topics.DELETIONS)
     named = dict(record.headers)
     assert (named["traceparent"], named["tracestate"]) == (parent.encode(), b"vendor=1")
+
+
+@pytest.mark.parametrize(
+    "request_id", ["\0", "a\0b", "\n", "%", "%2e", "a/..", "...", "\N{SNOWMAN}"]
+)
+def test_every_id_that_is_accepted_is_read_back_under_its_location(
+    memory: Platform, client_of: ClientOf, request_id: str
+) -> None:
+    memory.register("m")
+    client, row = client_of(memory), row_ids(memory.data["m"])[0]
+    deletion = {"request_id": request_id, "row_ids": [row]}
+    erasure = {"erasure_id": request_id, "subject_id": "nobody"}
+    for path, body in (("/v1/models/m/deletions", deletion), ("/v1/erasures", erasure)):
+        sent = client.post(path, json=body)
+        assert sent.status_code == 202
+        assert client.get(sent.headers["location"]).status_code == 202
+    memory.drain()
+    assert (
+        client.get(client.post("/v1/models/m/deletions", json=deletion).headers["location"]).json()[
+            "request_id"
+        ]
+        == request_id
+    )
+
+
+def test_an_id_of_an_erasures_request_is_not_taken(memory: Platform, client_of: ClientOf) -> None:
+    """It would take what is disclosed of the rows for a person's, of whom nothing is kept."""
+    memory.register("m")
+    client, name = client_of(memory), erasure_request_id("a" * 64)
+    body = {"row_ids": [row_ids(memory.data["m"])[0]]}
+    for sent in (
+        client.post("/v1/models/m/deletions", json={**body, "request_id": name}),
+        client.post("/v1/models/m/deletions", json=body, headers={"Idempotency-Key": name}),
+    ):
+        assert (sent.status_code, sent.json()["code"]) == (400, "INVALID_REQUEST")
+        assert "choose another" in sent.json()["detail"]
+    assert memory.records(topics.DELETIONS) == []
+
+
+@pytest.mark.parametrize("request_id", [".", ".."])
+def test_an_id_that_clients_take_for_a_step_in_the_path_is_not_accepted(
+    memory: Platform, client_of: ClientOf, request_id: str
+) -> None:
+    """They take it out of the Location, percent-encoded or not, and ask for something else."""
+    memory.register("m")
+    client = client_of(memory)
+    for path, body in (
+        ("/v1/models/m/deletions", {"request_id": request_id, "row_ids": ["r"]}),
+        ("/v1/erasures", {"erasure_id": request_id, "subject_id": "s"}),
+    ):
+        refused = client.post(path, json=body)
+        named = client.post(
+            path,
+            json={**body, "request_id": None, "erasure_id": None},
+            headers={"Idempotency-Key": request_id},
+        )
+        for one in (refused, named):
+            assert (one.status_code, one.json()["code"]) == (400, "INVALID_REQUEST")
+    assert memory.records(topics.DELETIONS) == memory.records(topics.ERASURES) == []

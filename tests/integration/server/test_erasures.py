@@ -98,6 +98,29 @@ def test_an_id_with_another_subject_is_a_conflict_on_another_server_too(
     assert set(erasures.rows_of(8)) <= erasures.live_rows(memory, "churn")
 
 
+@pytest.mark.parametrize("outer", [{}, {"erasure_id": "outer"}, {"subject_id": "subject-8"}])
+def test_a_body_is_the_data_of_an_event_and_never_an_event(
+    memory: Platform, client_of: Callable[[Platform], TestClient], outer: dict[str, str]
+) -> None:
+    """What is in one would be erased under an id that the answer and the key do not name."""
+    erasures.register(memory, "churn")
+    inner = {"erasure_id": "inner", "subject_id": "subject-7"}
+    wrapped = {"specversion": "1.0", "source": "x", "id": "inner", "data": inner} | outer
+    wrapped["type"] = "lethe.subject.erasure.requested.v1"
+    client = client_of(memory)
+    sent = client.post("/v1/erasures", json=wrapped, headers={"Idempotency-Key": "outer"})
+    decide(memory)
+
+    assert client.get("/v1/erasures/inner").status_code == 404
+    assert set(erasures.rows_of(7)) <= erasures.live_rows(memory, "churn")
+    if "subject_id" in outer:  # the other members are ones that nobody knows
+        assert sent.json()["erasure_id"] == "outer"
+        assert outcomes(erasures.finals(memory)["outer"]) == {"churn": ("APPLIED", 3)}
+        assert not set(erasures.rows_of(8)) & erasures.live_rows(memory, "churn")
+    else:
+        assert (sent.status_code, sent.json()["code"]) == (400, "INVALID_REQUEST")
+
+
 @contextmanager
 def server(platform: Platform, directory: Path, *, sealed: bool = True) -> Iterator[TestClient]:
     """Yield a client of a server that ends with the block; ``sealed``: it has the seal keys."""
@@ -288,6 +311,29 @@ def test_a_request_of_a_controller_is_sent_decided_and_called_back(
     assert found["supported_subject_request_types"] == ["erasure"]
     certificate = controller.client.get("/opendsr/v1/certificate")
     assert certificate.text.startswith("-----BEGIN CERTIFICATE-----")
+
+
+def test_nothing_of_opendsr_answers_a_key_that_is_not_for_every_model(
+    controller_of: Callable[..., Controller], tmp_path: Path
+) -> None:
+    path = tmp_path / "api.keys"
+    only, every = (
+        issue_key(path, name, [models], None) for name, models in (("a", "m"), ("b", "*"))
+    )
+    controller = controller_of(access=Access(Keys(path)))
+    client, name = controller.client, str(uuid.uuid4())
+    routes = [
+        (method.upper(), route.replace("{subject_request_id}", name))
+        for route, methods in client.get("/openapi.json").json()["paths"].items()
+        for method in methods
+        if route.startswith("/opendsr/")
+    ]
+    assert len(routes) == 5
+    for method, route in routes:
+        client.headers["Authorization"] = f"Bearer {only}"
+        assert client.request(method, route, json={}).status_code == 403
+        client.headers["Authorization"] = f"Bearer {every}"
+        assert client.request(method, route, json={}).status_code in (200, 400, 404)
 
 
 def test_no_answer_and_no_other_callback_waits_for_a_slow_address(

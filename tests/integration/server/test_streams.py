@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lethe.consumers.server import connections, feeds
+from lethe.consumers.server.guard import Access
+from lethe.consumers.server.keys import Keys, issue_key
 from tests.support.http_server import Served, served, services_of
 from tests.support.platform import Platform
 
@@ -127,3 +133,85 @@ def test_200_listeners_miss_nothing_while_versions_flow(memory: Platform, server
 
     for place in seen:
         assert place == list(range(place[0], last + 1))
+
+
+def test_connections_that_say_nothing_keep_nobody_out(
+    memory: Platform, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that has said nothing for longest makes room; one with a request goes on."""
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
+    stream = events(server, "/v1/models/m/versions", 2)
+    assert next(stream)[1] == 0
+    with ExitStack() as stack:
+        used = http.client.HTTPConnection("127.0.0.1", server.port, timeout=_SECONDS)
+        stack.enter_context(closing(used))
+        silent: list[socket.socket] = []
+        for _ in range(60):
+            address = ("127.0.0.1", server.port)
+            silent.append(stack.enter_context(socket.create_connection(address, timeout=_SECONDS)))
+            silent[-1].sendall(b"GET / HTTP/1.1\r\n")  # a head that is never finished
+        begun = time.monotonic()
+        used.request("GET", "/healthz")
+        assert used.getresponse().status == 200
+        assert time.monotonic() - begun < 5  # they could hold on for 10 s
+        with suppress(ConnectionResetError):  # it had sent what nobody read
+            assert silent[0].recv(1) == b""
+        delete(memory, 0)
+        assert next(stream)[1] == 1
+
+
+def test_a_server_whose_connections_are_all_in_use_says_so(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
+    streams = [events(server, "/v1/models/m/versions", 2) for _ in range(3)]
+    for stream in streams:
+        assert next(stream)[1] == 0
+    for _ in range(2):
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=_SECONDS)) as one:
+            one.request("GET", "/healthz")
+            answer = one.getresponse()
+            assert (answer.status, json.loads(answer.read())["code"]) == (503, "BUSY")
+
+
+def test_a_head_that_arrives_at_once_has_the_same_limit_as_one_that_drips(server: Served) -> None:
+    for size, status in ((20_000, 200), (70_000, 431)):
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=_SECONDS)) as one:
+            one.request("GET", "/healthz", headers={"X-Long": "a" * size})
+            assert one.getresponse().status == status
+
+
+def test_one_key_does_not_take_every_stream(
+    memory: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "MAX_STREAMS_OF_KEY", 3)
+    memory.register("m")
+    path = tmp_path / "api.keys"
+    first, other = (
+        {"Authorization": f"Bearer {issue_key(path, name, ['m'], None)}"} for name in "ab"
+    )
+    access = Access(Keys(path))
+    with services_of(memory, tmp_path) as services, served(services, access) as running:
+        held = [events(running, "/v1/models/m/versions", 2, **first) for _ in range(3)]
+        for stream in held:
+            assert next(stream)[1] == 0
+        for what in ("versions", "deletions/r"):
+            memory.send_index("m", 0, request_id="r")
+            answer = refused(running, f"/v1/models/m/{what}", **first)
+            assert answer == (429, "TOO_MANY_REQUESTS")
+        assert next(events(running, "/v1/models/m/versions", 1, **other))[1] == 0
+        del held[0], stream
+        gc.collect()
+        end = time.monotonic() + _SECONDS
+        while services.bell.open_streams > 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert next(events(running, "/v1/models/m/versions", 1, **first))[1] == 0
+    assert services.bell.open_streams == 0
+
+
+def refused(server: Served, path: str, **headers: str) -> tuple[int, str]:
+    """Return status and code of the answer to who wants a stream."""
+    with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=_SECONDS)) as client:
+        client.request("GET", path, headers={"Accept": "text/event-stream", **headers})
+        answer = client.getresponse()
+        return answer.status, json.loads(answer.read())["code"]

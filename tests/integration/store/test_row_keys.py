@@ -18,7 +18,7 @@ from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
 from lethe.engine.store.lookup import LookupRequest
-from lethe.engine.store.server.row_keys import SEALED, TIME_TO_LIVE
+from lethe.engine.store.server.row_keys import SEALED, STAGED_TIME_TO_LIVE, TIME_TO_LIVE
 from tests.integration.store.test_erased_data import (
     LIVE,
     MARKED,
@@ -28,6 +28,7 @@ from tests.integration.store.test_erased_data import (
     memory_of,
     rows_in,
 )
+from tests.support.crash_lane import check_row_keys
 from tests.support.invariants import check_model, ledger_of
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, store_at
@@ -175,7 +176,8 @@ def test_keys_of_a_generation_that_nobody_takes_expire(sealed: Platform) -> None
     assert result.staged_key is not None
     assert sealed.store.row_keys is not None
     raw, where = sealed.store.row_keys._client, KEYS.generation(result.staged_key)
-    assert all(0 < raw.ttl(where.row_keys(shard)) <= TIME_TO_LIVE for shard in range(SHARDS))
+    left = [raw.ttl(where.row_keys(shard)) for shard in range(SHARDS)]
+    assert all(TIME_TO_LIVE < seconds <= STAGED_TIME_TO_LIVE for seconds in left)
     live = sealed.load().generation_keys
     assert all(raw.ttl(live.row_keys(shard)) == -1 for shard in range(SHARDS))
 
@@ -241,3 +243,57 @@ def test_keys_of_a_result_that_is_held_back_expire(
     assert sealed.final(request).code == "BUDGET_UNREACHABLE"
     live = sealed.load().generation_keys
     assert {name.partition("/")[0] for name in keys_held(sealed)} == {live.name}
+
+
+@pytest.mark.parametrize("step", ["append", "apply", "shred", "publish"])
+@pytest.mark.parametrize("ends", ["replace", "unregister"])
+def test_another_commit_that_overtakes_a_swap_leaves_no_key_for_ever(
+    sealed: Platform, step: str, ends: str
+) -> None:
+    """Given a worker that stalls in a swap, until the model was replaced, or is no more."""
+    armed, stalled = False, list[str]()
+
+    def overtake(reached: str) -> None:
+        if armed and reached == step and not stalled:
+            stalled.append(step)
+            if ends == "replace":
+                sealed.register("m", "benign", "linear", budget=10.0, replace_model=True)
+            else:
+                sealed.registrar(sealed.new_store()).unregister("m")
+
+    worker = sealed.deletion_worker(at_step=overtake)
+    sealed.register("m", "benign", "linear", budget=10.0)
+    sealed.send_index("m", 0)
+    sealed.drain(worker)
+    event = sealed.ordered("m", RefreshKind.REBUILD)
+    sealed.compute_refresh(event)
+    sealed.tell_refreshed(event)
+    armed = True
+    sealed.drain(worker)
+    assert stalled == [step]
+    if ends == "replace":
+        sealed.send_index("m", 1)
+        sealed.drain(worker)
+        check_row_keys(sealed)
+        check_model(sealed)
+    else:
+        assert not keys_held(sealed)
+
+
+def test_a_swap_whose_worker_dies_before_the_store_has_it_keeps_its_keys(sealed: Platform) -> None:
+    sealed.register("m", "benign", "linear", budget=10.0)
+    event = sealed.ordered("m", RefreshKind.REBUILD)
+    sealed.compute_refresh(event)
+    sealed.tell_refreshed(event)
+
+    def die(reached: str) -> None:
+        if reached == "apply":
+            raise KeyboardInterrupt
+
+    dying = sealed.deletion_worker(at_step=die)
+    with pytest.raises(KeyboardInterrupt):
+        sealed.drain(dying)
+    dying.close()
+    sealed.drain()
+    assert sealed.load().meta.generation == 1
+    check_row_keys(sealed)

@@ -16,6 +16,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from lethe.consumers.contract import topics
+from lethe.consumers.log.base import Log, Message
+from lethe.consumers.log.scan import scan
 from tests.proof.chaos.crew import SESSION_SECONDS, Crew, Member, wait_until
 from tests.proof.chaos.proxy import Proxies
 from tests.proof.chaos.store_pair import StorePair
@@ -43,6 +46,7 @@ WEIGHTS = {
     "kafka: stands still": 3,
     "kafka: SIGKILL": 1,
     "kafka: restart": 1,
+    "kafka: a commit lands in another partition": 6,
 }
 
 _PATIENCE = 4.0  # times the pause
@@ -73,6 +77,7 @@ class Faults:
     store: StorePair
     broker: KafkaProcess
     proxies: Proxies
+    log: Log
     happened: list[Happened] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     deck: list[str] = field(default_factory=list)
@@ -172,6 +177,8 @@ class Faults:
             case "kafka: SIGKILL" | "kafka: restart":
                 (self.broker.kill if what == "SIGKILL" else self.broker.stop)()
                 self.broker.start()
+            case "kafka: a commit lands in another partition":
+                return self._misplace(rng)
             case _:
                 self._on_the_way(server, what, rng)
         return server
@@ -196,6 +203,23 @@ class Faults:
                 self.proxies.tell("go", route)
             case _:
                 raise ValueError(f"no such fault: {what}")
+
+    def _misplace(self, rng: random.Random) -> str | None:
+        """Copy a commit into a partition that is not its model's."""
+        with contextlib.closing(self.log.reader()) as reader:
+            partitions = list(reader.partitions(topics.COMMITS))
+            rng.shuffle(partitions)
+            for home in partitions:
+                bounds = reader.bounds(home)
+                for record in scan(reader, home, max(bounds.begin, bounds.end - 1), bounds.end):
+                    elsewhere = rng.choice([one.index for one in partitions if one != home])
+                    copy = Message(
+                        topics.COMMITS, record.key or b"", record.value, partition=elsewhere
+                    )
+                    with contextlib.closing(self.log.producer()) as producer:
+                        producer.publish([copy])
+                    return f"{home.index} to {elsewhere}"
+        return None
 
     def _to_one(self, role: str, rng: random.Random, act: Callable[[Member], None]) -> str | None:
         with self.crew.lock:

@@ -200,9 +200,8 @@ class Run:
             self.crew.start("refresh")
         for _ in range(_ERASERS):
             self.crew.start("erasures")
-        self.faults = Faults(
-            random.Random(self._rng.random()), self.crew, self.store, self.broker, self.proxies
-        )
+        rng = random.Random(self._rng.random())
+        self.faults = Faults(rng, self.crew, self.store, self.broker, self.proxies, self.log)
         self.faults.decided = lambda: len(self.producers.answered)
 
     def _register(self, plan: Plan) -> None:

@@ -14,7 +14,8 @@ from kafka import errors as kafka_errors
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from lethe.consumers.cdc.mapping import load_mapping
-from lethe.consumers.cli.requests.deletion import _read_rows
+from lethe.consumers.cli.requests.lines import read_lines
+from lethe.consumers.contract.events import MAX_ROWS
 from lethe.consumers.log.base import Partition
 from lethe.consumers.log.kafka.kafka_python.reading import to_record
 from lethe.consumers.log.kafka.kafka_python.repairs import read_odd_header_names
@@ -34,7 +35,7 @@ _HERE = Partition("lethe.deletions", "id", 0)
 
 
 def _rows_file(data: bytes) -> None:
-    for row in _read_rows(written(data, "rows.txt")):
+    for row in read_lines(written(data, "rows.txt"), MAX_ROWS, "row id"):
         assert row
         assert "\n" not in row
 

@@ -8,6 +8,10 @@ are applied), a backup of it, the two workers in their folds, and what was publi
 What is checked in every state, of the store and of its backup: from the cursors that a fresh W1
 would begin at, every record that is not applied will be, and every record that is not published
 will be. So the partition's cursors may pass a halted model, and nothing is forgotten.
+
+A record may also land that names a model of another partition, F: a copy, or anybody's. Whatever
+the store knows of F lies with its own partition, so no fold of this one may halt it: its pair would
+stay here for ever, because this partition has none of its records to reach.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import NamedTuple
 
 from tests.proof.model.checker import FAULT, Broken, rule
 
-HALTED_MODEL, BUSY_MODEL = "A", "B"
+HALTED_MODEL, BUSY_MODEL, FOREIGN_MODEL = "A", "B", "F"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class Rules:
     made_once: bool = rule("a pair that is there already is kept")
     own_rule: bool = rule("each of the pair moves by the rule of its own cursor")
     both_reached: bool = rule("the pair goes when both have reached the partition's cursors")
+    own_models: bool = rule("a fold takes up the models of its own partition alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +52,13 @@ class Pair(NamedTuple):
 
 
 class Store(NamedTuple):
-    """The partition's cursors, A's own, and how many records of A and of B are applied."""
+    """The partition's cursors, A's own, how many records of A and of B are applied, and F's."""
 
     cursors: Pair = Pair()
     behind: Pair | None = None
     applied_a: int = 0
     applied_b: int = 0
+    foreign: Pair | None = None
 
 
 class Fold(NamedTuple):
@@ -138,6 +144,10 @@ class HaltsModel:
         moved = cursors
         if cursors.applied == position:
             moved = cursors._replace(applied=position + 1)
+        if model == FOREIGN_MODEL:
+            foreign = store.foreign if self.rules.own_models else store.cursors
+            store = store._replace(cursors=moved, foreign=foreign)
+            return f"passes F at {position}", _with(state._replace(store=store), number, on)
         if model == HALTED_MODEL and number == 1:
             if moved != cursors:
                 store = store._replace(cursors=moved, behind=self._made(store))
@@ -187,8 +197,9 @@ class HaltsModel:
         position = fold.position
         if position < fold.end:
             on = _with(state, number, fold._replace(position=position + 1))
-            if self.bounds.records[position] == HALTED_MODEL and number == 1:
-                return f"cannot publish A at {position}", on
+            model = self.bounds.records[position]
+            if model == FOREIGN_MODEL or (model == HALTED_MODEL and number == 1):
+                return f"cannot publish {model} at {position}", on
             return f"publishes {position}", on._replace(published=state.published | {position})
         store = state.store
         cursors, behind = store.cursors, store.behind
@@ -214,6 +225,8 @@ class HaltsModel:
         own = store.behind or store.cursors
         landed = range(state.landed)
         of_a = [offset for offset in landed if self.bounds.records[offset] == HALTED_MODEL]
+        if store.foreign is not None:
+            raise Broken(f"{who}: F is halted here, and none of its records will come, {store}")
         applied = min(store.cursors.applied, own.applied)
         for offset in of_a[store.applied_a :][:1]:
             if offset < applied:
@@ -221,7 +234,8 @@ class HaltsModel:
         published = min(store.cursors.published, own.published)
         for offset in landed:
             first = published if offset in of_a else store.cursors.published
-            if offset < first and offset not in state.published:
+            foreign = self.bounds.records[offset] == FOREIGN_MODEL
+            if offset < first and offset not in state.published and not foreign:
                 raise Broken(f"{who}: the record at {offset} is never published, {store}")
 
 

@@ -88,12 +88,36 @@ MUTANTS = (
         "the digest of the record below the tail",
         (
             Edit(
-                _JOURNAL,
-                "if framed is None or framed.digest != tail.last_digest:",
-                "if framed is None:",
+                "consumers/log/kept.py",
+                "if not any(record.offset == offset and known_by(record) == kept.digest for",
+                "if not any(record.offset == offset for",
             ),
         ),
         f"{_GUARDS}::test_another_record_at_the_tail_is_a_log_that_was_reset",
+    ),
+    Mutant(
+        "a fold takes up the models of its own partition alone",
+        (
+            Edit(
+                "consumers/commits/recovery/counted.py",
+                "if framed is not None and commit_partition(framed.open.model_id) == "
+                "partition.index:",
+                "if framed is not None:",
+            ),
+        ),
+        "tests/integration/commits/test_records.py::test_a_void_record_is_skipped",
+    ),
+    Mutant(
+        "an erasure waits for halted models of its own namespace alone",
+        (
+            Edit(
+                "consumers/erasures/unsearched.py",
+                "models.damaged | (late & concerned[erasure.request.namespace])",
+                "models.damaged | late",
+            ),
+        ),
+        "tests/integration/erasures/test_halted.py"
+        "::test_an_erasure_in_another_namespace_is_complete",
     ),
     Mutant(
         "the prev check of a record",
@@ -367,8 +391,8 @@ MUTANTS = (
         (
             Edit(
                 _CURSORS,
-                "if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[1]) or '-1') then",
-                "if true then",
+                "if tonumber(ARGV[1]) > tonumber(offset) then offset = ARGV[1] end",
+                "offset = ARGV[1]",
             ),
         ),
         "tests/integration/log/test_retention.py::test_a_watermark_never_goes_back",
@@ -627,7 +651,7 @@ MUTANTS = (
         "no values in dead letters",
         (
             Edit(
-                "consumers/deletions/transition.py",
+                "consumers/deletions/dead_letters.py",
                 "value, headers = digest_of(record).encode(), ()",
                 "pass",
             ),
@@ -708,7 +732,7 @@ MUTANTS = (
     ),
     Mutant(
         "an erasure: models that have come to know the subject are asked",
-        (Edit(_ERASURE_WORKER, "self._sender.ask(erasures, models)", "pass"),),
+        (Edit(_ERASURE_WORKER, "self._sender.ask([erasure for erasure, _ in news], models)", ""),),
         "tests/integration/erasures/test_suppression.py"
         "::test_rows_inserted_on_their_way_are_found_when_the_index_is_read_again",
     ),
@@ -729,7 +753,13 @@ MUTANTS = (
     ),
     Mutant(
         "an erasure: the store must have every commit of the log",
-        (Edit(_ERASURE_WORKER, "if one.decided and one.fence_is_below(applied)]", "]"),),
+        (
+            Edit(
+                "consumers/erasures/unsearched.py",
+                "erasure.undecided is None or not applied.has(erasure.commits)",
+                "erasure.undecided is None",
+            ),
+        ),
         f"{_TWO_ERASERS}::test_nobody_is_gone_while_the_store_lacks_a_model_that_the_log_has",
     ),
     Mutant(

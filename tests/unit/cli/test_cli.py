@@ -148,13 +148,17 @@ def test_a_plain_table_is_aligned_and_never_cut() -> None:
         ((*REGISTER, "--data", "x.csv", "--ridge", "1", "--limit", "completions=1.5"), "whole"),
         ((*REGISTER, "--data", "x.csv", "--ridge", "1"), "x.csv: cannot be read (No such file"),
         ((*REGISTER, "--data", "x.doc", "--ridge", "1"), "must end in .parquet or .csv"),
-        (
-            ("register", " m", *REGISTER[2:], "--data", "x.csv", "--ridge", "1"),
-            "is not a valid model name",
+        *(
+            (
+                ("register", name, *REGISTER[2:], "--data", "x.csv", "--ridge", "1"),
+                "is not a valid model name",
+            )
+            for name in (" m", ".", "..")
         ),
         ((*REGISTER, "--data", ".", "--ridge", "1"), ".: is a directory"),
         (("delete", "m", "--row", ""), "row_ids.0: String should have at least 1 character"),
         (("delete", "m", "--row", "x" * 129), "at most 128 characters"),
+        (("delete", "m", "--row", "x", "--request-id", f"erasure-{'0' * 48}"), "choose another"),
         (("delete", "m", "--rows-file", "none.txt"), "none.txt: cannot be read"),
         (("export", "m", "--out", "m.pickle"), "must end in .json, .safetensors, .npz"),
         (("status", "--redis", "redis://:sec/ret@host:port/0"), "--redis (LETHE_REDIS_URL)"),

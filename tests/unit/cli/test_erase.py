@@ -42,7 +42,12 @@ OTHERS_REFUSED = record(None, 3, "REQUEST_ID_CONFLICT")
 
 
 def newest(records: Sequence[Record], *, sealed: bool = True) -> SubjectErasureCompleted | None:
-    return _newest([records], sent(sealed=sealed))
+    return _newest([records], {"e-1": sent(sealed=sealed)}).get("e-1")
+
+
+def waited(answer: Record) -> int:
+    options = {"wait": 1.0, "lift": False, "file": None}
+    return _wait(Output(as_json=True), [[answer]], [sent(sealed=False)], options)
 
 
 def test_a_receipt_of_another_person_under_the_same_id_is_no_answer() -> None:
@@ -62,7 +67,7 @@ def test_without_the_seal_key_it_says_that_it_cannot_tell(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert newest([OTHERS_REFUSED], sealed=False) is None
-    assert _wait(Output(as_json=True), [[THEIRS_FINAL]], sent(sealed=False), 1.0) == 0
+    assert waited(THEIRS_FINAL) == 0
     assert "cannot be told whether it is of this subject" in capsys.readouterr().err
-    assert _wait(Output(as_json=True), [[record(MINE, 5)]], sent(sealed=False), 1.0) == 0
+    assert waited(record(MINE, 5)) == 0
     assert not capsys.readouterr().err

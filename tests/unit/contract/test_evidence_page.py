@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from lethe.consumers.contract.commitment import commitment_of, salt_of
 from lethe.consumers.contract.events import DELETION_RECEIPT
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys, pae, parse_trusted
+from lethe.consumers.contract.tlog import checkpoint, log_name, tlog_proof, verifier_key
 from lethe.engine.merkle import (
     consistency_proof,
     inclusion_proof,
@@ -99,3 +100,32 @@ def test_the_documented_commitment_is_made_by_hand_and_by_the_program() -> None:
     assert root == documented("commitment")
     assert salt_of(secret, "r-2026-118") == salt
     assert commitment_of(salt, ["u42", "u17", "u42"]) == documented("commitment")
+
+
+def test_the_documented_proof_of_c2sp_is_made_by_hand_and_by_the_program() -> None:
+    signer = Signer(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(documented("secret-key"))))
+    name, leaves = log_name(signer, "churn"), hashes("leaves")
+    head = checkpoint(signer, name, 3, root_of(leaves))
+    made = tlog_proof(RECEIPTS[1], 1, inclusion_proof(leaves, 1), head)
+    assert made == documented("tlog-proof") + "\n"
+    assert verifier_key(signer, name) == documented("verifier-key")
+
+    text, _, signature = documented("tlog-proof").partition("\n\n")[2].partition("\n\n")
+    origin, size, root = text.split("\n")
+    dash, signed_by, data = signature.split(" ")
+    assert (origin, size, dash, signed_by) == (name, "3", "\u2014", name)
+    assert base64.b64decode(root) == hashes("roots")[3]
+    public = base64.b64decode(documented("public-key"))
+    key_hash = hashlib.sha256(name.encode() + b"\n\x01" + public).digest()[:4]
+    assert base64.b64decode(data)[:4] == key_hash
+    signed = base64.b64decode(data)[4:]
+    Ed25519PublicKey.from_public_bytes(public).verify(signed, f"{text}\n".encode())
+
+
+def test_no_model_id_makes_a_log_name_that_verifiers_refuse() -> None:
+    signer = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+    for model in ("a b", "a+b", "a\u2003b", "a\nb", "a/b", "ä", "%"):
+        name = log_name(signer, model)
+        assert not re.search(r"[\s+]", name)
+        assert name.isascii()
+    assert log_name(signer, "a/b") != log_name(signer, "a%2Fb")

@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.contract.events import DELETION_REQUESTED, MODEL_VERSION, REFRESH_COMPLETED
+from lethe.consumers.contract.requests import erasure_request_id
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import (
     RequestKeys,
@@ -53,6 +54,17 @@ def test_a_signed_request_counts(fields: dict[str, Any]) -> None:
     content = value(**fields)
     item = check(content, signed(content))
     assert isinstance(item, Valid)
+
+
+def test_the_id_of_an_erasures_request_needs_a_key_for_every_model() -> None:
+    """What a request of that id names is taken for a person's, of whom nothing is kept."""
+    only = parse_request_keys(f"{OURS.public_text} m\n{OTHERS.public_text}", "keys")
+    content = value(request_id=erasure_request_id("0123456789abcdef" * 3))
+    why = refused(check(content, signed(content), keys=only))
+    assert "for every model" in why
+    assert isinstance(check(content, signed(content, OTHERS), keys=only), Valid)
+    near = value(request_id=f"erasure-{'g' * 48}")
+    assert isinstance(check(near, signed(near), keys=only), Valid)
 
 
 def test_a_signed_structured_event_counts() -> None:

@@ -138,7 +138,7 @@ class Bench:
         lookup = self.lookup({})
         batch = compute(self.state, decide(self.state, self.items, lookup, {}), lookup)
         origin = origin_of([item.record for item in self.items])
-        self.transition = deletion_transition(self.state, batch, origin, now=NOW)
+        self.transition = deletion_transition(self.state, batch, origin, now=NOW, clock=0.0)
         sent = messages_of([self.transition.commit])
         return [
             Receipt.model_validate_json(one.value or b"")
@@ -354,7 +354,7 @@ def test_a_number_that_is_not_finite_is_stopped_before_the_commit(bench: Bench) 
     spoilt = replace(batch, stream=spoilt_stream)
     origin = origin_of([item.record for item in bench.items])
     with pytest.raises(AssertionError, match="a step is not finite"):
-        deletion_transition(bench.state, spoilt, origin, now=NOW)
+        deletion_transition(bench.state, spoilt, origin, now=NOW, clock=0.0)
 
 
 def test_the_last_row_empties_the_model(bench: Bench) -> None:

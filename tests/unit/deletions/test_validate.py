@@ -230,3 +230,33 @@ def test_nothing_is_raised_whatever_comes(value: bytes, key: bytes | None, heade
     if isinstance(item, Refused):
         for name in (item.model_id, item.request_id):
             assert name is None or 1 <= len(name.encode()) <= 4 * 128
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"model_id": "m", "row_ids": ["a"]}, "request_id: is missing"),
+        (
+            {"requestId": "r", "model_id": "m", "row_ids": ["a"]},
+            "request_id: is missing; requestId: do you mean request_id?",
+        ),
+        (
+            {"requestId": "r", "modelId": "m", "rowIds": ["a"]},
+            "request_id: is missing; requestId: do you mean request_id?; modelId: do you mean "
+            "model_id?; rowIds: do you mean row_ids?",
+        ),
+        (
+            {"request_id": "r", "model_id": "m", "row_idss": ["a"]},
+            "Value error, give row_ids or subject_id, one of the two; row_idss: do you mean "
+            "row_ids?",
+        ),
+        ({"reqvest_id": "r", "model_id": "m", "subject_id": "s"}, "reqvest_id: do you mean"),
+        ({"model_id": "m", "row_ids": ["a"], "x": 1, "ids": 2, 3: 4}, "request_id: is missing"),
+    ],
+)
+def test_a_missing_member_is_called_missing_and_a_near_miss_by_its_right_name(
+    body: dict[Any, Any], said: str
+) -> None:
+    item = check(json.dumps(body).encode())
+    assert isinstance(item, Refused)
+    assert item.detail == said or (said.endswith("mean") and said in item.detail)

@@ -25,7 +25,7 @@ def erasure() -> PendingErasure:
         Record(Partition("lethe.erasures", "id", 0), 7, b"h7", value, timestamp_ms=1000), None
     )
     assert isinstance(read, ErasureRequest)
-    return PendingErasure(read, "0" * 64, {"p/0": 5}, asked_again=True)
+    return PendingErasure(read, "0" * 64, {"p/0": 5}, unsearched=frozenset())
 
 
 def ask(pending: PendingErasure, model: str, registration: str = "r", **answer: Any) -> Awaited:
@@ -109,24 +109,26 @@ def test_an_erasure_that_no_model_was_asked_for_says_so_once_it_is_final() -> No
     pending.similar = ("a",)
     receipt = pending.receipt()
     assert (receipt.status, receipt.unknown, receipt.similar) == ("COMPLETE", True, ("a",))
-    pending.asked_again = False
+    pending.unsearched = None
     assert not pending.receipt().unknown
-    pending.asked_again = True
+    pending.unsearched = frozenset()
     ask(pending, "a", status="REJECTED", code="UNKNOWN_ROWS")
     assert not pending.receipt().unknown
 
 
 def test_no_receipt_is_final_before_the_index_was_read_again() -> None:
     pending = erasure()
-    pending.asked_again = False
+    pending.unsearched = None
     assert pending.receipt().status == "PENDING"
 
 
-def test_the_fence_is_passed_when_all_of_it_is_decided() -> None:
+def test_a_model_that_cannot_be_searched_is_awaited_beside_the_answers_of_others() -> None:
     pending = erasure()
-    assert not pending.fence_is_below({})
-    assert not pending.fence_is_below({"p/0": 4})
-    assert pending.fence_is_below({"p/0": 5})
+    ask(pending, "a", status="APPLIED", rows_deleted=2, version=4)
+    pending.unsearched = frozenset({"halted"})
+    receipt = pending.receipt()
+    assert (receipt.status, receipt.awaited) == ("PENDING", ("halted",))
+    assert told(receipt) == {"a": ("APPLIED", None)}
 
 
 def test_a_request_from_before_its_model_took_any_is_sent_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from threading import Thread
 
@@ -13,6 +14,7 @@ from lethe.consumers.log.membership import Membership
 from lethe.engine.errors import LogUnavailable
 from lethe.engine.store.layout.keys import murmur2, partition_index
 from tests.support.memory_log import HookCall, MemoryLog
+from tests.support.servers import ROOT
 
 
 def test_the_partitioner_is_kafkas() -> None:
@@ -25,6 +27,16 @@ def test_the_partitioner_is_kafkas() -> None:
     assert murmur2(b"21") == -973932308 % 2**32
     assert murmur2(b"foobar") == -790332482 % 2**32
     assert partition_index(b"21", 1000) == (-973932308 & 0x7FFFFFFF) % 1000
+
+
+def test_the_test_vector_of_the_docs_is_that_of_the_partitioner() -> None:
+    page = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`]+)` \| `([0-9a-f]{8})` \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    assert len(rows) >= 5
+    for key, digest, of_16, of_6 in rows:
+        assert f"{murmur2(key.encode()):08x}" == digest
+        assert partition_index(key.encode(), 16) == int(of_16)
+        assert partition_index(key.encode(), 6) == int(of_6)
 
 
 def _filled(log: MemoryLog) -> list[Message]:

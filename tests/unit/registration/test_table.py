@@ -220,7 +220,7 @@ class TestRefusals:
             ("id,a,y\n1,2,3\n2,2,x\n", ("line 3", "column 'y'", "not a number")),
             ("id,a,y\n1,2,3\n2,2\n", ("line 3", "2 values", "3")),
             ("id,a,y\n1,2,3\n2,2,3,4\n", ("line 3", "4 values", "3")),
-            ("id,a,y\n1,2,3\n1,2,3\n", ("line 2 and line 3", "same id")),
+            ("id,a,y\n1,2,3\n1,2,3\n", ("line 2 and line 3", "same id", "--subject")),
             ("id,a,y\n1,2,3\n,2,3\n", ("line 3", "id is empty")),
             ("id,a,y\n", ("no rows",)),
             ("", ("empty",)),
@@ -486,3 +486,52 @@ def test_a_table_without_usable_ids_is_refused(
 ) -> None:
     with pytest.raises(InvalidData, match=said):
         read_ids(csv(text), ["id"])
+
+
+def a_constant_column(path: Path) -> None:
+    """Write 800 MB of it, a row group at a time."""
+    n = 5_000_000
+    part = pa.table({"id": pa.array(["u"] * n), "x": np.zeros(n), "y": np.zeros(n)})
+    with pq.ParquetWriter(path, part.schema, compression="zstd") as file:
+        for _ in range(8):
+            file.write_table(part, row_group_size=n)
+
+
+def a_long_text(path: Path) -> None:
+    """Write a dictionary of one text, which 3,000 rows have: 3 GB."""
+    texts = pa.DictionaryArray.from_arrays(np.zeros(3_000, np.int32), ["x" * 1_000_000])
+    table = pa.table({"id": texts, "x": np.zeros(3_000), "y": np.zeros(3_000)})
+    pq.write_table(table, path, compression="zstd")
+
+
+def a_long_list(path: Path) -> None:
+    """Write one row, with a list of 80 million numbers."""
+    lists = pa.ListArray.from_arrays([0, 80_000_000], pa.array(np.zeros(80_000_000)))
+    pq.write_table(pa.table({"id": ["u1"], "x": lists, "y": [1.0]}), path, compression="zstd")
+
+
+@pytest.mark.parametrize("make", [a_constant_column, a_long_text, a_long_list])
+def test_a_small_parquet_file_that_unpacks_to_a_huge_table_is_refused_before_it_does(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.parquet"
+    make(path)
+    assert path.stat().st_size < 500_000
+    pool, before = pa.proxy_memory_pool(pa.system_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(InvalidData, match="unpacks to more than"):
+            read_table(path, COLUMNS, Kind.LINEAR)
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 3 * table_file.SMALL_TABLE_BYTES
+
+
+def test_a_footer_is_limited_where_only_names_are_read(
+    monkeypatch: pytest.MonkeyPatch, parquet: Callable[[Mapping[str, Any]], Path]
+) -> None:
+    path = parquet({"id": ["u1"], "y": [1.0], "x" * 10_000: [0.5]})
+    assert table_file.column_names(path)[:2] == ["id", "y"]
+    monkeypatch.setattr(table_file, "MAX_FOOTER_BYTES", 1_000)
+    with pytest.raises(InvalidData, match="cannot be read"):
+        table_file.column_names(path)

@@ -65,6 +65,21 @@ def guarded(access: Access) -> TestClient:
     return TestClient(app, raise_server_exceptions=False)
 
 
+@pytest.mark.parametrize("where", ["headers", "query", "path"])
+def test_a_head_has_a_limit_whatever_is_long_in_it(where: str) -> None:
+    client = guarded(Access())
+
+    def asked(size: int) -> int:
+        long = "a" * size
+        if where == "headers":
+            return client.get("/open", headers={"X-One": long, "X-Two": long}).status_code
+        path = f"/open?{long}{long}" if where == "query" else f"/models/{long}{long}"
+        return client.get(path).status_code
+
+    assert asked(10_000) == 200
+    assert asked(17_000) == 431
+
+
 @pytest.fixture
 def keys(tmp_path: Path) -> dict[str, str]:
     path = tmp_path / "api.keys"

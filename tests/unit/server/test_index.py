@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -161,12 +162,12 @@ def test_each_request_has_one_outcome_however_often_it_is_published(
 
 
 def dump(file: IndexFile) -> list[tuple[Any, ...]]:
-    """Return the contents but for row numbers and places, in a fixed order."""
+    """Return the contents but for row numbers, places and marks, in a fixed order."""
     with file.read() as connection:
         tables = ("requests", "sent", "receipts", "versions", "models")
         queries = (connection.execute(f"SELECT * FROM {name}") for name in tables)  # noqa: S608
         kept = [
-            {name: row[name] for name in row.keys() if name not in ("id", "place")}  # noqa: SIM118
+            {name: row[name] for name in row.keys() if name not in ("id", "place", "mark")}  # noqa: SIM118
             for rows in queries
             for row in rows
         ]
@@ -291,6 +292,24 @@ def test_what_nobody_signed_is_shown_as_a_dead_letter(written: Topics, file: Ind
     read_all(written, file)
 
     assert statuses(file) == {"r1": records.DEAD_LETTER}
+
+
+def test_dead_letters_are_seen_by_those_who_see_their_models(
+    written: Topics, file: IndexFile
+) -> None:
+    mine = written.request("churn", "r1")
+    for source in (f"{topics.DELETIONS}/{mine.partition.index}/{mine.offset}", "lethe.other/0/7"):
+        headers = (("lethe-error-code", b"INVALID_REQUEST"), ("lethe-source", source.encode()))
+        written.producer.append([Message(topics.DEAD_LETTERS, b"", b"x", headers)])
+    read_all(written, file)
+
+    def seen(visible: frozenset[str] | None) -> set[str]:
+        with file.read() as connection:
+            return {row["topic"] for row in requests.dead_letters(connection, visible)}
+
+    assert seen(None) == {topics.DELETIONS, "lethe.other"}
+    assert seen(frozenset({"churn"})) == {topics.DELETIONS}
+    assert seen(frozenset()) == seen(frozenset({"fraud"})) == set()
 
 
 def erasure(written: Topics, name: str, **fields: Any) -> Any:
@@ -447,3 +466,29 @@ def test_a_defect_is_told_and_the_index_goes_on(
             time.sleep(0.01)
         assert following.progress.trouble is not None
         assert "RuntimeError" in following.progress.trouble
+
+
+def test_a_file_that_somebody_else_writes_to_is_waited_for_and_not_made_again(
+    written: Topics, file: IndexFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(follower, "facts_of_models", lambda *_: {})
+    monkeypatch.setattr(follower, "models_with_lost_rows", lambda *_: frozenset())
+    monkeypatch.setattr(schema, "_BUSY_MS", 10)
+    written.receipt(receipt("churn", "before"))
+    read_all(written, file)
+    same = file.path.stat().st_ino
+    following = follower.Follower(file, written.log, SimpleNamespace(client=None), None)  # type: ignore[arg-type]
+    with closing(file.open_for_writing()) as other:
+        other.execute("BEGIN IMMEDIATE")
+        written.receipt(receipt("churn", "after"))
+        end = time.monotonic() + 60
+        with following.running():
+            while "locked" not in (following.progress.trouble or ""):
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            other.execute("COMMIT")
+            while statuses(file).keys() != {"before", "after"}:
+                assert time.monotonic() < end, statuses(file)
+                time.sleep(0.01)
+    assert file.path.stat().st_ino == same

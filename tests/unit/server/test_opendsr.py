@@ -99,6 +99,10 @@ def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str) -> None:
         "https://controller.example.com.evil.example/callbacks/", "https://[broken/callbacks/",
         "https://controller.example.com\\@evil.example/callbacks/", "file:///etc/passwd", "",
         "https://controller.example.com/callbacks/\r\nHost: evil", "https://controller.example.com/callbacks/#x",
+        *(f"https://controller.example.com/callbacks/{step}/admin" for step in (
+            ".", "%2e%2e", "%2E.", ".%2e", "a/%2e", "%252e%252e", "..%2f", "..%5c", "a%2f..%2f..",
+            "..;", "..;a=b", "%2e%2e%3b", "..%00", "%25252e%25252e",
+        )),
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_on_the_list_is_refused(
@@ -109,7 +113,9 @@ def test_an_address_that_is_not_on_the_list_is_refused(
 
 
 def test_an_address_below_the_list_is_allowed(configuration: Configuration) -> None:
-    assert check_allowed("https://controller.example.com/callbacks/a?b=c", configuration.callbacks)
+    for below in ("a?b=c", "a%2fb?c=../d", "a.b/...", "100%25", "%C3%A9;v=1", ""):
+        url = f"https://controller.example.com/callbacks/{below}"
+        assert check_allowed(url, configuration.callbacks)
 
 
 @contextmanager

@@ -15,8 +15,10 @@ def halts_cases() -> list[Case]:
     """A halted model beside a busy one, and the keys that halt one."""
     build = halts.HaltsModel
     small, large = halts.Bounds(rollbacks=0), halts.Bounds()
+    foreign = halts.Bounds("AFBA", rollbacks=0)
     cases = [
         holding("halts", "AABA", _states(build, small), _states(build, small)),
+        holding("halts", "AFBA", _states(build, foreign), _states(build, foreign)),
         holding("halts", "ABA, a rollback", _states(build, halts.Bounds("ABA"))),
         partly("halts", "AABA, a rollback, nearest states", _nearest(build, large)),
     ]
@@ -27,6 +29,7 @@ def halts_cases() -> list[Case]:
         "both_reached": "never published",
     }
     cases += _removed("halts", halts.Rules(), found, build, large)
+    cases += _removed("halts", halts.Rules(), {"own_models": "F is halted"}, build, foreign)
     both = keys.Bounds()
     cases.append(
         holding("keys", "5 records", _states(keys.KeysModel, both), _states(keys.KeysModel, both))

@@ -28,7 +28,7 @@ from lethe.engine.fit.fit import fit
 from lethe.engine.fit.objective import Kind, Objective, Rows, norm
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.blockwise import precompute_blocks
-from lethe.engine.refresh.refreshes import adopt_polish, compact, polish_snapshot
+from lethe.engine.refresh.refreshes import adopt_polish, compact, disbelieve, polish_snapshot
 from tests.support.families import Data, Index, families, make
 
 KINDS = ("linear", "logistic")
@@ -116,6 +116,18 @@ class Certified:
         true, charged = self.residual, self.spent
         assert true <= charged, f"{self.data.name}: {true:.3e} is left and {charged:.3e} charged"
         return charged / true
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_certified_once_the_correction_has_lost_its_digits(kind: str) -> None:
+    """Whatever the ledger holds; a rebuild begins another."""
+    model = Certified(make("benign", kind), sigma=1.0)
+    model.delete(model.data.deleted[:3])
+    assert model.check() >= 1.0
+    model.stream = disbelieve(model.stream)
+    assert math.isinf(model.spent)
+    model.rebuild()
+    assert model.check() >= 1.0
 
 
 # -- terms --------------------------------------------------------------------------------------

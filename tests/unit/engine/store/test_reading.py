@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lethe.consumers.cli.requests.deletion import MAX_ROWS_FILE_BYTES, _read_rows
+from lethe.consumers.cli.requests.lines import most_bytes, read_lines
 from lethe.consumers.contract import cloudevents
-from lethe.consumers.contract.events import Parameters, Version
+from lethe.consumers.contract.events import MAX_ROWS, Parameters, Version
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.deletions.validate import Refused, validate
@@ -152,6 +152,6 @@ def test_a_damaged_pid_file_names_no_group_of_processes(tmp_path: Path, content:
 
 def test_a_file_of_rows_is_read_only_as_far_as_a_request_goes(tmp_path: Path) -> None:
     path = tmp_path / "rows"
-    path.write_bytes(b"u1\n" * (MAX_ROWS_FILE_BYTES // 3 + 1))
+    path.write_bytes(b"u1\n" * (most_bytes(MAX_ROWS) // 3 + 1))
     with pytest.raises(InvalidRequest, match="more than"):
-        list(_read_rows(path))
+        list(read_lines(path, MAX_ROWS, "row id"))

@@ -2,13 +2,13 @@
 
 import { fromBase64 } from "./bytes.js";
 import { read } from "./bundle.js";
-import { FAILED, findings, parseSeen } from "./checks.js";
+import { findings, parseSeen, verdictOf } from "./checks.js";
 import { History } from "./history.js";
 import { TrustedKeys, keysIn } from "./signatures.js";
 
 const TOGETHER = 256; // records that are hashed and verified at a time
 
-/** Return {history, header, findings, refused}; throws Unreadable if the file is not judged at all. */
+/** Return {history, header, findings, verdict}; throws Unreadable if the file is not judged at all. */
 export async function audit(file, { trust = "", seen = "", progress = () => {} } = {}) {
   const named = keysIn(trust);
   const before = parseSeen(seen);
@@ -25,6 +25,7 @@ export async function audit(file, { trust = "", seen = "", progress = () => {} }
   for await (const item of read(file)) {
     if (item.header) {
       header = item.header;
+      if ((before?.modelId ?? header.modelId) !== header.modelId) throw new Error(`What was seen before is of another model than ${header.modelId}.`);
       const keys = named.length ? await TrustedKeys.of(named) : await namedBy(header);
       history = new History(header.modelId, keys, header.truncated);
     } else if (item.record) {
@@ -37,7 +38,7 @@ export async function audit(file, { trust = "", seen = "", progress = () => {} }
   await add();
   history.finish();
   const found = await findings(history, { trusted: named.length > 0, seen: before });
-  return { history, header, findings: found, refused: found.some((one) => one.result === FAILED) };
+  return { history, header, findings: found, verdict: verdictOf(found) };
 }
 
 /** Return the keys that a file itself names: they show only that it is consistent. */

@@ -1,10 +1,14 @@
 // An exported history as a file: JSON lines, of which nothing is taken on trust.
 
 import { Unreadable, decode, fromBase64 } from "./bytes.js";
+import { parseStrictly } from "./json.js";
 
 const FORMAT = 1;
 const LINE_BYTES = 4 << 20;
+const MAX_LINES = 50_000_000;
 const HASH_BYTES = 32;
+const INDEX = /^(?:0|[1-9][0-9]{0,8})$/; // of a partition, as the name of a member
+export const STORED = -1; // partition and offset of what has left the log and the state still keeps
 
 /** Yield the lines of a file without their ends; the last one must have one, too. */
 async function* lines(file) {
@@ -50,17 +54,18 @@ export async function* read(file) {
   const bad = (what) => new Unreadable(`line ${number}: ${what}`);
   for await (const line of lines(file)) {
     number += 1;
+    if (number > MAX_LINES) throw bad(`a bundle has at most ${MAX_LINES} lines`);
     if (ended) throw bad("there is data after the last line");
     const document = parsed(line, bad);
     if (number === 1) {
       yield { header: headerOf(document, bad) };
-    } else if ("lethe_bundle_end" in document) {
+    } else if (Object.hasOwn(document, "lethe_bundle_end")) {
       if (document.records !== records) throw bad(`${records} records were read, but the last line gives another count`);
       ended = true;
-    } else if ("topic" in document) {
+    } else if (Object.hasOwn(document, "topic")) {
       records += 1;
       yield { record: recordOf(document, bad) };
-    } else if ("receipt_log" in document) {
+    } else if (Object.hasOwn(document, "receipt_log")) {
       const leaves = fromBase64(document.receipt_log);
       if (leaves === null) throw bad("receipt_log is not base64");
       if (leaves.length % HASH_BYTES) throw bad("receipt_log is cut within a hash");
@@ -74,33 +79,40 @@ export async function* read(file) {
 function parsed(line, bad) {
   let document;
   try {
-    document = JSON.parse(decode(line));
+    document = parseStrictly(decode(line));
   } catch {
-    throw bad("is not JSON");
+    throw bad("is not JSON that can be read in one way only");
   }
   if (document === null || typeof document !== "object" || Array.isArray(document)) throw bad("is not a JSON object");
   return document;
 }
 
+/** Whether a value is a whole number from 0 on; -0.0 is none. */
+export function isCount(value) {
+  return Number.isSafeInteger(value) && value >= 0 && !Object.is(value, -0);
+}
+
 function headerOf(document, bad) {
-  if (!("lethe_bundle" in document)) throw new Unreadable("was not written by `lethe audit --export`");
+  if (!Object.hasOwn(document, "lethe_bundle")) throw new Unreadable("was not written by `lethe audit --export`");
   if (document.lethe_bundle !== FORMAT) throw new Unreadable(`is not in format ${FORMAT}, the only one that this page reads`);
   const { model_id: modelId, public_keys: keys, receipts_begin: begins } = document;
-  if (typeof modelId !== "string" || modelId.length < 1 || modelId.length > 256) throw bad("names no model");
-  const offsets = begins !== null && typeof begins === "object" && !Array.isArray(begins) ? Object.values(begins) : [];
-  if (!offsets.every(Number.isSafeInteger)) throw bad("receipts_begin does not give offsets by partition");
+  if (typeof modelId !== "string" || modelId === "" || [...modelId].length > 128) throw bad("names no model");
+  if (typeof (begins ?? {}) !== "object" || Array.isArray(begins)) throw bad("receipts_begin does not give offsets by partition");
+  const offsets = Object.entries(begins ?? {});
+  if (!offsets.every(([index, offset]) => INDEX.test(index) && isCount(offset))) throw bad("receipts_begin does not give offsets by partition");
   return {
     modelId,
     exportedAt: String(document.exported_at ?? "").slice(0, 40),
-    publicKeys: Array.isArray(keys) ? keys.map(String) : [],
-    truncated: offsets.some((offset) => offset > 0),
+    publicKeys: Array.isArray(keys) ? keys.filter((key) => typeof key === "string") : [],
+    truncated: offsets.some(([, offset]) => offset > 0),
   };
 }
 
 function recordOf(document, bad) {
   const { topic, partition, offset, headers = [] } = document;
   const pairs = Array.isArray(headers) && headers.every((pair) => Array.isArray(pair) && pair.length === 2 && typeof pair[0] === "string");
-  if (typeof topic !== "string" || !Number.isSafeInteger(partition) || !Number.isSafeInteger(offset) || !pairs) {
+  const placed = (isCount(partition) && isCount(offset)) || (partition === STORED && offset === STORED);
+  if (typeof topic !== "string" || !placed || !pairs) {
     throw bad("is not a record with topic, partition, offset, headers and value");
   }
   const bytes = (value, what) => {

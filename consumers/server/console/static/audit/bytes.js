@@ -2,7 +2,6 @@
 
 const ENCODER = new TextEncoder();
 const DECODER = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
 /** What is wrong with a file: it is not judged at all. */
 export class Unreadable extends Error {}
@@ -18,10 +17,16 @@ export function decode(bytes) {
   return DECODER.decode(bytes);
 }
 
-/** Return the bytes in base64, or null. */
+/** Return the bytes in base64, if that is the base64 of these bytes, or null. */
 export function fromBase64(text) {
-  if (typeof text !== "string" || !BASE64.test(text)) return null;
-  const letters = atob(text);
+  if (typeof text !== "string") return null;
+  let letters;
+  try {
+    letters = atob(text);
+  } catch {
+    return null;
+  }
+  if (btoa(letters) !== text) return null;
   const bytes = new Uint8Array(letters.length);
   for (let i = 0; i < letters.length; i += 1) bytes[i] = letters.charCodeAt(i);
   return bytes;

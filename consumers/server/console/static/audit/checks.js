@@ -1,18 +1,30 @@
 // The checks of an audit on a history alone, in the order of `lethe audit --bundle`, and as strict.
 
+import { isCount } from "./bundle.js";
 import { hex } from "./bytes.js";
 import { MODELS, RECEIPTS, VERSIONS } from "./events.js";
-import { Faults } from "./history.js";
+import { COMMON, Faults, alike } from "./history.js";
+import { parseStrictly } from "./json.js";
 import { Frontier, rootOf } from "./merkle.js";
-
-const COMMON = ["digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status"];
 
 export const OK = "OK";
 export const FAILED = "FAILED";
+export const NOT_PROVED = "NOT PROVED";
 export const NOT_CHECKED = "NOT CHECKED";
+
+export const REFUSED = "REFUSED";
+export const HOLDS = "no check failed";
+
+/** Return what all findings come to: REFUSED, NOT_PROVED or HOLDS. */
+export function verdictOf(found) {
+  const results = found.map((one) => one.result);
+  if (results.includes(FAILED)) return REFUSED;
+  return results.includes(NOT_PROVED) ? NOT_PROVED : HOLDS;
+}
 
 const finding = (check, faults, fine) =>
   faults.count ? { check, result: FAILED, detail: String(faults) } : { check, result: OK, detail: fine };
+const unproved = (check, reason) => ({ check, result: NOT_PROVED, detail: reason });
 const passedOver = (check, reason) => ({ check, result: NOT_CHECKED, detail: reason });
 
 /** Return the findings. `trusted`: the keys were named by whoever asks. `seen`: a checkpoint, or null. */
@@ -69,22 +81,22 @@ function signatures(history, trusted) {
   }
   const keys = [...byKey].sort().map(([key, count]) => `${count} records by key ${key}`).join(", ");
   if (faults.count) return finding("signatures", faults, "");
-  if (byKey.has("?")) return passedOver("signatures", `${byKey.get("?")} records are signed: name trusted keys to see by whom`);
-  if (!byKey.size && !trusted) return passedOver("signatures", "nothing is signed: it may be from anybody");
-  const older = unvouched(history, faults);
-  if (!trusted && !faults.count) return passedOver("signatures", `${keys}, which the file itself names: name those that you trust`);
-  if (older && !faults.count) {
-    return passedOver("signatures", `${keys}; ${older} receipts are older than the first signature and in no signed receipt log`);
+  if (byKey.has("?")) return unproved("signatures", `${byKey.get("?")} records are signed: name trusted keys to see by whom`);
+  if (!byKey.size && !trusted) return unproved("signatures", "nothing is signed: it may be from anybody");
+  const alone = unvouched(history, faults);
+  if (!trusted && !faults.count) return unproved("signatures", `${keys}, which the file itself names: name those that you trust`);
+  if (alone && !faults.count) {
+    return unproved("signatures", `${keys}; no trusted key signed ${alone}, and no signed version vouches for it`);
   }
   return finding("signatures", faults, keys);
 }
 
-/** Report what is unsigned and should not be; return how many receipts nothing vouches for. */
+/** Report what is unsigned and should not be; return what else nothing vouches for. */
 function unvouched(history, faults) {
   const signed = history.signed;
   if (signed === null) {
     faults.add("no version is signed although keys are trusted: it may be from anybody");
-    return 0;
+    return "";
   }
   const [oldest, newest] = signed;
   for (const number of history.numbers) {
@@ -103,7 +115,16 @@ function unvouched(history, faults) {
     const receipt = history.receipts.get(leaf);
     if (receipt.completedAt >= began) faults.add(`the receipt at ${receipt.place} is not signed`);
   }
-  return uncovered;
+  const models = history.signatures[MODELS];
+  const open = [...models.unsigned].filter((leaf) => !models.signed.has(leaf) && !inVersion(history, history.parametersFacts.get(leaf), newest));
+  const parts = [[uncovered, "receipts"], [open.length, "parameters"]];
+  return parts.filter(([count]) => count).map(([count, what]) => `${count} ${what}`).join(" and ");
+}
+
+/** Whether versions up to the newest signed one name everything in some parameters. */
+function inVersion(history, parameters, newest) {
+  const event = history.versions.get(parameters.version)?.event;
+  return event !== undefined && parameters.version <= newest && parameters.covered && alike(parameters, event);
 }
 
 function parameters(history) {
@@ -115,7 +136,7 @@ function parameters(history) {
   const faults = new Faults();
   if (event === null || event.version < newest) {
     const older = event === null ? "" : `; the newest are for version ${event.version}`;
-    return passedOver(name, `there are none for version ${newest}${older}`);
+    return unproved(name, `there are none for version ${newest}${older}`);
   }
   if (event.version > newest) {
     faults.add(`there are some of version ${event.version}, but history ends with version ${newest}: it was truncated`);
@@ -162,7 +183,7 @@ function receipts(history) {
     const count = history.finals.size;
     return finding("receipts", faults, `${count} request${count === 1 ? "" : "s"}, each with one final receipt; versions agree with them`);
   }
-  return passedOver("receipts", `${missing.length} requests of versions have no receipt here: receipts have expired from the log`);
+  return unproved("receipts", `${missing.length} requests of versions have no receipt here: receipts have expired from the log`);
 }
 
 /** Compare a receipt with the version that lists its request. */
@@ -218,7 +239,7 @@ function rowsDeleted(history) {
     }
   }
   if (!faults.count && passed) {
-    return passedOver("rows deleted", `${passed} of ${passed + checked} versions lack receipts here; the others agree`);
+    return unproved("rows deleted", `${passed} of ${passed + checked} versions lack receipts here; the others agree`);
   }
   return finding("rows deleted", faults, `${total} rows, in versions and in receipts alike`);
 }
@@ -237,7 +258,7 @@ function leavesOf(history) {
 async function receiptLog(history) {
   const name = "receipt log";
   if (history.truncated && !history.leaves.length) {
-    return passedOver(name, "receipts have expired from the log, and their leaf hashes are not available");
+    return unproved(name, "receipts have expired from the log, and their leaf hashes are not available");
   }
   const faults = new Faults();
   const leaves = leavesOf(history);
@@ -275,7 +296,7 @@ function members(history, size, leaves) {
     if (place < span[0] || place >= span[1]) faults.add(`the receipt of ${receipt.requestId} is not in the log of version ${receipt.version}`);
   }
   if (faults.count || !missing) return finding("receipt log", faults, `${size} receipts; the tree head of every version matches`);
-  return passedOver("receipt log", `tree heads agree; ${missing} of ${size} receipts have expired from the log`);
+  return unproved("receipt log", `tree heads agree; ${missing} of ${size} receipts have expired from the log`);
 }
 
 // -- what was seen before -------------------------------------------------------------------------
@@ -285,11 +306,11 @@ export function parseSeen(text) {
   const trimmed = text.trim();
   if (trimmed === "") return null;
   const short = /^(?:newest:\s*)?(\d{1,15}):([0-9a-f]{64})$/.exec(trimmed);
-  if (short) return { version: Number(short[1]), digest: short[2], receiptLog: null };
+  if (short) return { modelId: null, version: Number(short[1]), digest: short[2], receiptLog: null };
   try {
-    const { version, digest, receipt_log: log = null } = JSON.parse(trimmed);
-    const whole = log === null || (Number.isSafeInteger(log.size) && /^[0-9a-f]{64}$/.test(log.root));
-    if (Number.isSafeInteger(version) && /^[0-9a-f]{64}$/.test(digest) && whole) return { version, digest, receiptLog: log };
+    const { model_id: modelId = "", version, digest, receipt_log: log = null } = parseStrictly(trimmed);
+    const whole = log === null || (isCount(log.size) && /^[0-9a-f]{64}$/.test(log.root));
+    if (isCount(version) && /^[0-9a-f]{64}$/.test(digest) && whole) return { modelId, version, digest, receiptLog: log };
   } catch {
     // said below
   }

@@ -1,6 +1,7 @@
 // The events in records: read in one way, checked member by member, and their digests.
 
 import { Broken, concat, decode, encode, hex, sha256 } from "./bytes.js";
+import { isCount } from "./bundle.js";
 import { canonical, parseStrictly } from "./json.js";
 
 export const VERSIONS = "lethe.versions";
@@ -13,15 +14,15 @@ export const TYPES = {
 };
 
 const HASH = /^[0-9a-f]{64}$/;
-const TIME = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:[Zz]|[+-]\d{2}:\d{2})$/;
+const TIME = /^(?!0000)\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$/; // the one form in which Lethe writes times
 
 // -- what a member may be -------------------------------------------------------------------------
 
 const text = (value) => typeof value === "string";
-const whole = (value) => Number.isSafeInteger(value);
-const count = (value) => whole(value) && value >= 0;
+const whole = (value) => Number.isSafeInteger(value) && !Object.is(value, -0);
+const count = isCount;
 const number = (value) => typeof value === "number";
-const time = (value) => text(value) && TIME.test(value) && !Number.isNaN(Date.parse(value));
+const time = (value) => text(value) && TIME.test(value) && !Number.isNaN(Date.parse(value)) && new Date(value).toISOString() === value;
 const hash = (value) => text(value) && HASH.test(value);
 const flag = (value) => typeof value === "boolean";
 const list = (of) => (value) => Array.isArray(value) && value.every(of);
@@ -47,6 +48,10 @@ const ERROR = object({
   value: maybe(number), kind: among("exact", "estimate", "certificate", "unknown"), bound: maybe(number),
   certified_version: maybe(whole), budget: number, relative: maybe(number),
 });
+const CERTIFICATE = either(
+  object({ epsilon: number, delta: number, sigma: number, spent: number, budget: number }),
+  object({ epsilon: number, delta: number, sigma: number, alpha: number, versions: count, noised: count, epsilon_spent: number }),
+);
 const IDENTITY = {
   model_id: text, generation: whole, version: whole, prev_digest: text, digest: text, parameters_digest: text,
   method: text, kind: KIND, status: STATUS, created_at: time,
@@ -56,6 +61,7 @@ const VERSION = {
   refresh: optional(maybe(object({ job_id: text, size: among("complete", "polish", "compact", "rebuild"), reason: text, seconds: number }))),
   source: optional(maybe(object({ topic: text, partition: whole, first_offset: whole, last_offset: whole }))),
   commit: whole, commit_prev: text, receipt_log: optional(maybe(object({ size: count, root: hash }))), completed: optional(flag),
+  preprocess: optional(maybe(among("live", "frozen"))), certificate: optional(maybe(CERTIFICATE)),
 };
 const SOURCE = object({ topic: text, partition: whole, offset: whole });
 const RECEIPT = {
@@ -63,11 +69,11 @@ const RECEIPT = {
   status: among("APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED"), code: optional(maybe(text)), detail: optional(maybe(text)),
   rows_deleted: optional(whole), rows_inserted: optional(whole), rows_corrected: optional(whole), rows_unknown: optional(whole),
   version: optional(maybe(whole)), generation: optional(maybe(whole)), error: optional(maybe(ERROR)), source: SOURCE,
-  completed_at: time, conflicts_with: optional(maybe(SOURCE)), rows_commitment: optional(maybe(hash)),
+  completed_at: time, conflicts_with: optional(maybe(SOURCE)), rows_commitment: optional(maybe(hash)), certificate: optional(maybe(CERTIFICATE)),
 };
 const COLUMN = object({
-  name: text, step: text, impute: optional(maybe(number)), mean: optional(number), deviation: optional(number),
-  categories: optional(list(either(none, text, number, flag))), values: optional(list(number)), vanished: optional(list(count)),
+  name: text, step: among("numeric", "date", "one-hot", "ordinal", "target-encode"), impute: optional(maybe(number)), mean: optional(number), deviation: optional(number),
+  categories: optional(list(either(none, text, whole, flag))), values: optional(list(number)), vanished: optional(list(whole)),
   otherwise: optional(maybe(number)), ignores_unknown: optional(flag),
 });
 const PARAMETERS = {
@@ -104,7 +110,7 @@ function dataOf(record, modelId, place) {
 }
 
 function loose(bytes) {
-  return bytes === undefined ? "" : new TextDecoder().decode(bytes);
+  return bytes === undefined ? "" : new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 }
 
 function checked(data, members, place, what) {
@@ -130,7 +136,7 @@ export function receiptOf(record, modelId, place) {
 
 export function parametersOf(record, modelId, place) {
   const data = checked(dataOf(record, modelId, place), PARAMETERS, place, "holds no parameters");
-  return { theta: null, intercept: null, classes: [], columns: [], ...data };
+  return { theta: null, intercept: null, uri: null, classes: [], columns: [], ...data };
 }
 
 /** Return the digest of the parameters that an event holds; throws Broken if their shape is another. */
@@ -138,8 +144,9 @@ export async function parametersDigest(event) {
   const { feature_names: features, target_names: targets, classes, columns, fit_intercept: intercept } = event;
   const outputs = classes.length > 2 ? classes.length : targets.length;
   const theta = event.theta.flat();
+  const ragged = event.theta.some((row) => Array.isArray(row) && row.length !== event.theta[0].length);
   const last = intercept ? [event.intercept].flat() : [];
-  if (theta.length !== features.length * outputs || last.length !== (intercept ? outputs : 0) || last.includes(null)) {
+  if (ragged || theta.length !== features.length * outputs || last.length !== (intercept ? outputs : 0) || last.includes(null)) {
     throw new Broken(`the parameters of version ${event.version} are not of the shape that they declare`);
   }
   const hashed = [...theta, ...last, ...columns.flatMap(numbersOf)];

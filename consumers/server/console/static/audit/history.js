@@ -1,14 +1,18 @@
 // What an audit keeps of a published history, record by record; checks.js judges it.
 
 import { Broken, hex } from "./bytes.js";
+import { STORED } from "./bundle.js";
 import { MODELS, RECEIPTS, TYPES, VERSIONS, parametersDigest, parametersOf, receiptOf, versionOf } from "./events.js";
 import { leafHash } from "./merkle.js";
 import { HEADER } from "./signatures.js";
 
 const SHOWN = 3;
 const CANDIDATES = 8;
-const STORED = -1;
 const CONFLICT = "REQUEST_ID_CONFLICT";
+export const COMMON = ["digest", "prev_digest", "parameters_digest", "generation", "method", "kind", "status"];
+
+/** Whether an event is of the same version as another, in all that parameters and versions have in common. */
+export const alike = (one, other) => [...COMMON, "created_at"].every((field) => one[field] === other[field]);
 
 /** The faults of a check: the first few, and how many there are. */
 export class Faults {
@@ -44,6 +48,7 @@ export class History {
   forks = new Faults();
   disorder = new Faults();
   parametersFaults = new Faults();
+  parametersFacts = new Map();
   versions = new Map();
   receipts = new Map();
   finals = new Map();
@@ -78,12 +83,13 @@ export class History {
 
   /** The newest parameters: those that the newest version names, if they were read. */
   get parameters() {
-    return this.#candidates.get(this.tip?.event.digest) ?? this.#candidates.values().next().value ?? null;
+    const candidates = [...this.#candidates.values()];
+    return candidates.find((one) => one.digest === this.tip?.event.digest) ?? candidates[0] ?? null;
   }
 
   /** Whether there are other parameters for the same version. */
   hasOthers(event) {
-    return [...this.#candidates.values()].some((one) => one.version === event.version && one.digest !== event.digest);
+    return [...this.#candidates.values()].some((one) => !alike(one, event));
   }
 
   precedesModel(receipt) {
@@ -94,7 +100,7 @@ export class History {
 
   /** Return what takes time and needs nothing before it: leaf hash, signature, parsed event. */
   async prepare(record) {
-    if (!(record.topic in TYPES)) return { record };
+    if (!Object.hasOwn(TYPES, record.topic)) return { record };
     const place = placeOf(record);
     const prepared = { record, place, leaf: null, signature: null, event: null, broken: null };
     prepared.leaf = hex(await leafHash(record.value));
@@ -118,7 +124,7 @@ export class History {
 
   /** Add a prepared record; records are added in the order of the file. */
   add({ record, place, leaf, signature, event, broken, digest }) {
-    if (!(record.topic in TYPES)) {
+    if (!Object.hasOwn(TYPES, record.topic)) {
       this.faults.add(`a record of topic ${record.topic.slice(0, 60)} is not part of a model's history`);
       return;
     }
@@ -131,7 +137,7 @@ export class History {
     const number = {
       [VERSIONS]: () => this.#addVersion(record, event, place, signature),
       [RECEIPTS]: () => this.#addReceipt(record, event, place, leaf),
-      [MODELS]: () => this.#addParameters(event, place, digest),
+      [MODELS]: () => this.#addParameters(event, place, digest, leaf),
     }[record.topic]();
     this.#addSignature(record.topic, signature, number, leaf, place);
   }
@@ -191,27 +197,31 @@ export class History {
     return number;
   }
 
-  #addParameters(event, place, digest) {
+  #addParameters(event, place, digest, leaf) {
     if (event.theta !== null && digest !== event.parameters_digest) {
       this.parametersFaults.add(`the parameters of version ${event.version} at ${place} do not match their own digest`);
     }
+    // What is covered is in the digest, but for what the event has in common with its version.
+    const covered = event.theta !== null && event.uri === null && (event.fit_intercept || event.intercept === null);
+    const identity = Object.fromEntries([...COMMON, "version", "created_at"].map((field) => [field, event[field]]));
+    this.parametersFacts.set(leaf, { ...identity, covered });
     const newest = this.#candidates.values().next().value;
-    if (newest === undefined || event.version > newest.version) this.#candidates = new Map([[event.digest, event]]);
-    else if (event.version === newest.version && this.#candidates.size < CANDIDATES) this.#candidates.set(event.digest, event);
+    if (newest === undefined || event.version > newest.version) this.#candidates = new Map([[leaf, event]]);
+    else if (event.version === newest.version && this.#candidates.size < CANDIDATES) this.#candidates.set(leaf, event);
     return event.version;
   }
 
   #addSignature(topic, signature, number, leaf, place) {
     const signatures = this.signatures[topic];
     if (signature.key === null) {
-      if (topic === RECEIPTS) signatures.unsigned.add(leaf);
+      signatures.unsigned.add(leaf);
     } else if (signature.valid === false) {
       signatures.faults.add(`${place}: ${signature.detail}`);
     } else {
       signatures.byKey.set(signature.key, (signatures.byKey.get(signature.key) ?? 0) + 1);
       if (!signature.valid) return;
       signatures.numbers.add(number);
-      if (topic === RECEIPTS) signatures.signed.add(leaf);
+      signatures.signed.add(leaf);
     }
   }
 }

@@ -1,6 +1,6 @@
-// JSON that can be read in one way only, and its canonical form (RFC 8785).
+// JSON that can be read in one way only (evidence.py says why), and its canonical form (RFC 8785).
 
-const DEPTH = 500;
+const DEPTH = 64;
 const SPACE = /[ \t\n\r]*/y;
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
@@ -91,8 +91,9 @@ class Parser {
     if (found === null) this.fail("not a value");
     const number = Number(found);
     if (!Number.isFinite(number)) this.fail("a number is too large");
-    if (/^-?\d+$/.test(found) && !Number.isSafeInteger(number)) this.fail("a whole number is too large");
-    return number;
+    if (!/^-?\d+$/.test(found)) return number;
+    if (!Number.isSafeInteger(number)) this.fail("a whole number is too large");
+    return number + 0; // -0 is 0; -0.0 is another number
   }
 }
 

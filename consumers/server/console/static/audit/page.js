@@ -2,7 +2,7 @@
 
 import { audit } from "./audit.js";
 import { Unreadable } from "./bytes.js";
-import { FAILED, NOT_CHECKED } from "./checks.js";
+import { FAILED, HOLDS, NOT_CHECKED, NOT_PROVED, REFUSED } from "./checks.js";
 
 const form = document.getElementById("audit");
 const result = document.getElementById("result");
@@ -20,7 +20,7 @@ function notice(tone, title, detail) {
 }
 
 function table(findings) {
-  const tone = (outcome) => ({ [FAILED]: "bad", [NOT_CHECKED]: "warn" })[outcome] ?? "good";
+  const tone = (outcome) => ({ [FAILED]: "bad", [NOT_PROVED]: "warn", [NOT_CHECKED]: "warn" })[outcome] ?? "good";
   const head = element("tr", {}, ...["Check", "Result", "What was found"].map((name) => element("th", { scope: "col" }, name)));
   const rows = findings.map(({ check, result: outcome, detail }) =>
     element("tr", { "data-check": check, "data-result": outcome },
@@ -39,11 +39,12 @@ function facts(history, header) {
   return element("div", { class: "card" }, list, element("p", { class: "hint" }, "Keep the newest version where the operator cannot reach it: the next audit can then begin from it."));
 }
 
-function verdict({ refused, findings }) {
-  const failed = findings.filter((one) => one.result === FAILED).length;
-  const open = findings.filter((one) => one.result === NOT_CHECKED).length;
-  const counts = `${findings.length} checks, ${failed} failed${open ? `, ${open} not checked` : ""}.`;
-  return refused ? notice("bad", "Refused", counts) : notice(open > 1 ? "warn" : "good", "No check failed", counts);
+function headline({ verdict, findings }) {
+  const count = (result) => findings.filter((one) => one.result === result).length;
+  const rest = [NOT_PROVED, NOT_CHECKED].filter(count).map((result) => `, ${count(result)} ${result.toLowerCase()}`).join("");
+  const tone = { [HOLDS]: "good", [NOT_PROVED]: "warn", [REFUSED]: "bad" }[verdict];
+  const title = { [HOLDS]: "No check failed", [NOT_PROVED]: "Not proved", [REFUSED]: "Refused" }[verdict];
+  return notice(tone, title, `${findings.length} checks, ${count(FAILED)} failed${rest}.`);
 }
 
 async function check() {
@@ -60,7 +61,7 @@ async function check() {
     const begin = performance.now();
     const outcome = await audit(file, { trust: field("trust").value, seen: field("seen").value, progress });
     const seconds = (performance.now() - begin) / 1000;
-    result.replaceChildren(verdict(outcome), table(outcome.findings), facts(outcome.history, outcome.header));
+    result.replaceChildren(headline(outcome), table(outcome.findings), facts(outcome.history, outcome.header));
     result.dataset.seconds = seconds.toFixed(3);
   } catch (error) {
     const title = error instanceof Unreadable ? "Not read" : "Not checked";

@@ -1,0 +1,207 @@
+"""Workers say in the store that they live and which partitions they read, by leases that expire.
+
+A lease is renewed whenever a worker polls: what does not poll does not work either. Nothing is
+decided by leases, which the log's groups do; they are there for people to see.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version as package_version
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from redis.exceptions import RedisError
+
+from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import Time
+from lethe.consumers.log.base import Consumer, Log, Partition, Record
+from lethe.consumers.log.wrapped import WrappedConsumer, WrappedLog
+from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.workers.drained import PartitionLag
+from lethe.engine.errors import LetheError
+from lethe.engine.store.layout.keys import WORKERS, worker_lease
+from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.pipeline import run_pipeline
+from lethe.engine.store.store import ModelStore
+
+LEASE_SECONDS = 30.0
+"""How long a worker that was killed still counts as alive: it polls at least each second, but a
+store that fails over may be away for some."""
+
+RENEW_SECONDS = 5.0
+"""Between two renewals, unless the assignment changes: two short commands a worker."""
+
+
+def topics_by_role() -> Mapping[str, Sequence[str]]:
+    """Return by role of a worker the topics that it reads; the intake reads those of a mapping."""
+    return {
+        "erasures": (topics.ERASURES,),
+        "refresh": (topics.REFRESH_JOBS,),
+        "deletions": (topics.ROW_CHANGES, topics.DELETIONS),
+    }
+
+
+class Lease(BaseModel):
+    """What a worker says of itself; ``partitions`` are indices by topic."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    role: str
+    host: str
+    pid: int
+    version: str
+    since: Time
+    partitions: Mapping[str, tuple[int, ...]] = {}
+
+    @property
+    def reads(self) -> str:
+        """Return what it reads, for a person: ``lethe.deletions 0-7``."""
+        return ", ".join(f"{topic} {ranges(of)}" for topic, of in self.partitions.items()) or "-"
+
+
+class AnnouncedLog(WrappedLog):
+    """A log whose consumers announce themselves in the store, as workers of a role."""
+
+    def __init__(self, log: Log, store: ModelStore, role: str) -> None:
+        super().__init__(log)
+        self._store = store
+        self._role = role
+
+    def consumer(self, group: str, topics: Sequence[str]) -> Consumer:
+        """Join ``group``, read ``topics``, and announce it."""
+        return _Announced(self._log.consumer(group, topics), self._store, self._role)
+
+
+class _Announced(WrappedConsumer):
+    def __init__(self, consumer: Consumer, store: ModelStore, role: str) -> None:
+        super().__init__(consumer)
+        self._client = store.client
+        self._name = secrets.token_hex(8)
+        self._lease = Lease(
+            role=role,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=package_version("lethe-engine"),
+            since=datetime.now(UTC),
+        )
+        self._held: frozenset[Partition] = frozenset()
+        self._due = 0.0
+        self._refused = False
+        self._try(self._sweep)
+
+    def poll(self, timeout: float, limit: int) -> Sequence[Record]:
+        """Poll, and renew the lease where it is time."""
+        held, now = self._consumer.assignment(), time.monotonic()
+        if held != self._held or now >= self._due:
+            self._held, self._due = held, now + RENEW_SECONDS
+            self._try(self._renew)
+        return self._consumer.poll(timeout, limit)
+
+    def close(self) -> None:
+        """Leave the group, and withdraw the lease."""
+        self._consumer.close()
+        self._try(self._withdraw)
+
+    def _renew(self) -> None:
+        lease = self._lease.model_copy(update={"partitions": _by_topic(self._held)})
+        value, milliseconds = lease.model_dump_json(), int(LEASE_SECONDS * 1000)
+
+        def queue(pipe: Any) -> None:
+            pipe.set(worker_lease(self._name), value, px=milliseconds)
+            pipe.sadd(WORKERS, self._name)
+
+        run_pipeline(self._client, (), queue)
+
+    def _withdraw(self) -> None:
+        with reachable(self._client):
+            self._client.delete(worker_lease(self._name))
+            self._client.srem(WORKERS, self._name)
+
+    def _sweep(self) -> None:
+        """Forget the names of workers whose leases have expired."""
+        gone = [name for name, value in _stored(self._client) if value is None]
+        if gone:
+            with reachable(self._client):
+                self._client.srem(WORKERS, *gone)
+
+    def _try(self, act: Any) -> None:
+        """Do something that no work depends on: where it fails, it is said once."""
+        try:
+            act()
+            self._refused = False
+        except (LetheError, RedisError) as error:
+            if not self._refused:
+                logger("work").warning(
+                    "this worker cannot announce itself", action="lease", reason=str(error)
+                )
+            self._refused = True
+
+
+def read_leases(store: ModelStore) -> list[Lease]:
+    """Return the workers that are alive, by role and host. Cost: two round trips.
+
+    Raises
+    ------
+    StoreUnavailable
+        The store cannot be reached, or its user may not read leases.
+    """
+    leases = []
+    for _, value in _stored(store.client):
+        try:
+            leases.append(Lease.model_validate_json(value or b""))
+        except ValueError:
+            continue  # expired, or of another version of the program
+    return sorted(leases, key=lambda one: (one.role, one.host, one.pid))
+
+
+def _stored(client: Any) -> Iterator[tuple[str, bytes | None]]:
+    with reachable(client):
+        names = sorted(text(name) for name in client.smembers(WORKERS))
+        values = client.mget([worker_lease(name) for name in names]) if names else []
+    return zip(names, values, strict=True)
+
+
+def _by_topic(held: Iterable[Partition]) -> dict[str, tuple[int, ...]]:
+    grouped = itertools.groupby(sorted(held), key=lambda partition: partition.topic)
+    return {topic: tuple(sorted(one.index for one in of)) for topic, of in grouped}
+
+
+def find_unattended(waiting: Iterable[PartitionLag], leases: Iterable[Lease]) -> list[str]:
+    """Return in words which records wait that no living worker reads, a line a role."""
+    read = {
+        (topic, index) for lease in leases for topic, of in lease.partitions.items() for index in of
+    }
+    left: dict[str, list[PartitionLag]] = {}
+    for lag in waiting:
+        if lag.waiting and (lag.partition.topic, lag.partition.index) not in read:
+            left.setdefault(lag.partition.topic, []).append(lag)
+    lines = []
+    for role, names in topics_by_role().items():
+        parts = [
+            f"{sum(lag.waiting for lag in left[topic])} in {topic} "
+            f"{ranges(lag.partition.index for lag in left[topic])}"
+            for topic in names
+            if topic in left
+        ]
+        if parts:
+            lines.append(
+                f"nobody works on {role}, and records wait: {', '.join(parts)}; start `lethe work`"
+            )
+    return lines
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return whole numbers in short: ``0-7,12``."""
+    ordered = enumerate(sorted(set(numbers)))
+    runs = [
+        [number for _, number in run]
+        for _, run in itertools.groupby(ordered, key=lambda pair: pair[1] - pair[0])
+    ]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,0 +1,74 @@
+"""`lethe receipt --format tlog-proof`: what others' verifiers of transparency logs accept."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import sumdb
+from tests.support.audited import Made, real_run
+from tests.support.command import Within
+
+pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_tlog_proof")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    with real_run(tmp_path_factory.mktemp("audit")) as made:
+        yield made
+
+
+def test_gos_own_verifier_accepts_a_proof_and_refuses_it_with_any_line_changed(
+    made: Made, tmp_path: Path
+) -> None:
+    program = sumdb.built(tmp_path)
+    key = made.lethe("key", "show", "--log", "churn").out.strip()
+
+    def verified(proof: str, key: str = key) -> str | None:
+        done = subprocess.run(
+            [program, key], input=proof.encode(), capture_output=True, check=False
+        )
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout.decode() if done.returncode == 0 else None
+
+    for request in ("r1", "r4", "r5", "r6"):  # r4 was rejected: that is an entry, too
+        proof = made.lethe("receipt", request, "--format", "tlog-proof").out
+        answer = verified(proof)
+        assert answer is not None
+        assert f'"request_id":"{request}"' in answer
+        lines = proof.split("\n")
+        for number, line in enumerate(lines[:-1]):
+            other = ("B" if line[-3:-2] != "B" else "C") if len(line) > 3 else "7"
+            changed = line[:-3] + other + line[-2:] if len(line) > 3 else line + other
+            text = "\n".join([*lines[:number], changed, *lines[number + 1 :]])
+            assert verified(text) is None, (number, line, changed)
+        others = made.lethe("key", "show", "--log", "another").out.strip()
+        assert verified(proof, others) is None
+
+
+def test_the_receipt_in_it_is_the_one_that_was_published(made: Made) -> None:
+    document = made.lethe("receipt", "r5", "--format", "tlog-proof", "--json").document
+    story = made.lethe("receipt", "r5", "--json").document
+    header, _, index, *path = document["tlog_proof"].partition("\n\n")[0].split("\n")
+
+    assert header == "c2sp.org/tlog-proof@v1"
+    assert index == f"index {story['inclusion']['index']}"
+    assert len(path) == len(story["inclusion"]["proof"])
+
+
+def test_a_head_that_no_trusted_key_signed_is_not_signed_again(made: Made, tmp_path: Path) -> None:
+    """Whoever may write to the log could have made it."""
+    made.lethe("key", "new", str(tmp_path / "other.pem"))
+    other = Within(made.lethe.data_dir, LETHE_SIGNING_KEY=str(tmp_path / "other.pem"))
+
+    answer = other("receipt", "r4", "--format", "tlog-proof", "--json", code=1)
+    assert answer.document["error"]["code"] == "BROKEN_CHAIN"
+
+
+def test_what_is_in_no_tree_head_has_no_proof(made: Made) -> None:
+    made.lethe("delete", "churn", "--row", "u50", "--request-id", "pending")
+    answer = made.lethe("receipt", "pending", "--format", "tlog-proof", "--json", code=1)
+    assert answer.document["error"]["code"] == "UNKNOWN_REQUEST"
