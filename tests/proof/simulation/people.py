@@ -14,12 +14,14 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import no_hook
+from lethe.consumers.service.topic_watch import loss_of
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import ObjectiveNoise, OutputNoise
 from lethe.engine.errors import LetheError
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.membership import models_that_lack_rows
+from lethe.engine.store.topics import KnownTopic
 from tests.proof.simulation.checks import CERTIFIED, TABLE
 from tests.proof.simulation.store import Image
 from tests.proof.simulation.turns import Actor
@@ -199,6 +201,17 @@ class People:
         world.note(what + ("" if tag is None else f" ({tag or 'keys without a tag'})"))
         if world.disk.go_back(image):
             world.count_event("commits lost by the store")
+        self._accept_topics()
+
+    def _accept_topics(self) -> None:
+        """Do for topics of which the store knows a former one what docs/operations.md says."""
+        known = self._world.platform.store.topics
+        for topic, former in known.read().items():
+            [first, *more] = [held.identity for held in self._world.log.partitions(topic)]
+            if first.topic_id != former.topic_id:
+                now = KnownTopic(first.topic_id, 1 + len(more))
+                known.accept(now, loss_of(topic, "the store went back"))
+                self._world.note(f"go on with another {topic}")
 
     def drop_results(self) -> None:
         """Let the store forget the results of refreshes, as when they have expired."""
@@ -256,6 +269,7 @@ class People:
         newest = [held.records[-3:] for held in world.log.partitions(topic)]
         world.log.delete_topic(topic)
         world.log.ensure_topics(topics.specs(self._rng.choice([1, 2, 3])))
+        self._accept_topics()
         for records in newest:
             world.producers.resend(records)
         world.count("topic made again")

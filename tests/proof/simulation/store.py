@@ -29,7 +29,9 @@ _DUMP = """
 local found = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local mark = ''
-  if string.find(key, '^lethe:watermark:') then mark = redis.call('GET', key) end
+  if string.find(key, '^lethe:watermark:') then
+    mark = string.match(redis.call('GET', key), '^%d+')
+  end
   if string.find(key, ':fixed$') then mark = redis.call('HEXISTS', key, 'complete') end
   if string.find(key, ':head$') then mark = redis.call('HGET', key, 'commit') or '-1' end
   if string.find(key, ':cursors$') then

@@ -19,6 +19,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.log.base import Message, Record
 from lethe.consumers.refresh.queue import RefreshLimit
+from lethe.consumers.service import topic_watch
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers import halts, lag
 from lethe.engine.error import gaussian
@@ -135,6 +136,7 @@ class World:
         # Not by the wall's time: on a slow machine the same seed would be another run. Workers look
         # around after each take-over, or at each turn.
         lag._PERIOD_SECONDS = self.rng.choice([math.inf, math.inf, 0.0])
+        topic_watch.WATCH_SECONDS = lag._PERIOD_SECONDS
         halts.HALT_SECONDS = math.inf
         journal.YIELD_SECONDS = 0.0
         newest.LATE_SECONDS = math.inf
