@@ -27,8 +27,6 @@ _DEAD_LETTER_HEADERS = 60 * 1024
 _CODE, _DETAIL, _SOURCE, _CUT = (
     "lethe-error-code", "lethe-error", "lethe-source", "lethe-truncated",
 )  # fmt: skip
-_KEPT_WHOLE = (topics.DELETIONS, topics.ERASURES)
-_SENT_AGAIN = (*_KEPT_WHOLE, topics.ROW_CHANGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +53,13 @@ class DeadLetter:
     def whole(self) -> bool:
         """Whether it keeps the refused record byte for byte."""
         names = {name for name, _ in self.record.headers}
-        kept = self.source is not None and self.source.topic in _KEPT_WHOLE
+        kept = self.source is not None and _keeps_whole(self.source.topic)
         return kept and not names & {_CUT, PACKED_BATCH}
+
+
+def _keeps_whole(topic: str) -> bool:
+    """Return whether letters keep the records of a topic byte for byte."""
+    return topic in (topics.DELETIONS, topics.ERASURES)
 
 
 def dead_letter(refused: Refused) -> Message:
@@ -73,7 +76,7 @@ def dead_letter(refused: Refused) -> Message:
     key, value = record.key or b"", record.value or b""
     cut: Headers = ()
     headers = record.headers
-    if record.partition.topic not in _KEPT_WHOLE:
+    if not _keeps_whole(record.partition.topic):
         value, headers = digest_of(record).encode(), ()
     if len(value) > MAX_REQUEST_BYTES:
         cut = ((_CUT, str(len(value)).encode()),)
@@ -154,7 +157,7 @@ def replay_message(reader: Reader, letter: DeadLetter) -> Message:
         The record is not one of ours to send, or nobody has all of it any more.
     """
     number, source = letter.record.offset, letter.source
-    if source is None or source.topic not in _SENT_AGAIN:
+    if source is None or not (_keeps_whole(source.topic) or source.topic == topics.ROW_CHANGES):
         topic = "another topic" if source is None else source.topic
         raise InvalidRequest(
             f"dead letter {number} came from {topic}, to which only its own producer sends; have "

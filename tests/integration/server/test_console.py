@@ -150,7 +150,7 @@ def test_an_erasure_that_no_model_knows_is_shown_as_such(
     visitor = visitor_of()
     other = SUBJECT.upper()
     shown = visitor.post("erase", subject=other, id="ticket-8").text
-    assert "None of 2 models" in shown
+    assert "None of 2." in shown
     assert f'knows <span class="id">{SUBJECT}</span>' in shown
     visitor.post("erase/confirmed", subject=other, id="ticket-8")
     with closing(erasures.erasure_worker(memory)) as worker:
