@@ -196,14 +196,14 @@ def parameters(bundle: Bundle) -> Line:
     return bundle.parameters
 
 
-def made_up_receipt(bundle: Bundle) -> None:
+def made_up_receipt(bundle: Bundle, **members: object) -> None:
     """Add an answer from before there were keys, which nobody signed."""
     last = bundle.receipts[-1]
     new = json.loads(json.dumps(last))
     put(new, content_of(applied(bundle)) | {
         "request_id": "made up", "status": "REJECTED", "code": "UNKNOWN_ROWS", "version": None,
         "generation": None, "rows_deleted": 0, "completed_at": "2020-01-01T00:00:00.000Z",
-    })  # fmt: skip
+    } | members)  # fmt: skip
     strip(new)
     new["offset"] += 1
     bundle.insert_after(last, new)
@@ -310,6 +310,8 @@ SIGNED_OR_NOT: tuple[Forgery, ...] = (
             "receipts"),
     Forgery("a receipt that nobody lists",
             lambda b: change(applied(b), request_id="made up"), "receipts"),
+    Forgery("a receipt that nobody lists, of no version",
+            lambda b: made_up_receipt(b, status="APPLIED", code=None), "receipts"),
     Forgery("a receipt of another model",
             member(applied, model_id="another"), "records"),
     Forgery("a version of another model", member(last_version, model_id="another"), "records"),
@@ -361,6 +363,8 @@ UNPROVED: tuple[Forgery, ...] = (
     Forgery("unsigned parameters that are elsewhere, too",
             then(member(parameters, uri="https://forged.example"),
                  lambda b: strip(b.parameters)), "signatures"),
+    Forgery("unsigned parameters with a member that no digest covers",
+            then(member(parameters, note="x"), lambda b: strip(b.parameters)), "signatures"),
     Forgery("unsigned parameters of another time",
             then(member(parameters, created_at="2020-01-01T00:00:00.000Z"),
                  lambda b: strip(b.parameters)), "signatures"),

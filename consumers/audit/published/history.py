@@ -33,6 +33,7 @@ from lethe.consumers.log.base import Record
 from lethe.consumers.subscriber.history import read_object
 from lethe.engine.errors import BrokenChain, Unauthenticated
 from lethe.engine.merkle import HASH_BYTES, leaf_hash
+from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.records import LogHead
 
 CONFLICT = "REQUEST_ID_CONFLICT"
@@ -133,8 +134,8 @@ class ReceiptFact:
 class ParametersFact:
     """What an audit needs of any parameters, however many there are.
 
-    ``identity`` is what they have in common with their version; ``covered``: everything else that a
-    reader uses is in their digest.
+    ``identity`` is what they have in common with their version; ``covered``: everything else in
+    them is in their digest.
     """
 
     version: int
@@ -332,7 +333,7 @@ class History:
         return number
 
     def _add_parameters(self, record: Record, leaf: bytes) -> int:
-        _, event = self._parsed(record, MODEL_PARAMETERS, Parameters, "holds no parameters")
+        data, event = self._parsed(record, MODEL_PARAMETERS, Parameters, "holds no parameters")
         if event.theta is not None:
             digest = version_chain.digest_of(event, version_chain.theta_of(event))
             if digest != event.parameters_digest:
@@ -344,6 +345,10 @@ class History:
             event.theta is not None
             and event.uri is None
             and (event.fit_intercept or event.intercept is None)
+            and data.keys() <= Parameters.model_fields.keys()
+            and all(
+                one.keys() <= FittedColumn.model_fields.keys() for one in data.get("columns", ())
+            )
         )
         fact = ParametersFact(event.version, identity_of(event), covered)
         self.parameters_facts[leaf] = fact

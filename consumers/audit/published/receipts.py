@@ -33,7 +33,7 @@ def receipts_finding(history: History) -> Finding:
             else:
                 _answers(receipt, fact, faults)
     for receipt in history.finals.values():
-        if receipt.status == "APPLIED" and listed.get(receipt.request_id) != receipt.version:
+        if receipt.status == "APPLIED" and listed.get(receipt.request_id, -1) != receipt.version:
             faults.add(
                 f"the receipt of {receipt.request_id!r} names version {receipt.version}, which "
                 "does not list it or does not exist"

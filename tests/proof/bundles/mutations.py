@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lethe.consumers.audit.published.bundle import BundleReader
-from lethe.consumers.contract import topics
+from lethe.consumers.audit.published.evidence import parse_evidence
+from lethe.consumers.contract import topics, version_chain
 from lethe.consumers.contract.signatures import HEADER
 from lethe.consumers.log.base import Record
 from lethe.engine.merkle import leaf_hash
@@ -390,12 +391,11 @@ def _told(path: Path) -> dict[str, list[bytes]]:
     return told
 
 
-def _contents(values: Sequence[bytes]) -> set[str]:
-    """Return events by what readers use of them: members at nothing, and in any order."""
-    events = [json.loads(value) for value in values]
+def _contents(values: Sequence[bytes]) -> set[bytes]:
+    """Return events in canonical form, without members at nothing."""
+    events = [parse_evidence(value) for value in values]
     events = [event.get("data", event) if "specversion" in event else event for event in events]
     return {
-        json.dumps({name: one for name, one in event.items() if one is not None and name != "note"},
-                   sort_keys=True)
+        version_chain.canonical({name: one for name, one in event.items() if one is not None})
         for event in events
-    }  # fmt: skip
+    }

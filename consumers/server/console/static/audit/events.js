@@ -71,15 +71,15 @@ const RECEIPT = {
   version: optional(maybe(whole)), generation: optional(maybe(whole)), error: optional(maybe(ERROR)), source: SOURCE,
   completed_at: time, conflicts_with: optional(maybe(SOURCE)), rows_commitment: optional(maybe(hash)), certificate: optional(maybe(CERTIFICATE)),
 };
-const COLUMN = object({
+const COLUMN = {
   name: text, step: among("numeric", "date", "one-hot", "ordinal", "target-encode"), impute: optional(maybe(number)), mean: optional(number), deviation: optional(number),
   categories: optional(list(either(none, text, whole, flag))), values: optional(list(number)), vanished: optional(list(whole)),
   otherwise: optional(maybe(number)), ignores_unknown: optional(flag),
-});
+};
 const PARAMETERS = {
   ...IDENTITY, feature_names: list(text), target_names: list(text), fit_intercept: flag,
   intercept: optional(either(none, number, list(number))), theta: optional(either(none, list(number), list(list(number)))),
-  uri: optional(maybe(text)), classes: optional(list(text)), columns: optional(list(COLUMN)),
+  uri: optional(maybe(text)), classes: optional(list(text)), columns: optional(list(object(COLUMN))),
 };
 
 // -- reading --------------------------------------------------------------------------------------
@@ -137,6 +137,13 @@ export function receiptOf(record, modelId, place) {
 export function parametersOf(record, modelId, place) {
   const data = checked(dataOf(record, modelId, place), PARAMETERS, place, "holds no parameters");
   return { theta: null, intercept: null, uri: null, classes: [], columns: [], ...data };
+}
+
+/** Whether all of some parameters is in their digest, but for what they have in common with their version. */
+export function isCovered(event) {
+  const known = (value, members) => Object.keys(value).every((name) => Object.hasOwn(members, name));
+  const whole = event.theta !== null && event.uri === null && (event.fit_intercept || event.intercept === null);
+  return whole && known(event, PARAMETERS) && event.columns.every((column) => known(column, COLUMN));
 }
 
 /** Return the digest of the parameters that an event holds; throws Broken if their shape is another. */

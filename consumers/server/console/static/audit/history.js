@@ -2,7 +2,7 @@
 
 import { Broken, hex } from "./bytes.js";
 import { STORED } from "./bundle.js";
-import { MODELS, RECEIPTS, TYPES, VERSIONS, parametersDigest, parametersOf, receiptOf, versionOf } from "./events.js";
+import { MODELS, RECEIPTS, TYPES, VERSIONS, isCovered, parametersDigest, parametersOf, receiptOf, versionOf } from "./events.js";
 import { leafHash } from "./merkle.js";
 import { HEADER } from "./signatures.js";
 
@@ -201,10 +201,8 @@ export class History {
     if (event.theta !== null && digest !== event.parameters_digest) {
       this.parametersFaults.add(`the parameters of version ${event.version} at ${place} do not match their own digest`);
     }
-    // What is covered is in the digest, but for what the event has in common with its version.
-    const covered = event.theta !== null && event.uri === null && (event.fit_intercept || event.intercept === null);
     const identity = Object.fromEntries([...COMMON, "version", "created_at"].map((field) => [field, event[field]]));
-    this.parametersFacts.set(leaf, { ...identity, covered });
+    this.parametersFacts.set(leaf, { ...identity, covered: isCovered(event) });
     const newest = this.#candidates.values().next().value;
     if (newest === undefined || event.version > newest.version) this.#candidates = new Map([[leaf, event]]);
     else if (event.version === newest.version && this.#candidates.size < CANDIDATES) this.#candidates.set(leaf, event);
