@@ -42,7 +42,8 @@ def _erase(page: Any, subject: str) -> None:
     page.get_by_label("Subject id").fill(subject)
     page.get_by_role("button", name="Continue").click()
     page.get_by_text("2 models know the person now").wait_for()
-    page.get_by_role("button", name="Erase the person from every model").click()
+    page.get_by_label("Type the subject id again").fill(subject)
+    page.get_by_role("button", name=f"Erase {subject} from every model").click()
 
 
 def test_a_person_is_erased_in_the_browser_and_verified_offline(
