@@ -31,6 +31,7 @@ from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import InvalidData, LetheError, RefreshFailed, Unavailable
+from lethe.engine.store.server.connection import refuse_eviction
 from lethe.engine.store.store import ModelStore
 
 if TYPE_CHECKING:
@@ -73,6 +74,19 @@ class _Patience:
         if what != self._what:
             self._what, self._since = what, now
         return bool(what) and now - self._since > _PATIENCE_SECONDS
+
+
+def _store_of(runtime: Runtime) -> ModelStore:
+    """Return a worker's store, which must not remove keys by itself.
+
+    Raises
+    ------
+    InvalidData
+        Its ``maxmemory-policy`` evicts.
+    """
+    store = runtime.store()
+    refuse_eviction(store.client)
+    return store
 
 
 class Supervisor:
@@ -224,7 +238,7 @@ class Supervisor:
     def _run(self, runtime: Runtime, name: str) -> None:
         """Create a worker and run it; a failure of the worker stops them all."""
         try:
-            store = self._reach(runtime.store)
+            store = self._reach(partial(_store_of, runtime))
             if store is None:
                 return
             worker = self._reach(partial(self._worker, runtime, store, name))

@@ -15,12 +15,13 @@ import redis
 
 from lethe.engine.errors import CorruptState, LetheError
 from lethe.engine.fit.objective import Array
+from lethe.engine.store.counts import FIELDS, LENGTHS, lost_of, queue_lengths
 from lethe.engine.store.cursors import Cursors, PartitionCursors
 from lethe.engine.store.generation import read_published, theta_of
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.config import ModelConfig, parse_config
-from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys, by_shard, shard_of
+from lethe.engine.store.layout.keys import SHARDS, ModelKeys, PartitionKeys, by_shard, shard_of
 from lethe.engine.store.layout.meta import Meta, parse_meta
 from lethe.engine.store.layout.reading import integer, parse_text
 from lethe.engine.store.layout.state import Head, ModelState, check_stored_format
@@ -70,6 +71,11 @@ class Lookup:
         Live rows whose records were not read, because they are more than any update takes.
     tombstones
         Of the marks that were asked for, when each is forgotten (s), if it is there.
+    whole
+        Whether the keys that the head counts have as many entries as it says
+        (`engine.store.counts`).
+    missing
+        How many live rows have no record.
     shredded
         Rows that are not in the ledger and whose encrypted records no longer have a key.
     """
@@ -83,10 +89,12 @@ class Lookup:
     unread: frozenset[str] = frozenset()
     shredded: frozenset[str] = frozenset()
     tombstones: Mapping[str, float] = field(default_factory=dict)
+    whole: bool = True
+    missing: int = 0
 
     def is_of(self, state: ModelState) -> bool:
-        """Return whether it was read of a state as it is in memory."""
-        return (self.head, self.arrays_id) == (state.head, state.arrays_id)
+        """Return whether it was read of a state as it is in memory, of which no key was lost."""
+        return self.whole and (self.head, self.arrays_id) == (state.head, state.arrays_id)
 
 
 def look_up(client: redis.Redis, requests: Sequence[LookupRequest]) -> list[Lookup]:
@@ -125,7 +133,10 @@ def _look_up_many(client: redis.Redis, request: LookupRequest, lookup: Lookup) -
 
 def _queue(pipeline: Any, request: LookupRequest) -> None:
     model = request.state.keys
-    pipeline.hmget(model.head, ["commit", "digest", "arrays"])
+    pipeline.hmget(model.head, ["commit", "digest", "arrays", *FIELDS])
+    queue_lengths(pipeline, model, request.state.meta.dataset_key)
+    for key in request.state.generation_keys.every_rows():
+        pipeline.hlen(key)
     for chunk in chunks(request.request_ids):
         pipeline.hmget(model.requests, chunk)
     for chunk in chunks(request.row_ids):
@@ -142,7 +153,10 @@ def _queue(pipeline: Any, request: LookupRequest) -> None:
 def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
     """Return what `_queue` queried."""
     what = f"model {request.state.model_id!r}"
-    commit, digest, arrays = next(answers)
+    commit, digest, arrays, *counted = next(answers)
+    lengths = [next(answers) for _ in range(LENGTHS)]
+    lost = lost_of(counted, request.state.meta.dataset_key, lengths)
+    records_held = sum(integer(next(answers), f"{what}, its row records") for _ in range(SHARDS))
     receipts: dict[str, bytes] = {}
     for chunk in chunks(request.request_ids):
         receipts |= present(chunk, next(answers))
@@ -167,7 +181,15 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
     )
     arrays_id = "" if arrays is None else text(arrays)
     return Lookup(
-        head, arrays_id, receipts, ledger, records, frozenset(retired), tombstones=tombstones
+        head,
+        arrays_id,
+        receipts,
+        ledger,
+        records,
+        frozenset(retired),
+        tombstones=tombstones,
+        whole=not lost,
+        missing=max(request.state.meta.rows_live - records_held, 0),
     )
 
 
