@@ -9,14 +9,16 @@ entries these keys have (``apply.lua``), and who reads them compares.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
 import redis
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.server.connection import reachable
-from lethe.engine.store.server.pipeline import chunks
+from lethe.engine.store.server.pipeline import Script, chunks
 
 FIELDS = ("counts", "data")
 """Fields of the head: numbers of entries, separated by blanks; ``data`` begins with the name of the
@@ -35,8 +37,19 @@ class KeysLost(CorruptState):
     code = "KEYS_LOST"
 
 
+COUNT = Script(files("lethe.engine.store").joinpath("counts.lua").read_text(encoding="utf-8"))
+"""``counts.lua``."""
+
+
+def queue_count(pipeline: Any, state: ModelState) -> None:
+    """Queue what `lost_of` compares, and the number of row records: one list, by `COUNT`."""
+    keys, data = state.keys, state.keys.dataset(state.meta.dataset_key)
+    counted = [keys.ledger, keys.requests, keys.retired, keys.deferred, data.ids, data.subjects]
+    COUNT.queue(pipeline, [*counted, *state.generation_keys.every_rows()], ())
+
+
 def queue_lengths(pipeline: Any, keys: ModelKeys, dataset: str) -> None:
-    """Queue what `lost_of` compares: `LENGTHS` numbers."""
+    """Queue what `lost_of` compares: `LENGTHS` numbers, for users who may run no script."""
     data = keys.dataset(dataset)
     pipeline.hlen(keys.ledger)
     pipeline.hlen(keys.requests)

@@ -15,13 +15,13 @@ import redis
 
 from lethe.engine.errors import CorruptState, LetheError
 from lethe.engine.fit.objective import Array
-from lethe.engine.store.counts import FIELDS, LENGTHS, lost_of, queue_lengths
+from lethe.engine.store.counts import COUNT, FIELDS, lost_of, queue_count
 from lethe.engine.store.cursors import Cursors, PartitionCursors
 from lethe.engine.store.generation import read_published, theta_of
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.config import ModelConfig, parse_config
-from lethe.engine.store.layout.keys import SHARDS, ModelKeys, PartitionKeys, by_shard, shard_of
+from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys, by_shard, shard_of
 from lethe.engine.store.layout.meta import Meta, parse_meta
 from lethe.engine.store.layout.reading import integer, parse_text
 from lethe.engine.store.layout.state import Head, ModelState, check_stored_format
@@ -108,7 +108,7 @@ def look_up(client: redis.Redis, requests: Sequence[LookupRequest]) -> list[Look
         for request in requests:
             _queue(pipeline, request)
 
-    answers = iter(run_pipeline(client, (), fill))
+    answers = iter(run_pipeline(client, (COUNT,), fill))
     lookups = [_read_answers(answers, request) for request in requests]
     return [
         _look_up_many(client, request, lookup) if request.too_many else lookup
@@ -134,9 +134,7 @@ def _look_up_many(client: redis.Redis, request: LookupRequest, lookup: Lookup) -
 def _queue(pipeline: Any, request: LookupRequest) -> None:
     model = request.state.keys
     pipeline.hmget(model.head, ["commit", "digest", "arrays", *FIELDS])
-    queue_lengths(pipeline, model, request.state.meta.dataset_key)
-    for key in request.state.generation_keys.every_rows():
-        pipeline.hlen(key)
+    queue_count(pipeline, request.state)
     for chunk in chunks(request.request_ids):
         pipeline.hmget(model.requests, chunk)
     for chunk in chunks(request.row_ids):
@@ -154,9 +152,8 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
     """Return what `_queue` queried."""
     what = f"model {request.state.model_id!r}"
     commit, digest, arrays, *counted = next(answers)
-    lengths = [next(answers) for _ in range(LENGTHS)]
+    *lengths, held = next(answers)
     lost = lost_of(counted, request.state.meta.dataset_key, lengths)
-    records_held = sum(integer(next(answers), f"{what}, its row records") for _ in range(SHARDS))
     receipts: dict[str, bytes] = {}
     for chunk in chunks(request.request_ids):
         receipts |= present(chunk, next(answers))
@@ -189,7 +186,7 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
         frozenset(retired),
         tombstones=tombstones,
         whole=not lost,
-        missing=max(request.state.meta.rows_live - records_held, 0),
+        missing=max(request.state.meta.rows_live - held, 0),
     )
 
 
