@@ -40,6 +40,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.server.connection import refuse_eviction
 from lethe.engine.store.sizes import stored_bytes
 
 
@@ -214,6 +215,7 @@ def register(ctx: click.Context, /, **options: Any) -> None:
     limits = _limits(options["limits"])
     check_readable(options["data"])
     with out.progress() as report, open_runtime(settings) as runtime:
+        refuse_eviction(runtime.store().client)
         if not options["replace"] and options["model"] in runtime.models():
             raise exists(options["model"])
         accept_forgotten = options["accept_forgotten"]

@@ -169,6 +169,7 @@ def change_of(
         digest=sealed.digest,
         place=sealed.place,
         live=target,
+        dataset=commit.meta.dataset_key,
         rows=rows if erases else None,
         head=head,
         offsets=commit.offsets,
@@ -188,20 +189,20 @@ def change_of(
         tombstones={}
         if commit.tombstones is None
         else dict.fromkeys(commit.tombstones.marks, commit.tombstones.until),
-        disclosed=_disclosed(commit, keys),
+        disclosed=_disclosed(commit),
         swap=None if live is None else _swap(commit, before, live),
         jump=commit.jumps,
     )
 
 
-def _disclosed(commit: Commit, keys: ModelKeys) -> DisclosedRows | None:
+def _disclosed(commit: Commit) -> DisclosedRows | None:
     if not (commit.disclosed or commit.undisclosed):
         return None
     added = {
         row.row_id: Disclosure(commit.newest, row.fate, row.distance, row.length).pack()
         for row in commit.disclosed
     }
-    return DisclosedRows(keys.dataset(commit.meta.dataset_key), added, commit.undisclosed)
+    return DisclosedRows(added, commit.undisclosed)
 
 
 def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | None) -> Change:
@@ -219,7 +220,9 @@ def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | No
 
 def already(sealed: Sealed) -> Change:
     """Return the repeatable part of the change of a commit that the head already includes."""
-    return replace(change_of(sealed, None), repeats=True)
+    change, commit = change_of(sealed, None), sealed.commit
+    written = RowsWritten(inserted=commit.inserted)
+    return replace(change, written=written, repeats=True)
 
 
 def after_requests(

@@ -125,7 +125,8 @@ class BatchLoader:
             one.lookup = lookup
             if lookup is None:
                 continue  # its model halts
-            if not lookup.is_of(one.state):
+            lost = lookup.missing and one.state.model_id not in self._follower.lost
+            if lost or not lookup.is_of(one.state):  # a fold finds out what is left of it
                 out.stale.add(one.group.model_id)
             elif lookup.shredded:
                 out.failed[one.group.model_id] = no_key(one.group.model_id, lookup.shredded)

@@ -216,7 +216,7 @@ class Recovery:
     def _state(self, model_id: str, *, needed: bool) -> ModelState | None:
         """Return a model's state; None if it is damaged and not ``needed``: it stays halted."""
         try:
-            return self._store.load(model_id)
+            return self._store.load_as_of(model_id)[0]
         except CorruptState:
             if needed:
                 raise

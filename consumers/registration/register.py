@@ -42,6 +42,7 @@ from lethe.engine.errors import (
     InvalidData,
     ModelExists,
 )
+from lethe.engine.store.counts import KeysLost
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
@@ -262,6 +263,8 @@ class Registrar:
         if before.seal and not accept:
             self._seals.check(keys.model_id, before.seal)
         if halt is not None and not (replace_model and isinstance(halt, _WAY_OUT)):
+            raise halt
+        if isinstance(halt, KeysLost) and not accept:
             raise halt
         followed = folded.followed
         if before.meta is None and before.head.commit >= 0:

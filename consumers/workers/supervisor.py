@@ -32,6 +32,7 @@ from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
 from lethe.consumers.workers.leases import AnnouncedLog, topics_by_role
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import InvalidData, LetheError, RefreshFailed, Unavailable
+from lethe.engine.store.server.connection import refuse_eviction
 from lethe.engine.store.store import ModelStore
 
 if TYPE_CHECKING:
@@ -74,6 +75,19 @@ class _Patience:
         if what != self._what:
             self._what, self._since = what, now
         return bool(what) and now - self._since > _PATIENCE_SECONDS
+
+
+def _store_of(runtime: Runtime) -> ModelStore:
+    """Return a worker's store, which must not remove keys by itself.
+
+    Raises
+    ------
+    InvalidData
+        Its ``maxmemory-policy`` evicts.
+    """
+    store = runtime.store()
+    refuse_eviction(store.client)
+    return store
 
 
 class Supervisor:
@@ -221,7 +235,7 @@ class Supervisor:
     def _run(self, runtime: Runtime, name: str) -> None:
         """Create a worker and run it; a failure of the worker stops them all."""
         try:
-            store = self._reach(runtime.store)
+            store = self._reach(partial(_store_of, runtime))
             if store is None:
                 return
             log = AnnouncedLog(runtime.log, store, name)

@@ -16,6 +16,7 @@ The live state of a model, between those two and `offline`:
 - `membership`: which models there are, and which rows they had, without loading one
 - `lookup`: many models in one round trip: what requests refer to, heads, versions, summaries
 - `apply`: step 7, a commit's change of the store, with ``apply.lua``
+- `counts`: whether keys hold as many entries as the head counts, with ``counts.lua``
 - `sums`: sums of a model with preprocessing, written whole again
 - `cursors`: how far the store has come, with ``cursors.lua``
 - `sizes`: what a model takes of the server's memory

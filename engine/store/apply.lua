@@ -7,7 +7,7 @@
 --
 -- A commit that the head has already is applied again all the same, as far as that can be repeated:
 -- its rows join the ledger and its requests the index, because a registration may have jumped over
--- it. Then its place in lethe.commits is noted, so that the next fold begins behind it. These
+-- it; or because such a key was lost, and then what waits and what was left out is noted again, too. Then its place in lethe.commits is noted, so that the next fold begins behind it. These
 -- writes can be repeated, so they need none of 7b's checks.
 --
 -- KEYS (docs/state.md has their types and sizes)
@@ -92,6 +92,27 @@ local function index_requests(requests)
   end
 end
 
+-- How many entries the keys have that nothing else counts. The head has it as it is after each commit
+-- (engine/store/counts.py): a key that was lost is not taken for an empty one.
+local function counted()
+  return string.format('%d %d %d %d', redis.call('HLEN', LEDGER), redis.call('HLEN', REQUESTS),
+    redis.call('SCARD', RETIRED), redis.call('HLEN', DEFERRED))
+end
+
+local function counted_data()
+  return string.format('%s %d %d', manifest.dataset, redis.call('LLEN', IDS),
+    redis.call('HLEN', SUBJECTS))
+end
+
+local function note_waiting()
+  in_chunks('SREM', RETIRED, manifest.inserted)
+  in_chunks('SREM', RETIRED, manifest.deleted)
+  in_chunks('SADD', RETIRED, manifest.retired)
+  if manifest.resets_deferred then redis.call('DEL', DEFERRED) end
+  in_chunks('HSET', DEFERRED, manifest.deferred)
+  in_chunks('HDEL', DEFERRED, manifest.undeferred)
+end
+
 -- The cursor moves past this record only if it already stands after the previous valid record; only
 -- void records lie between.
 -- A model that was halted has a pair of its own while it catches up (engine/store/cursors.lua).
@@ -127,13 +148,19 @@ end
 
 -- 7a. compare ---------------------------------------------------------------------------------
 
-local held = redis.call('HMGET', HEAD, 'commit', 'digest', 'arrays', 'rows')
+local held = redis.call('HMGET', HEAD, 'commit', 'digest', 'arrays', 'rows', 'counts', 'data')
 local at = tonumber(held[1] or '-1')
 
 if at >= manifest.commit then
   if at == manifest.commit and held[2] ~= manifest.digest then return {'FORK', held[2]} end
+  local whole = not held[5] or held[5] == counted()
   note_deleted()
   index_requests(take(2 * manifest.requests))
+  if not whole then -- a key was lost: a fold applies all commits that the log has, in their order
+    note_waiting()
+  elseif held[5] then
+    redis.call('HSET', HEAD, 'counts', counted())
+  end
   move_cursors()
   return {'ALREADY', tostring(at)}
 end
@@ -161,6 +188,13 @@ for s = 1, manifest.shards do types[KEYS[SHARDS + s]] = 'hash' end
 for key, wanted in pairs(types) do
   local found = redis.call('TYPE', key)['ok']
   if found ~= 'none' and found ~= wanted then return {'CORRUPT', key .. ' is a ' .. found} end
+end
+if not manifest.jump then -- a registration, or a checkpoint, states what is known anew
+  if held[5] and held[5] ~= counted() then return {'CORRUPT', 'entries were lost'} end
+  local dataset = held[6] and string.match(held[6], '^(%S*) ')
+  if dataset == manifest.dataset and held[6] ~= counted_data() then
+    return {'CORRUPT', 'rows or subjects were lost'}
+  end
 end
 for _, row in ipairs(manifest.jump and {} or manifest.deleted) do
   if redis.call('HEXISTS', LEDGER, row) == 1 then return {'CORRUPT', 'a row in the ledger'} end
@@ -210,16 +244,11 @@ for _, part in ipairs(manifest.written) do
 end
 in_chunks('RPUSH', CHANGED, manifest.changed)
 in_chunks('RPUSH', IDS, manifest.inserted)
-in_chunks('SREM', RETIRED, manifest.inserted)
 for subject, rows in pairs(rows_of) do redis.call('HSET', SUBJECTS, subject, rows) end
 
 note_deleted()
 in_chunks('RPUSH', DELETIONS, manifest.deleted)
-in_chunks('SREM', RETIRED, manifest.deleted)
-in_chunks('SADD', RETIRED, manifest.retired)
-if manifest.resets_deferred then redis.call('DEL', DEFERRED) end
-in_chunks('HSET', DEFERRED, manifest.deferred)
-in_chunks('HDEL', DEFERRED, manifest.undeferred)
+note_waiting()
 
 local disclosed = take(2 * manifest.disclosed)
 for i = 1, #disclosed, 2 do
@@ -242,6 +271,7 @@ if next(manifest.erase) ~= nil or manifest.records > #manifest.inserted or #KEYS
   local time = redis.call('TIME')
   redis.call('HSET', ERASURES, 'last', time[1] .. '.' .. string.format('%06d', time[2]))
 end
+redis.call('HSET', HEAD, 'counts', counted(), 'data', counted_data())
 redis.call('SADD', MODELS, manifest.model)
 move_cursors()
 return {'APPLIED', tostring(manifest.commit)}

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys, by_shard
+from lethe.engine.store.layout.keys import GenerationKeys, ModelKeys, by_shard
 from lethe.engine.store.server.connection import text
 from lethe.engine.store.server.pipeline import Script
 
@@ -134,10 +134,8 @@ class RowsWritten:
 
     Attributes
     ----------
-    dataset
-        The data set that inserted rows join.
     inserted
-        Their ids.
+        Ids of the inserted rows.
     records
         By id, the records of inserted and corrected rows; without those whose values are lost.
     subjects
@@ -146,7 +144,6 @@ class RowsWritten:
         Ids of all rows that were inserted or corrected, also of those without a record.
     """
 
-    dataset: DatasetKeys
     inserted: Sequence[str] = ()
     records: Mapping[str, bytes] = field(default_factory=dict)
     subjects: Mapping[str, str] = field(default_factory=dict)
@@ -159,15 +156,12 @@ class DisclosedRows:
 
     Attributes
     ----------
-    dataset
-        The data set that keeps it.
     added
         By row id, the entry that joins those of the row (`engine.store.layout.disclosed`).
     removed
         Rows that nothing is kept of any more.
     """
 
-    dataset: DatasetKeys
     added: Mapping[str, bytes]
     removed: Sequence[str] = ()
 
@@ -182,6 +176,8 @@ class Change:
         Whose commit it is, its number, the digest of the one before, its own, and where it lies.
     live
         The generation that has row records afterwards; V and Q are appended to it.
+    dataset
+        Name of the data set afterwards: inserted rows join it, and it keeps what is disclosed.
     rows
         Name of the generation with row records before, if records are erased from it.
     head
@@ -220,6 +216,7 @@ class Change:
     digest: str
     place: Place
     live: GenerationKeys
+    dataset: str = ""
     rows: str | None = None
     head: Mapping[str, bytes] = field(default_factory=dict)
     offsets: Mapping[str, int] = field(default_factory=dict)
@@ -245,11 +242,12 @@ class Change:
         k, live, shards = self.keys, self.live, self.live.every_rows()
         partition = k.partition
         keys = [k.head, k.offsets, k.ledger, k.deletions, k.requests, k.deferred, k.retired]
-        written = self.written or RowsWritten(k.dataset(""))
-        disclosed = self.disclosed or DisclosedRows(k.dataset(""), {})
+        dataset = k.dataset(self.dataset)
+        written = self.written or RowsWritten()
+        disclosed = self.disclosed or DisclosedRows({})
         keys += [partition.models, partition.cursors, partition.erasures, live.V, live.Q]
-        keys += [written.dataset.ids, written.dataset.subjects, k.tombstones]
-        keys += [live.changed, live.sums, disclosed.dataset.disclosed, *shards]
+        keys += [dataset.ids, dataset.subjects, k.tombstones]
+        keys += [live.changed, live.sums, dataset.disclosed, *shards]
         head = dict(self.head)
         head |= {"commit": b"%d" % self.commit, "digest": self.digest.encode()}
         head["offset"] = b"%d" % self.place.offset
@@ -265,6 +263,7 @@ class Change:
             "halted": list(self.place.halted),
             "jump": self.jump,
             "repeats": self.repeats,
+            "dataset": self.dataset,
             "shards": len(shards),
             "persist": 0,
             "offsets": [part for pair in self.offsets.items() for part in pair],

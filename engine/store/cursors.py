@@ -178,6 +178,17 @@ class Cursors:
         """Give a model that halts cursors of its own, before the partition's pass its records."""
         self._call(partition, ["behind", 0, 0, "", -1, "", model_id])
 
+    def read_again(self, partition: PartitionKeys, model_id: str, begin: int) -> None:
+        """Let the next fold apply all commits of one model from ``begin`` on, publishing none.
+
+        For a model that has lost keys: applying a commit once more restores what is repeatable.
+        """
+        pair = self.read(partition).of_model(model_id)
+        if begin < pair.apply:
+            with reachable(self._client):
+                value = f"{begin} {pair.published}"
+                self._client.hset(partition.cursors, f"behind:{model_id}", value)
+
     def move_apply(
         self,
         partition: PartitionKeys,

@@ -16,6 +16,7 @@ import redis
 
 from lethe.engine.errors import CorruptState, LetheError
 from lethe.engine.fit.objective import Array
+from lethe.engine.store.counts import COUNT, FIELDS, lost_of, queue_count
 from lethe.engine.store.cursors import Cursors, PartitionCursors
 from lethe.engine.store.generation import read_published, theta_of
 from lethe.engine.store.layout import codec
@@ -73,6 +74,11 @@ class Lookup:
         Of the marks that were asked for, when each is forgotten (s), if it is there.
     clock
         The time by the store's clock (s), which is one for all workers.
+    whole
+        Whether the keys that the head counts have as many entries as it says
+        (`engine.store.counts`).
+    missing
+        How many live rows have no record.
     shredded
         Rows that are not in the ledger and whose encrypted records no longer have a key.
     """
@@ -87,10 +93,12 @@ class Lookup:
     shredded: frozenset[str] = frozenset()
     tombstones: Mapping[str, float] = field(default_factory=dict)
     clock: float = field(default_factory=time.time)
+    whole: bool = True
+    missing: int = 0
 
     def is_of(self, state: ModelState) -> bool:
-        """Return whether it was read of a state as it is in memory."""
-        return (self.head, self.arrays_id) == (state.head, state.arrays_id)
+        """Return whether it was read of a state as it is in memory, of which no key was lost."""
+        return self.whole and (self.head, self.arrays_id) == (state.head, state.arrays_id)
 
 
 def look_up(client: redis.Redis, requests: Sequence[LookupRequest]) -> list[Lookup]:
@@ -107,7 +115,7 @@ def look_up(client: redis.Redis, requests: Sequence[LookupRequest]) -> list[Look
 
     if not requests:
         return []
-    answers = iter(run_pipeline(client, (), fill))
+    answers = iter(run_pipeline(client, (COUNT,), fill))
     seconds, microseconds = next(answers)
     clock = seconds + microseconds / 1e6
     lookups = [replace(_read_answers(answers, one), clock=clock) for one in requests]
@@ -134,7 +142,8 @@ def _look_up_many(client: redis.Redis, request: LookupRequest, lookup: Lookup) -
 
 def _queue(pipeline: Any, request: LookupRequest) -> None:
     model = request.state.keys
-    pipeline.hmget(model.head, ["commit", "digest", "arrays"])
+    pipeline.hmget(model.head, ["commit", "digest", "arrays", *FIELDS])
+    queue_count(pipeline, request.state)
     for chunk in chunks(request.request_ids):
         pipeline.hmget(model.requests, chunk)
     for chunk in chunks(request.row_ids):
@@ -151,7 +160,9 @@ def _queue(pipeline: Any, request: LookupRequest) -> None:
 def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
     """Return what `_queue` queried."""
     what = f"model {request.state.model_id!r}"
-    commit, digest, arrays = next(answers)
+    commit, digest, arrays, *counted = next(answers)
+    *lengths, held = next(answers)
+    lost = lost_of(counted, request.state.meta.dataset_key, lengths)
     receipts: dict[str, bytes] = {}
     for chunk in chunks(request.request_ids):
         receipts |= present(chunk, next(answers))
@@ -176,7 +187,15 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
     )
     arrays_id = "" if arrays is None else text(arrays)
     return Lookup(
-        head, arrays_id, receipts, ledger, records, frozenset(retired), tombstones=tombstones
+        head,
+        arrays_id,
+        receipts,
+        ledger,
+        records,
+        frozenset(retired),
+        tombstones=tombstones,
+        whole=not lost,
+        missing=max(request.state.meta.rows_live - held, 0),
     )
 
 

@@ -13,6 +13,7 @@ from lethe.engine.error.sentinels import SENTINELS, Sentinels
 from lethe.engine.errors import CorruptState, StoreUnavailable
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import APPLY, Answer, Change
+from lethe.engine.store.counts import lost_keys
 from lethe.engine.store.cursors import MOVE, RAISE, Cursors, applied_of, queue_applied
 from lethe.engine.store.generation import (
     Sampled,
@@ -110,21 +111,36 @@ class ModelStore:
         CorruptState
             The stored values contradict each other.
         """
-        state = self.load(model_id)
+        state, _ = self.load_as_of(model_id)
         if state is None or not state.registered:
             raise unknown(model_id)
         return state
 
     def load(self, model_id: str) -> ModelState | None:
-        """Return a model's state, None if there never was one. Cost O(K d + m' d)."""
-        return self.load_as_of(model_id)[0]
+        """Return a model's state, None if there never was one. Cost O(K d + m' d).
+
+        For a fold, which restores keys that were lost: they are not looked for.
+        """
+        return self._load(model_id)[0]
 
     def load_as_of(self, model_id: str) -> tuple[ModelState | None, int]:
         """Return a model's state, and the apply cursor that was read at the same moment.
 
         All commits of the model below it are in the state: this shows when a store has gone back
         since its partition was folded.
+
+        Raises
+        ------
+        KeysLost
+            Keys that the head counts have lost entries.
         """
+        loaded = self._load(model_id)
+        if loaded[0] is not None:
+            for error in lost_keys(self.client, [model_id]).values():
+                raise error
+        return loaded
+
+    def _load(self, model_id: str) -> tuple[ModelState | None, int]:
         where = ModelKeys(model_id)
         generation = ""
         for _ in range(_LOAD_TRIES):

@@ -26,7 +26,7 @@ from lethe.consumers.service.configuration.signing_keys import (
 )
 from lethe.consumers.service.connect import Runtime
 from lethe.engine.errors import LetheError
-from lethe.engine.store.server.connection import reachable, text, without_secrets
+from lethe.engine.store.server.connection import memory_policy, reachable, without_secrets
 from lethe.engine.store.server.rewrite import read_erasures
 from lethe.engine.store.store import ModelStore
 
@@ -57,7 +57,7 @@ def check_store(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
     client, settings = store.client, runtime.settings
     with reachable(client):
         info = client.info("server")
-        policy = _memory_policy(client)
+        policy = memory_policy(client)
     name = "Valkey" if "valkey_version" in info else "Redis"
     version = info.get("valkey_version", info.get("redis_version", "?"))
     place = without_secrets(runtime.redis_url)
@@ -104,11 +104,6 @@ def _files(client: redis.Redis) -> Check:
         )
         return Check(subject, False, detail)
     return Check(subject, True, "are rewritten within 24 hours of an erasure")
-
-
-def _memory_policy(client: redis.Redis) -> str:
-    # INFO, because CONFIG reveals passwords too: a worker's user may not run it.
-    return text(client.info("memory").get("maxmemory_policy", "unknown"))
 
 
 def check_signing(settings: Settings) -> Iterator[Check]:

@@ -134,8 +134,7 @@ def added_to(caught_up: CaughtUp, *, clears_Q: bool) -> Swapped:
     written = None
     if caught_up.records:
         names = tuple(caught_up.records)
-        nowhere = caught_up.staged.keys.model.dataset("")  # no row joins it: they have before
-        written = RowsWritten(nowhere, records=caught_up.records, changed=names)
+        written = RowsWritten(records=caught_up.records, changed=names)
     return Swapped(arrays.cleared() if clears_Q else arrays, written)
 
 

@@ -228,7 +228,6 @@ def changed_rows(
         dual_error,
         tuple(row for request in requests if request.op == "correct" for row in request.row_ids),
         RowsWritten(
-            state.keys.dataset(state.meta.dataset_key),
             tuple(row for request in inserts for row in request.row_ids),
             written,
             subjects,

@@ -7,6 +7,7 @@ and publishes every record that counts; doing so twice changes nothing. A fold d
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -28,13 +29,18 @@ from lethe.consumers.log.base import Partition, Producer, Reader
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, no_hook
 from lethe.engine.errors import CommitConflict, LetheError, LogReset, Unavailable
+from lethe.engine.store.counts import lost_keys
 from lethe.engine.store.cursors import PartitionCursors
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
+from lethe.engine.store.membership import models_in
 from lethe.engine.store.store import ModelStore
 
 _TRIES = 5  # for a store that keeps going back
 _LONG_FOLD = 2 * RUN_LENGTH
 """More commits than this are folded by one worker at a time."""
+_RESTORE_SECONDS = 300.0
+"""Between two folds of all that the log has of a model that lost keys."""
+
 _WAITING = "waiting for another worker to bring the store up to date"
 
 
@@ -76,6 +82,7 @@ class Fold:
         self._reader = reader
         self._progress = progress
         self._versioned: frozenset[str] | None = None
+        self._restored: dict[str, float] = {}
 
     def run(self, index: int) -> Folded:
         """Fold one commits partition.
@@ -100,6 +107,7 @@ class Fold:
         for tries in range(_TRIES, 0, -1):
             self.states.clear()
             partition = commit_partitions(self._reader)[keys.index]
+            self._restore_keys(keys, partition)
             cursors, end = self._extent(keys, partition)
             if end - cursors.lowest > _LONG_FOLD and lease.take():
                 cursors, end = self._extent(keys, partition)  # another worker folded meanwhile
@@ -115,6 +123,20 @@ class Fold:
         raise CommitConflict(
             f"{topics.COMMITS}/{keys.index}: the store went back {_TRIES} times while it was folded"
         )
+
+    def _restore_keys(self, keys: PartitionKeys, partition: Partition) -> None:
+        """Have the models that lost keys folded again from where the log begins.
+
+        Where it does not reach back far enough they halt, and are tried again now and then only:
+        others may fold at the same time, and a person may restore the log.
+        """
+        if self._store.cursors.read(keys).topic_id != partition.topic_id:
+            return
+        for model in lost_keys(self._store.client, models_in(self._store.client, keys)):
+            if time.monotonic() >= self._restored.get(model, 0.0):
+                self._restored[model] = time.monotonic() + _RESTORE_SECONDS
+                begin = self._reader.bounds(partition).begin
+                self._store.cursors.read_again(keys, model, begin)
 
     def _extent(self, keys: PartitionKeys, partition: Partition) -> tuple[PartitionCursors, int]:
         """Return the cursors at which a fold begins, and the offset at which it ends."""

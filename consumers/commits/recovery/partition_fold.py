@@ -25,6 +25,7 @@ from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.apply import Answer, Applied, Change, Place, corrupt
+from lethe.engine.store.counts import lost_keys
 from lethe.engine.store.cursors import PartitionCursors
 from lethe.engine.store.layout.keys import PartitionKeys
 from lethe.engine.store.layout.state import Head
@@ -163,7 +164,8 @@ class PartitionFold:
         forgotten_models = {
             model: forgotten(model) for model in self._headless if model not in counted.newest
         }
-        halted: Mapping[str, LetheError] = {**forgotten_models, **self._halted}
+        incomplete = lost_keys(self._store.client, models_in(self._store.client, self._keys))
+        halted: Mapping[str, LetheError] = {**incomplete, **forgotten_models, **self._halted}
         return Folded(self._followed, halted, lost, self._applied, self._published)
 
     # -- reading and judging --------------------------------------------------------------------

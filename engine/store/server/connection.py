@@ -255,6 +255,32 @@ def is_wrong_type(error: ResponseError) -> bool:
     return without_command(error).startswith("WRONGTYPE")
 
 
+def memory_policy(client: redis.Redis) -> str:
+    """Return what the server removes when its memory is full.
+
+    From INFO, because CONFIG reveals passwords too: a worker's user may not run it.
+    """
+    return text(client.info("memory").get("maxmemory_policy", "unknown"))
+
+
+def refuse_eviction(client: redis.Redis) -> None:
+    """Refuse a store that removes keys when its memory is full.
+
+    Raises
+    ------
+    InvalidData
+        Its ``maxmemory-policy`` evicts: it would lose deletions, and answers to requests.
+    """
+    with reachable(client):
+        policy = memory_policy(client)
+    if policy not in ("noeviction", "unknown"):
+        raise InvalidData(
+            f"the store at {address(client)} has maxmemory-policy {policy}: once its memory is "
+            "full it removes keys, and deleted rows come back; set 'maxmemory-policy noeviction' "
+            "there"
+        )
+
+
 class Barrier:
     """Waits until writes are on disk.
 

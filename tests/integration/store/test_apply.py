@@ -81,6 +81,7 @@ def whole(**changes: Any) -> Change:
         digest=SECOND,
         place=Place(12, 4, 11, 11),
         live=LIVE,
+        dataset="rows",
         rows="live",
         head={"version": b"1", "theta_exact": bytes(range(256))},
         offsets={PARTITION: 9, "topic-id/4": 1},
@@ -298,9 +299,7 @@ def test_rows_of_a_subject_that_cannot_be_read_change_nothing(
     """An insert adds to them: the script must see that it can before it writes anything."""
     dataset = KEYS.dataset("rows")
     store.client.hset(dataset.subjects, "friend", damaged)
-    written = RowsWritten(
-        dataset, ["new-1", "new-2"], {"new-1": b"x", "new-2": b"y"}, {"new-1": "friend"}
-    )
+    written = RowsWritten(["new-1", "new-2"], {"new-1": b"x", "new-2": b"y"}, {"new-1": "friend"})
     before = dump(store.client)
     assert applied(store, whole(written=written)) is Applied.CORRUPT
     assert dump(store.client) == before
@@ -310,7 +309,7 @@ def test_inserted_rows_join_those_of_their_subjects(store: ModelStore) -> None:
     dataset = KEYS.dataset("rows")
     store.client.hset(dataset.subjects, "friend", json.dumps(["old-1"]))
     owners = {"new-1": "friend", "new-2": "s/é", "new-3": "friend"}
-    written = RowsWritten(dataset, list(owners), dict.fromkeys(owners, b"x"), owners)
+    written = RowsWritten(list(owners), dict.fromkeys(owners, b"x"), owners)
     assert applied(store, whole(written=written)) is Applied.APPLIED
     stored = store.client.hgetall(dataset.subjects)
     assert {text(name): json.loads(rows) for name, rows in stored.items()} == {

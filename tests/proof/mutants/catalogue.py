@@ -11,6 +11,8 @@ _CHANGES = "tests/integration/deletions/test_row_changes.py"
 _CHANGED_ROWS = "tests/unit/commits/test_changed_rows.py"
 _OUTPUT_NOISE = "tests/integration/deletions/test_output_noise.py"
 _DISCLOSURE = "tests/integration/deletions/test_disclosure.py"
+_LOST_KEYS = "tests/integration/commits/test_lost_keys.py"
+_OUT_OF_RANGE = "tests/integration/deletions/test_out_of_range.py"
 _OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
 _INTAKE = "tests/integration/cdc/test_intake.py"
 _TRANSLATE = "tests/unit/cdc/test_translate.py"
@@ -67,6 +69,51 @@ _PUBLISHER = "consumers/commits/publisher.py"
 _ERASURE_WORKER = "consumers/workers/erasure_worker.py"
 
 MUTANTS = (
+    # -- keys that the store has lost
+    Mutant(
+        "the comparison of a look-up with what the head counts",
+        (Edit("engine/store/lookup.py", "whole=not lost,", "whole=True,"),),
+        f"{_LOST_KEYS}::test_a_lost_ledger_comes_back_from_commits_before_anything_is_decided",
+    ),
+    Mutant(
+        "what the script counts stays while a key lacks entries",
+        (Edit(_SCRIPT, "  if not whole then", "  if false then"),),
+        f"{_LOST_KEYS}::test_what_the_log_no_longer_has_halts_the_model_until_a_person_accepts_it",
+    ),
+    Mutant(
+        "a fold of a model that lost keys begins where the log begins",
+        (Edit(_FOLDER, "            self._restore_keys(keys, partition)\n", ""),),
+        f"{_LOST_KEYS}::test_a_lost_index_comes_back_and_no_id_is_applied_twice",
+    ),
+    Mutant(
+        "a replacement of a model that lost keys is accepted aloud",
+        (
+            Edit(
+                "consumers/registration/register.py",
+                "if isinstance(halt, KeysLost) and not accept:",
+                "if False:",
+            ),
+        ),
+        f"{_LOST_KEYS}::test_what_the_log_no_longer_has_halts_the_model_until_a_person_accepts_it",
+    ),
+    # -- rows out of range
+    Mutant(
+        "the least error of a version with new rows",
+        (
+            Edit(
+                _ROW_CHANGES,
+                "    check_least(state, changed, factor, least)\n",
+                "",
+            ),
+        ),
+        f"{_OUT_OF_RANGE}::test_a_row_with_which_no_version_keeps_the_budget_is_rejected_and_changes_"
+        "nothing",
+    ),
+    Mutant(
+        "the deletion of a long row ends the pause after failed refreshes",
+        (Edit("consumers/deletions/transition.py", "    if batch.ends_pause:", "    if False:"),),
+        f"{_OUT_OF_RANGE}::test_the_deletion_of_a_row_that_was_taken_is_not_held_up_by_it",
+    ),
     # -- appending: the log is the compare-and-set
     Mutant(
         "the gap read: the journal believes every acknowledgement",
@@ -333,7 +380,7 @@ MUTANTS = (
     ),
     Mutant(
         "the head that was looked up beside what a batch names",
-        (Edit(_LOAD, "if not lookup.is_of(one.state):", "if False:"),),
+        (Edit(_LOAD, "if lost or not lookup.is_of(one.state):", "if lost:"),),
         f"{_GUARDS}::test_nothing_is_decided_on_what_another_state_says",
     ),
     Mutant(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.proof.model.case import Case
 from tests.proof.model.cases.around import (
     halts_cases,
+    lost_cases,
     owners_cases,
     parameters_cases,
     retention_cases,
@@ -24,6 +25,7 @@ def all_cases() -> list[Case]:
         *lifecycle_cases(),
         *halts_cases(),
         *retention_cases(),
+        *lost_cases(),
         *parameters_cases(),
         *watermark_cases(),
         *owners_cases(),

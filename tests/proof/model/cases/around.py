@@ -1,13 +1,13 @@
-"""What stands around the commit: halts, keys, retention, parameters, watermarks, two owners."""
+"""What stands around the commit: halts, keys, losses, parameters, watermarks, two owners."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tests.proof.model import halts, keys, parameters, retention, watermark
+from tests.proof.model import halts, keys, lost, parameters, retention, watermark
 from tests.proof.model.case import Case, Run, exhaustive, holding, nearest, partly, removed, walks
-from tests.proof.model.checker import HOLDS, VIOLATED, Outcome
+from tests.proof.model.checker import HOLDS, VIOLATED, Outcome, rules_of
 from tests.proof.model.two_owners import MILLISECOND, Owners, starvation
 
 
@@ -66,6 +66,20 @@ def retention_cases() -> list[Case]:
         )
     )
     return cases
+
+
+def lost_cases() -> list[Case]:
+    """A store that loses one key of a model."""
+    build = lost.LostModel
+    small, large = lost.Bounds(), lost.Bounds(losses=2, crashes=1, rollbacks=1, expiries=1)
+    expired = lost.Bounds(losses=2, expiries=1)
+    found = dict.fromkeys(rules_of(lost.Rules()), "does not restore")
+    return [
+        holding("lost", "3 requests, a loss", _states(build, small), _states(build, small)),
+        holding("lost", "3 requests, 2 losses, a commit expires", _states(build, expired)),
+        partly("lost", "2 losses, a crash, a rollback, nearest states", _nearest(build, large)),
+        *_removed("lost", lost.Rules(), found, build, small),
+    ]
 
 
 def parameters_cases() -> list[Case]:
