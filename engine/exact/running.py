@@ -1,0 +1,187 @@
+"""The correctly rounded minimiser of a linear model whose rows come and go.
+
+What it was computed from leaves no trace in a correctly rounded minimiser, so everything here is a
+cache: the point with all its digits, its exact residual, the inverse that finds corrections. It is
+thrown away and made again from the sums wherever it no longer proves anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lethe.engine.exact.digits import NEAREST, Digits, added
+from lethe.engine.exact.rounding import (
+    Corrected,
+    Inverse,
+    Minimiser,
+    NormalEquations,
+    corrected,
+    judged,
+    rationally,
+)
+from lethe.engine.exact.rows import MOST, ChangedRows
+from lethe.engine.exact.sums import Sums
+from lethe.engine.fit.factor import EPS
+from lethe.engine.fit.objective import Array, Rows
+
+_LEVERAGE = 0.9
+"""Of rows that leave, together: beyond it, too little of the proved bound would be left."""
+
+_SHRUNK = 2.0**-10
+"""Of the proved bound of the smallest eigenvalue: below it, it is proved anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The sums of the live rows, and the minimiser.
+
+    Attributes
+    ----------
+    sums, penalty
+        The sums of some rows; of the live ones `live_sums` has them.
+    minimiser
+        That of the live rows.
+    warm
+        What the next change can start from, if anything.
+    """
+
+    sums: Sums
+    penalty: Array
+    minimiser: Minimiser
+    warm: Warm | None
+
+    @classmethod
+    def of(cls, sums: Sums, penalty: Array) -> Solution:
+        """Return the solution for the rows that ``sums`` are of. Cost O(d^3)."""
+        equations = NormalEquations.of(sums, penalty)
+        inverse = Inverse.of(equations.matrix)
+        if inverse is None:
+            return cls(sums, penalty, rationally(equations), None)
+        product = equations.product()
+        point = corrected(Digits(0, equations.right.places[:0]), equations.right, inverse, product)
+        warm = None
+        if point.proved.all():
+            warm = Warm(equations, product, inverse, point, None, inverse.smallest)
+        return cls(sums, penalty, judged(equations, point, inverse), warm)
+
+    def changed(self, leaving: Rows | None, arriving: Rows | None) -> Solution:
+        """Return the solution without some rows and with others.
+
+        Cost O(k d^2) and a few products with the digits of the matrix, O(P d^2); where the
+        cache is of no use, O(d^3).
+        """
+        changes = [
+            ChangedRows.of(rows, sign, self.sums.unit)
+            for rows, sign in ((leaving, -1), (arriving, 1))
+            if rows is not None and rows.weight.any()
+        ]
+        if not changes:
+            return self
+        change = changes[0] if len(changes) == 1 else changes[0].joined(changes[1])
+        warm = None if self.warm is None else self.warm.changed(change)
+        if warm is not None and warm.point.proved.all():
+            found = judged(warm.equations, warm.point, warm.inverse)
+            return replace(self, minimiser=found, warm=warm)
+        return Solution.of(self.live_sums.changed(change), self.penalty)
+
+    @property
+    def live_sums(self) -> Sums:
+        """The sums of the live rows."""
+        if self.warm is None or self.warm.beside is None:
+            return self.sums
+        return self.sums.changed(self.warm.beside)
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """What a change starts from.
+
+    Attributes
+    ----------
+    equations, product
+        Those of the sums, without the rows ``beside`` them.
+    inverse
+        Of the matrix with these rows.
+    point
+        The solution with these rows.
+    beside
+        Rows that have come or gone since the sums were added up.
+    proved
+        ``inverse.smallest`` as it was proved by a factorisation.
+    """
+
+    equations: NormalEquations
+    product: Callable[[Digits], Digits]
+    inverse: Inverse
+    point: Corrected
+    beside: ChangedRows | None
+    proved: float
+
+    def changed(self, change: ChangedRows) -> Warm | None:
+        """Return what follows from a change, or None if that takes a factorisation."""
+        beside = change if self.beside is None else self.beside.joined(change)
+        if len(beside) > MOST:
+            return None
+        inverse = _updated(self.inverse, change)
+        if inverse is None or inverse.smallest < _SHRUNK * self.proved:
+            return None
+        residual = added([self.point.residual, change.pull(self.point.y)])
+
+        def product(y: Digits) -> Digits:
+            return added([self.product(y), beside.pull(y, targets=False)])
+
+        point = corrected(self.point.y, residual, inverse, product)
+        return replace(self, inverse=inverse, point=point, beside=beside)
+
+
+def _updated(inverse: Inverse, change: ChangedRows) -> Inverse | None:
+    """Return the inverse with rows that came or went, or None if too little would be proved.
+
+    With f = sign times weight, M' = M + X^T diag(f) X. Where rows leave, M' >= (1 - h) M for the
+    largest eigenvalue h of their hat matrix H = F X M^-1 X^T F, F = diag(|f|)^1/2, and rows that
+    arrive only add. V = M^-1 X^T F is computed, with S = X^T F - M V left of it: then
+
+        H = F X V + V^T S + S^T M^-1 S,
+
+    where the last term is at most |S|^2 / lam_min(M).
+    """
+    X = change.x.nearest(inverse.scale)
+    f = change.factor.nearest()
+    root = X.T * np.sqrt(np.abs(f))
+    V = inverse.inverse @ root
+    gone = f < 0
+    if gone.any():
+        leverage = _leverage(inverse, root[:, gone], V[:, gone])
+        if not leverage < _LEVERAGE:
+            return None
+        smallest = inverse.smallest * (1.0 - leverage)
+    else:
+        smallest = inverse.smallest
+    sign = np.sign(f)
+    small = np.diag(sign) + root.T @ V
+    updated = inverse.inverse - V @ np.linalg.solve(small, V.T)
+    matrix = inverse.matrix + (root * sign) @ root.T
+    size = inverse.size + float(np.sum(root * root))
+    return Inverse(inverse.scale, matrix, updated, smallest, size)
+
+
+def _leverage(inverse: Inverse, root: Array, V: Array) -> float:
+    """Return an upper bound of the largest eigenvalue of root^T M^-1 root."""
+    d, k = root.shape
+    S = root - inverse.matrix @ V
+    H = root.T @ V + V.T @ S
+    size = float(np.linalg.norm(V))
+    rounded = (8.0 * (d + MOST) * EPS + 4.0 * NEAREST) * inverse.size * size
+    off = float(np.linalg.norm(S)) + rounded
+    known = H[0, 0] if k == 1 else float(np.linalg.eigvalsh((H + H.T) / 2.0)[-1])
+    known += 4.0 * (d + k) * EPS * float(np.linalg.norm(root)) * size + size * rounded
+    bound = max(float(known), 0.0) + off * off / inverse.smallest
+    # The rows themselves are rounded: by 2 NEAREST of their length at most.
+    root_of_bound = math.sqrt(bound)
+    return (
+        root_of_bound + 2.0 * NEAREST * float(np.linalg.norm(root)) / math.sqrt(inverse.smallest)
+    ) ** 2
