@@ -20,8 +20,13 @@ from numpy.typing import ArrayLike
 from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.diagnosing import DiagnosableModel
 from lethe.engine.fit.classes import probabilities
-from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows
+from lethe.engine.fitted import Fitted
+from lethe.engine.fitted_linear import ROUNDED_FEATURES, FittedLinear
+from lethe.engine.preprocess.input.columns import Columns
+from lethe.engine.preprocess.input.frozen import FrozenTransformer
 from lethe.engine.preprocess.input.table import TableLike
+from lethe.engine.refresh.policy import Limits
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -97,10 +102,56 @@ class LinearModel(ConvertibleModel):
         What is done to each column of a table, by name (`engine.preprocess.input.columns`): its
         statistics forget rows, too, and the model is that of a ``Pipeline`` refitted on the
         remaining rows. Or a fitted transformer, which stays as it is (`preprocess_frozen`).
+    rounded_features
+        Number of coefficients, the intercept among them, up to which every version of a model
+        without preprocessing is correctly rounded (docs/exact.md). With more, rounding adds up,
+        and the error's bound counts it.
     """
 
     kind = Kind.LINEAR
     estimator_type = "regressor"
+
+    def __init__(
+        self,
+        ridge: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        penalise_intercept: bool = False,
+        error_budget: float = 0.01,
+        limits: Limits | None = None,
+        seed: int = 0,
+        preprocess: Columns | FrozenTransformer | None = None,
+        rounded_features: int = ROUNDED_FEATURES,
+    ) -> None:
+        super().__init__(
+            ridge,
+            fit_intercept=fit_intercept,
+            penalise_intercept=penalise_intercept,
+            error_budget=error_budget,
+            limits=limits,
+            seed=seed,
+            preprocess=preprocess,
+        )
+        self.rounded_features = rounded_features
+
+    def _fitted_to(
+        self,
+        penalty: Array,
+        names: tuple[str, ...],
+        rows: Rows,
+        classes: tuple[str, ...],
+        columns: tuple[str, ...] | None,
+    ) -> Fitted:
+        if len(penalty) > self.rounded_features:
+            return super()._fitted_to(penalty, names, rows, classes, columns)
+        return FittedLinear.of_rows(
+            Objective(Kind.LINEAR, penalty),
+            names,
+            rows,
+            intercept=self.fit_intercept,
+            ridge=float(self.ridge),
+            columns=columns,
+        )
 
     def predict(self, X: TableLike) -> Array:
         """Return the predictions of new rows, (n,) or (n, m).

@@ -28,7 +28,7 @@ from lethe.engine.store.layout.records import (
 
 _JSON, _PACKED = 0, 1
 _STATUSES: tuple[ReceiptStatus, ...] = get_args(ReceiptStatus)
-_ErrorKind = Literal["exact", "estimate", "certificate", "unknown"]
+_ErrorKind = Literal["exact", "estimate", "certificate", "unknown", "rounded"]
 _KINDS: tuple[_ErrorKind, ...] = get_args(_ErrorKind)
 _CODES = (
     None,

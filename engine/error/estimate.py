@@ -1,7 +1,9 @@
 """The error that the budget counts: |theta_published - theta*_live| (docs/error.md).
 
-Four things are kept apart by name:
+Five things are kept apart by name:
 
+- *rounded*: what is published is a linear model's minimiser, correctly rounded (docs/exact.md):
+  half a unit in the last place of each coefficient is a bound, and no number of more digits exists;
 - *exact*: a linear model's error is |published - theta_exact| plus a stated rounding allowance,
   and that sum is a bound;
 - *estimate*: a logistic model's error between audits, from a random sample of live rows, the
@@ -44,6 +46,7 @@ _FLOOR = 1e-3  # of |theta_b|: a model deleted down to nothing has no relative e
 class ErrorKind(StrEnum):
     """How a published error is known."""
 
+    ROUNDED = "rounded"
     EXACT = "exact"
     ESTIMATE = "estimate"
     CERTIFICATE = "certificate"

@@ -35,6 +35,9 @@ SUMMED = 1 << (53 - 2 * (BITS - 1))
 LONGEST = 48
 """Digits of a number at most: 1,056 bits, a range of 10^300 with the digits of a float64."""
 
+NOTHING = -(1 << 30)
+"""Exponent of 0."""
+
 _BASE = float(1 << BITS)
 _HALF = 1 << (BITS - 1)
 
@@ -43,7 +46,8 @@ _SMALLEST_EXPONENT = -1021
 
 _TOO_LONG = (
     "the numbers of one column differ too much in size to be summed exactly: the largest is over "
-    f"2^{BITS * LONGEST - 53} times the smallest that is not 0"
+    f"2^{BITS * LONGEST - 53} times the smallest that is not 0; rescale the features or the ridge "
+    "strength, or correct the rows"
 )
 
 Units: TypeAlias = NDArray[np.int_] | int
@@ -114,14 +118,14 @@ class Digits:
         return total
 
     def exponents(self) -> NDArray[np.int_]:
-        """Return e of each number, at most 2^e and above 2^(e - 3) in units; of 0, e is -2^30."""
+        """Return e of each number, at most 2^e and above 2^(e - 3); of 0, `NOTHING`."""
         shape = self.places.shape[1:]
         if not len(self.places):
-            return np.full(shape, -(1 << 30))
+            return np.full(shape, NOTHING)
         leading = np.argmax(self.places != 0, axis=0)
         digit = np.take_along_axis(self.places, leading[np.newaxis], axis=0)[0]
         exponent = np.frexp(np.abs(digit).astype(np.float64))[1] + 1 - BITS * (self.first + leading)
-        return np.where(digit == 0, -(1 << 30), exponent)
+        return np.where(digit == 0, NOTHING, exponent)
 
     def integers(self) -> tuple[NDArray[np.object_], int]:
         """Return the numbers as Python's integers, and the exponent of 2 of their unit."""

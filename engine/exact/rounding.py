@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from lethe.engine.errors import IllConditioned, InvalidData
-from lethe.engine.exact.digits import NEAREST, SUMMED, Digits, added, cut
+from lethe.engine.exact.digits import NEAREST, NOTHING, SUMMED, Digits, added, cut
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array
@@ -44,7 +44,7 @@ _STALLED = 2.0**-8
 LARGEST_RATIONAL = 256
 """Coefficients up to which rational arithmetic decides: 0.1 s at 100, 0.6 s at 200."""
 
-_SINGULAR = (
+SINGULAR = (
     "the Hessian is not positive definite to working precision; raise the ridge strength or "
     "rescale the features"
 )
@@ -63,12 +63,15 @@ class NormalEquations:
         m x d, S_yx in units of 2^(target_unit_c + unit_j).
     unit, target_unit
         (d,) and (m,).
+    absent
+        (d,) whether the feature is 0 in every row: so is its coefficient.
     """
 
     matrix: Digits
     right: Digits
     unit: NDArray[np.int_]
     target_unit: NDArray[np.int_]
+    absent: NDArray[np.bool_]
 
     @classmethod
     def of(cls, sums: Sums, penalty: Array) -> NormalEquations:
@@ -79,7 +82,9 @@ class NormalEquations:
         diagonal.places[:, np.arange(d), np.arange(d)] = ridge.places
         matrix = added([sums.entries.of((slice(d), slice(d))), diagonal])
         right = sums.entries.of((slice(d, None), slice(d))).trimmed()
-        return cls(matrix, right, unit, sums.unit[d:])
+        squares = sums.entries.of((np.arange(d), np.arange(d))).places
+        absent = np.all(squares == 0, axis=0)
+        return cls(matrix, right, unit, sums.unit[d:], absent)
 
     def theta(self, y: Array, exponent: NDArray[np.int_]) -> Array:
         """Return theta, d x m, of 2^exponent y.
@@ -89,31 +94,33 @@ class NormalEquations:
         InvalidData
             A coefficient is beyond float64.
         """
-        theta = np.ldexp(y, exponent - self.unit + self.target_unit[:, np.newaxis])
+        with np.errstate(over="ignore"):
+            theta = np.ldexp(y, exponent - self.unit + self.target_unit[:, np.newaxis])
         if not np.isfinite(theta).all():
             raise InvalidData(_TOO_LARGE)
         transposed: Array = theta.T
         return transposed
 
-    def product(self) -> Callable[[Digits], Digits]:
-        """Return the function that y is multiplied by -matrix with, exactly; not balanced."""
-        matrix = self.matrix
-        P, d, _ = matrix.places.shape
-        stacked = matrix.places.reshape(-1, d).astype(np.float64)
 
-        def multiply(y: Digits) -> Digits:
-            B, m, _ = y.places.shape
-            total = np.zeros((P + B, m, d), np.int64)
-            columns = y.places.reshape(B * m, d).T.astype(np.float64)
-            for start in range(0, d, SUMMED):
-                part = slice(start, start + SUMMED)
-                products = stacked[:, part] @ columns[part]
-                by_place = products.astype(np.int64).reshape(P, d, B, m).transpose(0, 2, 3, 1)
-                for b in range(B):
-                    total[b : b + P] -= by_place[:, b]
-            return Digits(matrix.first + y.first, total)
+class Product:
+    """Multiplies points with a matrix of digits, exactly."""
 
-        return multiply
+    def __init__(self, matrix: Digits) -> None:
+        self._first, (self._P, self._d, _) = matrix.first, matrix.places.shape
+        self._stacked = matrix.places.reshape(-1, self._d).astype(np.float64)
+
+    def negative(self, y: Digits) -> Digits:
+        """Return -matrix y, m x d; not balanced."""
+        P, d, (B, m, _) = self._P, self._d, y.places.shape
+        total = np.zeros((P + B, m, d), np.int64)
+        columns = y.places.reshape(B * m, d).T.astype(np.float64)
+        for start in range(0, d, SUMMED):
+            part = slice(start, start + SUMMED)
+            products = self._stacked[:, part] @ columns[part]
+            by_place = products.astype(np.int64).reshape(P, d, B, m).transpose(0, 2, 3, 1)
+            for b in range(B):
+                total[b : b + P] -= by_place[:, b]
+        return Digits(self._first + y.first, total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,24 +204,31 @@ class Corrected:
     ----------
     y, residual
         m x d: the point, and right - matrix y, exactly.
+    exponent
+        (m, d): the point is 2^exponent z, with z of about 1.
     nearest
-        2^-scale y, m x d, as float64.
+        z as float64.
     proved
-        Where ``nearest`` is what the solution rounds to.
+        Where ``nearest`` is what the solution, over 2^exponent, rounds to.
     """
 
     y: Digits
     residual: Digits
+    exponent: NDArray[np.int_]
     nearest: Array
     proved: NDArray[np.bool_]
 
 
 def corrected(
-    y: Digits, residual: Digits, inverse: Inverse, negative_product: Callable[[Digits], Digits]
+    y: Digits,
+    residual: Digits,
+    inverse: Inverse,
+    negative_product: Callable[[Digits], Digits],
+    absent: NDArray[np.bool_],
 ) -> Corrected:
     """Return ``y`` with corrections until it is known what the solution rounds to, or they stall.
 
-    y / 2^scale is within |2^scale residual| / smallest of the solution, in every coordinate.
+    The distance of y / 2^scale to the solution is at most |2^scale residual| / smallest.
 
     Parameters
     ----------
@@ -224,22 +238,30 @@ def corrected(
         Of the matrix.
     negative_product
         Returns -matrix c for a point c.
+    absent
+        (d,) which coefficients are known to be 0.
     """
     scale = inverse.scale
-    left = residual.nearest(scale)
-    size = float(np.abs(left).max(initial=0.0))
+    largest = np.maximum(y.exponents() - scale, residual.exponents() + scale).max(axis=1)
+    size = np.where(largest < NOTHING // 2, 0, largest)[
+        :, np.newaxis
+    ]  # so that no square underflows
+    exponent = scale + size
+    left = residual.nearest(scale - size)
+    worst = float(np.abs(left).max(initial=0.0))
     for _ in range(_CORRECTIONS):
-        correction = cut(left @ inverse.inverse, -scale)
+        correction = cut(left @ inverse.inverse, -exponent)
         correction = Digits(correction.first, correction.places[:_PLACES])
         y = added([y, correction])
         residual = added([residual, negative_product(correction)])
-        left = residual.nearest(scale)
+        left = residual.nearest(scale - size)
         distance = np.sqrt(np.einsum("cj,cj->c", left, left)) * (1.0 + 1e-6) / inverse.smallest
-        nearest, proved = _round(y, -scale, distance[:, np.newaxis])
-        before, size = size, float(np.abs(left).max(initial=0.0))
-        if proved.all() or not size < _STALLED * before or len(y.places) > _LONGEST_POINT:
+        nearest, proved = _round(y, -exponent, distance[:, np.newaxis])
+        proved |= absent
+        before, worst = worst, float(np.abs(left).max(initial=0.0))
+        if proved.all() or not worst < _STALLED * before or len(y.places) > _LONGEST_POINT:
             break
-    return Corrected(y, residual, nearest, proved)
+    return Corrected(y, residual, exponent, nearest, proved)
 
 
 def _round(y: Digits, shift: NDArray[np.int_], distance: Array) -> tuple[Array, NDArray[np.bool_]]:
@@ -250,44 +272,22 @@ def _round(y: Digits, shift: NDArray[np.int_], distance: Array) -> tuple[Array, 
     low -= nearest - high  # exactly, as |low| <= |high|
     beyond = 2.0 * distance + 4.0 * NEAREST * np.abs(low)
     proved = (nearest + (low + beyond) == nearest) & (nearest + (low - beyond) == nearest)
-    return nearest, proved & (nearest != 0)
+    return nearest, proved & ((nearest != 0) | (beyond == 0))
 
 
-def minimiser(equations: NormalEquations) -> Minimiser:
-    """Return the minimiser of a linear model, each coefficient correctly rounded.
-
-    Raises
-    ------
-    IllConditioned
-        Nothing is proved: float64 cannot tell that the matrix is definite, and d is above
-        `LARGEST_RATIONAL`.
-    InvalidData
-        A coefficient is beyond float64.
-
-    Notes
-    -----
-    Cost O(d^3) for the inverse, and for each correction O(P d^2 m), where P is the number of digits
-    of the matrix: 5 to 10 of ordinary data. Rational arithmetic: O(d^3) products of numbers of
-    O(d P) digits.
-    """
-    inverse = Inverse.of(equations.matrix)
-    if inverse is None:
-        return rationally(equations)
-    start = Digits(0, equations.right.places[:0])
-    return judged(
-        equations, corrected(start, equations.right, inverse, equations.product()), inverse
-    )
+def solved(equations: NormalEquations, inverse: Inverse, product: Product) -> Corrected:
+    """Return the solution as far as float64's inverse leads to it."""
+    nothing = Digits(0, equations.right.places[:0])
+    return corrected(nothing, equations.right, inverse, product.negative, equations.absent)
 
 
-def judged(equations: NormalEquations, point: Corrected, inverse: Inverse) -> Minimiser:
-    """Return the minimiser, by rational arithmetic where the corrected point is not proved."""
-    theta = equations.theta(point.nearest, inverse.scale)
-    normal = bool((np.abs(theta) >= np.finfo(np.float64).tiny).all())  # else it was rounded twice
-    if point.proved.all() and normal:
-        return Minimiser(theta, rounded=True)
-    if len(theta) > LARGEST_RATIONAL:
-        return Minimiser(theta, rounded=False)
-    return rationally(equations)
+def settled(equations: NormalEquations, point: Corrected) -> Minimiser | None:
+    """Return the minimiser if every coefficient of the point is proved, else None."""
+    if not point.proved.all():
+        return None
+    theta = equations.theta(point.nearest, point.exponent)
+    normal = np.abs(theta) >= np.finfo(np.float64).tiny  # else it was rounded twice
+    return Minimiser(theta, rounded=True) if (normal | (point.nearest.T == 0)).all() else None
 
 
 def rationally(equations: NormalEquations) -> Minimiser:
@@ -295,20 +295,22 @@ def rationally(equations: NormalEquations) -> Minimiser:
 
     Raises
     ------
-    IllConditioned, InvalidData
-        As `minimiser`.
+    IllConditioned
+        d is above `LARGEST_RATIONAL`, or the matrix is singular.
+    InvalidData
+        A coefficient is beyond float64.
     """
     import flint  # noqa: PLC0415 (most models never need it)
 
     if len(equations.unit) > LARGEST_RATIONAL:
-        raise IllConditioned(_SINGULAR)
+        raise IllConditioned(SINGULAR)
     matrix, matrix_exponent = equations.matrix.integers()
     right, right_exponent = equations.right.integers()
     A: Any = flint.fmpz_mat(matrix.tolist())
     try:
         solution = A.solve(flint.fmpz_mat(right.T.tolist()))
     except ZeroDivisionError as error:
-        raise IllConditioned(_SINGULAR) from error
+        raise IllConditioned(SINGULAR) from error
     m, d = right.shape
     theta = np.empty((d, m))
     for j in range(d):

@@ -13,15 +13,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lethe.engine.errors import IllConditioned
 from lethe.engine.exact.digits import NEAREST, Digits, added
 from lethe.engine.exact.rounding import (
+    LARGEST_RATIONAL,
+    SINGULAR,
     Corrected,
     Inverse,
     Minimiser,
     NormalEquations,
+    Product,
     corrected,
-    judged,
     rationally,
+    settled,
+    solved,
 )
 from lethe.engine.exact.rows import MOST, ChangedRows
 from lethe.engine.exact.sums import Sums
@@ -56,17 +61,36 @@ class Solution:
 
     @classmethod
     def of(cls, sums: Sums, penalty: Array) -> Solution:
-        """Return the solution for the rows that ``sums`` are of. Cost O(d^3)."""
+        """Return the solution for the rows that ``sums`` are of.
+
+        Raises
+        ------
+        IllConditioned
+            Nothing is proved: float64 cannot tell that the matrix is definite, and d is above
+            `engine.exact.rounding.LARGEST_RATIONAL`; or it is singular.
+        InvalidData
+            A coefficient is beyond float64.
+
+        Notes
+        -----
+        Cost O(d^3) for the inverse, and for each correction O(P d^2 m), where P is the number of
+        digits of the matrix: 5 to 10 of ordinary data. Rational arithmetic: O(d^3) products of
+        numbers of O(d P) digits.
+        """
         equations = NormalEquations.of(sums, penalty)
         inverse = Inverse.of(equations.matrix)
         if inverse is None:
             return cls(sums, penalty, rationally(equations), None)
-        product = equations.product()
-        point = corrected(Digits(0, equations.right.places[:0]), equations.right, inverse, product)
-        warm = None
-        if point.proved.all():
+        product = Product(equations.matrix)
+        point = solved(equations, inverse, product)
+        found = settled(equations, point)
+        if found is not None:
             warm = Warm(equations, product, inverse, point, None, inverse.smallest)
-        return cls(sums, penalty, judged(equations, point, inverse), warm)
+            return cls(sums, penalty, found, warm)
+        if len(equations.unit) <= LARGEST_RATIONAL:
+            return cls(sums, penalty, rationally(equations), None)
+        theta = equations.theta(point.nearest, point.exponent)
+        return cls(sums, penalty, Minimiser(theta, rounded=False), None)
 
     def changed(self, leaving: Rows | None, arriving: Rows | None) -> Solution:
         """Return the solution without some rows and with others.
@@ -83,10 +107,39 @@ class Solution:
             return self
         change = changes[0] if len(changes) == 1 else changes[0].joined(changes[1])
         warm = None if self.warm is None else self.warm.changed(change)
-        if warm is not None and warm.point.proved.all():
-            found = judged(warm.equations, warm.point, warm.inverse)
+        found = None if warm is None else settled(warm.equations, warm.point)
+        if found is not None:
             return replace(self, minimiser=found, warm=warm)
         return Solution.of(self.live_sums.changed(change), self.penalty)
+
+    def without(self, leaving: Rows) -> Solution:
+        """Return the solution without some rows, from sums that hold no other rows. O(d^3)."""
+        sums = self.live_sums
+        if len(leaving):
+            sums = sums.changed(ChangedRows.of(leaving, -1, sums.unit))
+        return Solution.of(sums, self.penalty)
+
+    def dual_rows(self, X: Array) -> Array:
+        """Return A^-1 x_i for k rows, k x d, to float64's accuracy. Cost O(d^3 + k d^2).
+
+        A is that of ``sums``.
+
+        Raises
+        ------
+        IllConditioned
+            Float64 knows no inverse of A.
+        """
+        equations = NormalEquations.of(self.sums, self.penalty)
+        inverse = Inverse.of(equations.matrix)
+        if inverse is None:
+            raise IllConditioned(SINGULAR)
+        exponent = inverse.scale - equations.unit
+        W: Array = np.ldexp(np.ldexp(X, exponent) @ inverse.inverse, exponent)
+        return W
+
+    def __reduce__(self) -> tuple[Callable[[Sums, Array], Solution], tuple[Sums, Array]]:
+        """Copy and pickle the sums of the live rows alone: no row that has left is in them."""
+        return Solution.of, (self.live_sums, self.penalty)
 
     @property
     def live_sums(self) -> Sums:
@@ -115,7 +168,7 @@ class Warm:
     """
 
     equations: NormalEquations
-    product: Callable[[Digits], Digits]
+    product: Product
     inverse: Inverse
     point: Corrected
     beside: ChangedRows | None
@@ -126,15 +179,18 @@ class Warm:
         beside = change if self.beside is None else self.beside.joined(change)
         if len(beside) > MOST:
             return None
+        absent = self.equations.absent
+        if absent.any() and change.x.places[:, :, absent].any():
+            return None
         inverse = _updated(self.inverse, change)
         if inverse is None or inverse.smallest < _SHRUNK * self.proved:
             return None
         residual = added([self.point.residual, change.pull(self.point.y)])
 
         def product(y: Digits) -> Digits:
-            return added([self.product(y), beside.pull(y, targets=False)])
+            return added([self.product.negative(y), beside.pull(y, targets=False)])
 
-        point = corrected(self.point.y, residual, inverse, product)
+        point = corrected(self.point.y, residual, inverse, product, absent)
         return replace(self, inverse=inverse, point=point, beside=beside)
 
 
@@ -165,6 +221,8 @@ def _updated(inverse: Inverse, change: ChangedRows) -> Inverse | None:
     small = np.diag(sign) + root.T @ V
     updated = inverse.inverse - V @ np.linalg.solve(small, V.T)
     matrix = inverse.matrix + (root * sign) @ root.T
+    if not (np.isfinite(updated).all() and np.isfinite(matrix).all()):
+        return None
     size = inverse.size + float(np.sum(root * root))
     return Inverse(inverse.scale, matrix, updated, smallest, size)
 
@@ -178,7 +236,7 @@ def _leverage(inverse: Inverse, root: Array, V: Array) -> float:
     rounded = (8.0 * (d + MOST) * EPS + 4.0 * NEAREST) * inverse.size * size
     off = float(np.linalg.norm(S)) + rounded
     known = H[0, 0] if k == 1 else float(np.linalg.eigvalsh((H + H.T) / 2.0)[-1])
-    known += 4.0 * (d + k) * EPS * float(np.linalg.norm(root)) * size + size * rounded
+    known += 1e-300 + 4.0 * (d + k) * EPS * float(np.linalg.norm(root)) * size + size * rounded
     bound = max(float(known), 0.0) + off * off / inverse.smallest
     # The rows themselves are rounded: by 2 NEAREST of their length at most.
     root_of_bound = math.sqrt(bound)
