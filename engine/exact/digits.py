@@ -25,9 +25,9 @@ from lethe.engine.fit.objective import Array
 BITS = 22
 """Of a digit: three cover 66 bits, so that most columns of float64 need three."""
 
-NEAREST = 2.0**-50
-"""Relative error of `Digits.nearest`: each place adds at most 2^-53 of what it is added to, and
-those below the first are 2^-21 of it."""
+NEAREST = 2.0**-46
+"""Relative error of `Digits.nearest`: each of at most 96 places adds at most 2^-53 of the sum, that
+is at least half of the first place, and all after it are at most 2^-21 of it."""
 
 SUMMED = 1 << (53 - 2 * (BITS - 1))
 """Products of two digits that float64 adds up exactly: 2,048."""
@@ -112,9 +112,10 @@ class Digits:
 
         Of balanced digits. What is below the smallest float64 becomes 0.
         """
-        total = np.zeros(self.places.shape[1:])
-        for p in range(len(self.places) - 1, -1, -1):  # the smallest first
-            total += np.ldexp(self.places[p].astype(np.float64), shift - BITS * (self.first + p))
+        P, shape = len(self.places), self.places.shape[1:]
+        exponent = np.arange(-BITS * self.first, -BITS * self.end, -BITS)
+        exponent = exponent.reshape(P, *(1 for _ in shape)) + shift
+        total: Array = np.ldexp(self.places.astype(np.float64), exponent).sum(axis=0)
         return total
 
     def exponents(self) -> NDArray[np.int_]:
@@ -161,12 +162,14 @@ def side_by_side(left: Digits, right: Digits) -> Digits:
 
 def _joined(one: Digits, other: Digits, axis: int) -> Digits:
     first, end = min(one.first, other.first), max(one.end, other.end)
-    parts = []
-    for part in (one, other):
-        room = [(0, 0)] * part.places.ndim
-        room[0] = (part.first - first, end - part.end)
-        parts.append(np.pad(part.places, room))
-    return Digits(first, np.concatenate(parts, axis=axis))
+    shape = list(one.places.shape)
+    shape[0], at = end - first, shape[axis]
+    shape[axis] = at + other.places.shape[axis]
+    places = np.zeros(shape, np.int64)
+    before, after = np.split(places, [at], axis)
+    before[one.first - first : one.end - first] = one.places
+    after[other.first - first : other.end - first] = other.places
+    return Digits(first, places)
 
 
 def unit_of(values: Array) -> int:

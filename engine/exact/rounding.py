@@ -109,7 +109,7 @@ class Product:
         self._first, (self._P, self._d, _) = matrix.first, matrix.places.shape
         self._stacked = matrix.places.reshape(-1, self._d).astype(np.float64)
 
-    def negative(self, y: Digits) -> Digits:
+    def negative(self, y: Digits) -> list[Digits]:
         """Return -matrix y, m x d; not balanced."""
         P, d, (B, m, _) = self._P, self._d, y.places.shape
         total = np.zeros((P + B, m, d), np.int64)
@@ -120,7 +120,7 @@ class Product:
             by_place = products.astype(np.int64).reshape(P, d, B, m).transpose(0, 2, 3, 1)
             for b in range(B):
                 total[b : b + P] -= by_place[:, b]
-        return Digits(self._first + y.first, total)
+        return [Digits(self._first + y.first, total)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ def corrected(
     y: Digits,
     residual: Digits,
     inverse: Inverse,
-    negative_product: Callable[[Digits], Digits],
+    negative_product: Callable[[Digits], list[Digits]],
     absent: NDArray[np.bool_],
 ) -> Corrected:
     """Return ``y`` with corrections until it is known what the solution rounds to, or they stall.
@@ -237,15 +237,13 @@ def corrected(
     inverse
         Of the matrix.
     negative_product
-        Returns -matrix c for a point c.
+        Returns -matrix c for a point c, as terms of a sum.
     absent
         (d,) which coefficients are known to be 0.
     """
     scale = inverse.scale
     largest = np.maximum(y.exponents() - scale, residual.exponents() + scale).max(axis=1)
-    size = np.where(largest < NOTHING // 2, 0, largest)[
-        :, np.newaxis
-    ]  # so that no square underflows
+    size = np.where(largest < NOTHING // 2, 0, largest)[:, np.newaxis]  # no square underflows
     exponent = scale + size
     left = residual.nearest(scale - size)
     worst = float(np.abs(left).max(initial=0.0))
@@ -253,7 +251,7 @@ def corrected(
         correction = cut(left @ inverse.inverse, -exponent)
         correction = Digits(correction.first, correction.places[:_PLACES])
         y = added([y, correction])
-        residual = added([residual, negative_product(correction)])
+        residual = added([residual, *negative_product(correction)])
         left = residual.nearest(scale - size)
         distance = np.sqrt(np.einsum("cj,cj->c", left, left)) * (1.0 + 1e-6) / inverse.smallest
         nearest, proved = _round(y, -exponent, distance[:, np.newaxis])
@@ -267,6 +265,8 @@ def corrected(
 def _round(y: Digits, shift: NDArray[np.int_], distance: Array) -> tuple[Array, NDArray[np.bool_]]:
     """Return 2^shift y rounded, and where all that is within ``distance`` rounds to the same."""
     high = y.nearest(shift)
+    if not (distance < EPS * np.abs(high).max(axis=1, keepdims=True)).all():  # not even the largest
+        return high, np.zeros(high.shape, np.bool_)
     low = added([y, cut(-high, shift)]).nearest(shift)
     nearest = high + low
     low -= nearest - high  # exactly, as |low| <= |high|

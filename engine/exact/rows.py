@@ -93,6 +93,8 @@ class ChangedRows:
 
 def cut_weights(weight: Array) -> Digits:
     """Return the digits of weights, in units of 1."""
+    if (np.abs(weight) == 1.0).all():
+        return Digits(0, weight.astype(np.int64)[np.newaxis])
     unit = BITS * (unit_of(weight) // BITS)
     digits = cut(weight, unit)
     return Digits(digits.first - unit // BITS, digits.places)
@@ -102,6 +104,9 @@ def _times(factor: Digits, values: Digits) -> Digits:
     """Return factor_i values_ic, balanced, for (k,) and k x m."""
     if not len(factor.places) or not len(values.places):
         return Digits(0, values.places[:0])
+    if len(factor.places) == 1 and (np.abs(factor.places) == 1).all():
+        signed = values.places * factor.places[0, :, np.newaxis]
+        return Digits(values.first + factor.first, signed)
     return added(
         Digits(values.first + factor.first + p, values.places * place[:, np.newaxis])
         for p, place in enumerate(factor.places)

@@ -187,8 +187,8 @@ class Warm:
             return None
         residual = added([self.point.residual, change.pull(self.point.y)])
 
-        def product(y: Digits) -> Digits:
-            return added([self.product.negative(y), beside.pull(y, targets=False)])
+        def product(y: Digits) -> list[Digits]:
+            return [*self.product.negative(y), beside.pull(y, targets=False)]
 
         point = corrected(self.point.y, residual, inverse, product, absent)
         return replace(self, inverse=inverse, point=point, beside=beside)
