@@ -19,12 +19,12 @@ import numpy as np
 from lethe.engine.deletion.generation import Generation, Stream, at_rest, begin, distance_to_exact
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.methods.method import Step
-from lethe.engine.error.estimate import ErrorKind, PublishedError, relative_to
+from lethe.engine.error.estimate import ErrorKind, PublishedError, half_a_unit, relative_to
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import UNSTATED, IllConditioned, InvalidData
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
-from lethe.engine.fit.factor import EPS, Factor
+from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.magnitude import LARGEST, check_data
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
 from lethe.engine.fitted import Fitted
@@ -32,10 +32,6 @@ from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.policy import Facts
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.rows import Membership
-
-ROUNDED_FEATURES = 200
-"""Coordinates of theta up to which every version is rounded: a change costs 1 ms at 20 and 2 ms at
-200, and beyond that grows with their square."""
 
 
 @dataclass(slots=True)
@@ -81,7 +77,7 @@ class FittedLinear(Fitted):
             stream,
             Factor(np.empty((0, 0)), generation.smallest, generation.largest),
             Sentinels((), rows.take(slice(0)), nothing[:0]),
-            _half_a_unit(solution.minimiser.theta),
+            half_a_unit(solution.minimiser.theta),
             (),
             seed=0,
             intercept=intercept,
@@ -100,7 +96,7 @@ class FittedLinear(Fitted):
 
     def estimate(self) -> float | None:
         """Return the error of theta_exact."""
-        return _half_a_unit(self.stream.theta_exact)
+        return half_a_unit(self.stream.theta_exact)
 
     def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:
         """Delete live rows, and return the error. The cost is that of `Solution.changed`."""
@@ -151,12 +147,12 @@ class FittedLinear(Fitted):
             )
         _error(self.generation, stream)  # it can be stated
         self.solution, self.stream, self.method = solution, stream, method
-        self.certified = _half_a_unit(theta)
+        self.certified = half_a_unit(theta)
 
     def polish(self, target: float) -> float:  # noqa: ARG002 (it is at the optimum)
         """Publish the minimiser."""
         self.stream = complete(self.stream)
-        return _half_a_unit(self.stream.theta_exact)
+        return half_a_unit(self.stream.theta_exact)
 
     def compact(self) -> None:
         """Publish the minimiser: there is nothing to fold away."""
@@ -174,7 +170,7 @@ class FittedLinear(Fitted):
         number = self.generation.number + 1
         self.generation, self.stream = _begun(number, self.generation.objective, solution)
         self.solution = self.begun = solution
-        self.certified = _half_a_unit(solution.minimiser.theta)
+        self.certified = half_a_unit(solution.minimiser.theta)
         self.leave(leave_out)
 
     def diagnosed(self) -> Fitted:
@@ -233,13 +229,8 @@ def _errors(objective: Objective, rows: Rows, theta: Array, sign: float) -> Call
     return lambda: sign * objective.error(rows, theta)
 
 
-def _half_a_unit(theta: Array) -> float:
-    """Return a bound of the distance that rounding each coefficient once has moved theta by."""
-    return norm(np.spacing(np.abs(theta))) / 2.0 * (1.0 + EPS * theta.size)
-
-
 def _error(generation: Generation, stream: Stream) -> PublishedError:
-    distance, rounded = distance_to_exact(stream), _half_a_unit(stream.theta_exact)
+    distance, rounded = distance_to_exact(stream), half_a_unit(stream.theta_exact)
     kind = ErrorKind.ROUNDED if distance == 0.0 else ErrorKind.EXACT
     relative = (distance + rounded) / relative_to(stream.published, generation.theta_b)
     if not math.isfinite(relative):

@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike
 
 from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.diagnosing import DiagnosableModel
+from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import probabilities
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 from lethe.engine.fitted import Fitted
-from lethe.engine.fitted_linear import ROUNDED_FEATURES, FittedLinear
+from lethe.engine.fitted_linear import FittedLinear
 from lethe.engine.preprocess.input.columns import Columns
 from lethe.engine.preprocess.input.frozen import FrozenTransformer
 from lethe.engine.preprocess.input.table import TableLike

@@ -16,6 +16,7 @@ A model's history (`lethe audit`) against everything else:
 One model (`lethe verify`):
 
 - `verify`: a refit by independent code
+- `digest_check`, `rational_refit`: a linear model to the last bit (`--digest`)
 - `pipeline_rows`: the rows of a refit whose preprocessing is fitted anew, too
 
 Its rows (`lethe disclosure`):

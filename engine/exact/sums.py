@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.exact.digits import SUMMED, Digits, added, cut, side_by_side, sliced, unit_of
+from lethe.engine.exact.digits import BITS, SUMMED, Digits, added, cut, side_by_side, sliced
 from lethe.engine.exact.rows import ChangedRows, cut_weights
 from lethe.engine.fit.objective import Array, Rows
 
@@ -57,9 +57,12 @@ class Sums:
         InvalidData
             The numbers of a column differ too much in size (`engine.exact.digits.LONGEST`).
         """
-        z = np.hstack([rows.X, rows.y])
-        unit = np.array([unit_of(column) for column in z.T], dtype=np.int_)
-        return cls(unit, gram(z, rows.weight, unit), rows.y.shape[1])
+        largest = np.concatenate([_largest(rows.X), _largest(rows.y)])
+        unit = np.frexp(largest)[1].astype(np.int_) - (BITS - 1)
+        total = _Total(len(unit))
+        for start in range(0, len(rows), SUMMED):
+            total.add_rows(rows.take(slice(start, start + SUMMED)), unit)
+        return cls(unit, total.balanced(), rows.y.shape[1])
 
     def changed(self, rows: ChangedRows) -> Sums:
         """Return the sums with rows that came or went. Cost O(D^2) a row."""
@@ -76,18 +79,10 @@ class Sums:
         return len(self.unit) - self.m
 
 
-def gram(z: Array, weight: Array, unit: NDArray[np.int_]) -> Digits:
-    """Return sum_i weight_i z_i z_i^T in units of 2^(unit_j + unit_k), exactly and balanced."""
-    total = _Total(z.shape[1])
-    for start in range(0, len(z), SUMMED):
-        block, w = z[start : start + SUMMED], weight[start : start + SUMMED]
-        first, slices = sliced(block, unit)
-        right = _pieces_of(first, slices)
-        if (w == 1.0).all():
-            total.add(right, right)
-        else:
-            total.add(_pieces(_scaled(cut(block, unit), cut_weights(w))), right)
-    return total.balanced()
+def _largest(values: Array) -> Array:
+    """Return the largest magnitude of each column, without a copy of the values."""
+    largest: Array = np.maximum(values.max(axis=0, initial=0.0), -values.min(axis=0, initial=0.0))
+    return largest
 
 
 def _scaled(z: Digits, factor: Digits) -> Digits:
@@ -131,6 +126,16 @@ class _Total:
     def __init__(self, D: int) -> None:
         self._sum = Digits(0, np.zeros((1, D, D), np.int64))
         self._added = 0
+
+    def add_rows(self, rows: Rows, unit: NDArray[np.int_]) -> None:
+        """Add weight_i z_i z_i^T of at most `SUMMED` rows."""
+        z = np.hstack([rows.X, rows.y])
+        if (rows.weight == 1.0).all():
+            pieces = _pieces_of(*sliced(z, unit))
+            self.add(pieces, pieces)
+        else:
+            digits = cut(z, unit)
+            self.add(_pieces(_scaled(digits, cut_weights(rows.weight))), _pieces(digits))
 
     def add(self, left: list[_Piece], right: list[_Piece]) -> None:
         """Add left^T right."""
