@@ -23,6 +23,7 @@ from lethe.engine.error.estimate import (
     published_error,
 )
 from lethe.engine.error.sentinels import SENTINELS, Sentinels
+from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.classes import one_sided, unbounded, weighted_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Objective, Rows
@@ -167,6 +168,10 @@ class Fitted:
             budget_relative=budget,
             audited=self.certified is not None,
         )
+
+    def sums(self) -> Sums:
+        """Return the exact sums of the live rows. Cost O(n d^2)."""
+        return Sums.of(self.members.rows.take(self.members.live))
 
     def diagnosed(self) -> Fitted:
         """Return the state that `engine.diagnostics` looks at: one with present dual rows."""

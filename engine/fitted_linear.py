@@ -173,6 +173,10 @@ class FittedLinear(Fitted):
         self.certified = half_a_unit(solution.minimiser.theta)
         self.leave(leave_out)
 
+    def sums(self) -> Sums:
+        """Return the exact sums of the live rows. Cost O(d^2)."""
+        return self.solution.live_sums
+
     def diagnosed(self) -> Fitted:
         """Return the state with the dual rows of the live rows. Cost O(n d^2)."""
         live, objective = self.members.live, self.generation.objective

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.diagnosing import DiagnosableModel
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
@@ -24,6 +25,7 @@ from lethe.engine.fit.classes import probabilities
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.fitted_linear import FittedLinear
+from lethe.engine.inference import Summary, summarise
 from lethe.engine.preprocess.input.columns import Columns
 from lethe.engine.preprocess.input.frozen import FrozenTransformer
 from lethe.engine.preprocess.input.table import TableLike
@@ -176,6 +178,53 @@ class LinearModel(ConvertibleModel):
         from sklearn.metrics import r2_score  # noqa: PLC0415 (not to import it with the library)
 
         return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+
+    def summary(
+        self, *, level: float = 0.95, covariance: str = "sampling"
+    ) -> Summary | tuple[Summary, ...]:
+        """Return standard errors, tests, intervals and R^2 of the exact parameters.
+
+        Parameters
+        ----------
+        level
+            Of the confidence intervals.
+        covariance
+            ``sampling``, that of the ridge estimator given its penalty, or ``bayesian``
+            (`engine.inference`).
+
+        Returns
+        -------
+        Summary
+            One for each target, if there are several.
+
+        Raises
+        ------
+        InvalidData
+            A parameter cannot be used, no degree of freedom is left, or preprocessing is part of
+            the model: statistics that move with the rows are not fixed features.
+
+        Notes
+        -----
+        Cost O(d^3), and O(n d^2) above `rounded_features`: what was deleted does not matter.
+        """
+        state = self._fitted
+        if self.prepared is not None:
+            raise InvalidData(
+                "a summary is of models without preprocessing inside: its statistics move with the "
+                "rows, and standard errors of fixed features would be too small"
+            )
+        columns = state.columns or tuple(f"x{j}" for j in range(self.n_features_in_))
+        found = summarise(
+            state.sums(),
+            state.generation.objective.penalty,
+            state.stream.theta_exact,
+            (*columns, *(("intercept",) if state.intercept else ())),
+            rows=state.members.weighted,
+            intercept=state.intercept,
+            level=level,
+            covariance=covariance,
+        )
+        return found[0] if self._flat else found
 
     @property
     def coef_(self) -> Array:

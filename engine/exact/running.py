@@ -243,3 +243,31 @@ def _leverage(inverse: Inverse, root: Array, V: Array) -> float:
     return (
         root_of_bound + 2.0 * NEAREST * float(np.linalg.norm(root)) / math.sqrt(inverse.smallest)
     ) ** 2
+
+
+def inverse_of(sums: Sums, penalty: Array) -> Array:
+    """Return (S_xx + diag(penalty))^-1, d x d, each entry to nearly float64's last bit.
+
+    Raises
+    ------
+    IllConditioned
+        It is singular, or float64 cannot tell and d is above
+        `engine.exact.rounding.LARGEST_RATIONAL`.
+
+    Notes
+    -----
+    Cost O(P d^3), P the number of digits of a sum: each column is a solution, corrected by exact
+    residuals.
+    """
+    equations = NormalEquations.of(sums, penalty)
+    d, unit = len(penalty), equations.unit
+    identity = replace(
+        equations,
+        right=Digits(0, np.eye(d, dtype=np.int64)[np.newaxis]),
+        target_unit=-unit,
+    )
+    inverse = Inverse.of(equations.matrix)
+    if inverse is None:
+        return rationally(identity).theta
+    point = solved(identity, inverse, Product(equations.matrix))
+    return identity.theta(point.nearest, point.exponent)
