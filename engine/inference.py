@@ -25,6 +25,9 @@ from lethe.engine.exact.running import inverse_of
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.objective import Array
 
+_LEAST_FREEDOM = 1e-6
+"""With as many coefficients as rows a small penalty leaves as small a part of one."""
+
 COVARIANCES = ("sampling", "bayesian")
 
 
@@ -115,7 +118,7 @@ def summarise(
     inverse = inverse_of(sums, penalty)
     diagonal = np.diagonal(inverse)
     freedom = rows - len(penalty) + float(penalty @ diagonal)
-    if not freedom > 0:
+    if not freedom > _LEAST_FREEDOM:
         raise InvalidData(
             f"{rows} rows leave no degree of freedom for {len(penalty)} coefficients: there is no "
             "residual variance; standard errors need more rows"

@@ -19,6 +19,10 @@ One model (`lethe verify`):
 - `digest_check`, `rational_refit`: a linear model to the last bit (`--digest`)
 - `pipeline_rows`: the rows of a refit whose preprocessing is fitted anew, too
 
+Its coefficients (`lethe summary`):
+
+- `summaries`: standard errors, tests and intervals
+
 Its rows (`lethe disclosure`):
 
 - `disclosures`: what published versions have disclosed of them
