@@ -18,7 +18,11 @@ One model (`lethe verify`):
 - `verify`: a refit by independent code
 - `pipeline_rows`: the rows of a refit whose preprocessing is fitted anew, too
 
-Its rows (`lethe disclosure`):
+An erasure (`lethe erasures --bundle`):
+
+- `erasure`: gathering its evidence, for a file that `auditor` checks
+
+The rows of a model (`lethe disclosure`):
 
 - `disclosures`: what published versions have disclosed of them
 """
