@@ -23,7 +23,11 @@ Its coefficients (`lethe summary`):
 
 - `summaries`: standard errors, tests and intervals
 
-Its rows (`lethe disclosure`):
+An erasure (`lethe erasures --bundle`):
+
+- `erasure`: gathering its evidence, for a file that `auditor` checks
+
+The rows of a model (`lethe disclosure`):
 
 - `disclosures`: what published versions have disclosed of them
 """

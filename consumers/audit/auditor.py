@@ -6,7 +6,7 @@ if the state has moved; a state that never stands still is not compared, and the
 
 from __future__ import annotations
 
-import base64
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,9 +16,15 @@ from pathlib import Path
 
 from lethe.consumers.audit.commit_checks import commit_findings
 from lethe.consumers.audit.commits import CommitChain, Opener, read_chain
-from lethe.consumers.audit.published.bundle import BundleReader, Header, write_bundle
+from lethe.consumers.audit.published.bundle import (
+    BundleReader,
+    Header,
+    leaf_items,
+    write_bundle,
+)
 from lethe.consumers.audit.published.checkpoint import Checkpoint
 from lethe.consumers.audit.published.checks import history_findings
+from lethe.consumers.audit.published.erasure import Evidence, erasure_findings
 from lethe.consumers.audit.published.evidence import from_base64
 from lethe.consumers.audit.published.finding import Finding, Result, Verdict
 from lethe.consumers.audit.published.history import History
@@ -52,12 +58,10 @@ _PAUSE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class _Judged:
     """The findings, in the order of the checks."""
 
-    history: History
     findings: Sequence[Finding]
-    exported: int | None = None
 
     def count(self, result: Result) -> int:
         """Return how many checks had this result."""
@@ -67,6 +71,21 @@ class Audit:
     def verdict(self) -> Verdict:
         """What the findings come to."""
         return Verdict.of(self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit(_Judged):
+    """An audit of a model; ``exported``: how many records were written to a file."""
+
+    history: History
+    exported: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureAudit(_Judged):
+    """An audit of the evidence of an erasure."""
+
+    evidence: Evidence
 
 
 # -- a file -------------------------------------------------------------------------------------
@@ -80,8 +99,10 @@ def audit_bundle(
     remembered: Remembered,
     holding: Holding | None,
     progress: Progress = no_progress,
-) -> Audit:
+) -> Audit | ErasureAudit:
     """Check everything that can be checked in an exported file, without a server.
+
+    ``remembered`` and ``holding`` are for the history of a model.
 
     Raises
     ------
@@ -90,17 +111,30 @@ def audit_bundle(
     """
     with BundleReader(path) as bundle:
         header = bundle.header
-        if model_id not in (None, header.model_id):
-            raise InvalidData(f"{path}: belongs to model {header.model_id!r}, not {model_id!r}")
-        history = History(header.model_id, trusted or _named_keys(header))
-        history.begins = dict(header.begins)
+        keys = trusted or _named_keys(header)
+        if model_id is not None and model_id != header.model_id:
+            about = f"erasure {header.erasure_id!r}" if header.erasure_id else repr(header.model_id)
+            raise InvalidData(f"{path}: belongs to {about}, not to model {model_id!r}")
         progress(f"reading {path}", 0, 0)
+        if header.erasure_id:
+            if holding is not None or remembered("") is not None:
+                raise InvalidData(
+                    f"{path}: has the evidence of erasure {header.erasure_id!r}; a checkpoint and "
+                    "training rows are compared with the history of a model"
+                )
+            evidence = Evidence(header.erasure_id, keys)
+            evidence.read(bundle)
+            return ErasureAudit(
+                list(erasure_findings(evidence, trusted=trusted is not None)), evidence
+            )
+        history = History(header.model_id, keys)
+        history.begins = dict(header.begins)
         history.read(bundle)
     progress("checking", 0, 0)
     seen = remembered(header.model_id)
     findings = list(history_findings(history, trusted=trusted is not None, seen=seen))
     findings.append(refit_finding(history, header.registration, holding))
-    return Audit(history, findings)
+    return Audit(findings, history)
 
 
 def _named_keys(header: Header) -> TrustedKeys | None:
@@ -162,7 +196,7 @@ def audit_model(
         progress("retraining on the live rows", 0, 0)
         findings.append(bound_finding(store, model_id))
     exported = None if export is None else _export(export, store, reader, reading, trusted)
-    return Audit(history, findings, exported)
+    return Audit(findings, history, exported)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,13 +328,12 @@ def _export(
     registration = (
         {} if config is None else {"ridge": config.ridge, "certified": bool(config.certify)}
     )
-    keys = () if trusted is None else trusted.keys.values()
     header = Header(
         model_id=history.model_id,
         exported_at=rfc3339(datetime.now(UTC)),
-        public_keys=tuple(base64.b64encode(key).decode() for key in keys),
+        public_keys=() if trusted is None else trusted.texts,
         begins=history.begins,
         registration=registration,
     )
     records = for_export(reader, store, state, history, reading.extent)
-    return write_bundle(path, header, records, history.leaves)
+    return write_bundle(path, header, itertools.chain(records, leaf_items(history.leaves)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from lethe.consumers.audit.auditor import Audit, audit_bundle, audit_model
+from lethe.consumers.audit.auditor import Audit, ErasureAudit, audit_bundle, audit_model
 from lethe.consumers.audit.commits import seals_of_auditor
 from lethe.consumers.audit.published.bundle import new_file
 from lethe.consumers.audit.published.checkpoint import (
@@ -22,6 +22,7 @@ from lethe.consumers.audit.published.finding import Finding, Result, Verdict
 from lethe.consumers.audit.refit import Holding, read_ids
 from lethe.consumers.cli.terminal.options import global_options, trust_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare, wrapped
+from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.server.console.offline import audit_page
 from lethe.consumers.service.configuration.signing_keys import keys_of_auditor, trusted_file
 from lethe.consumers.service.connect import open_runtime
@@ -69,8 +70,9 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
     against all of that, and theta against retraining on the live rows. Exit code 1 if a check
     failed, or was not proved.
 
-    With --bundle it needs no server: an auditor can check a file from --export anywhere. Given the
-    training file and the list of deleted ids as well, it also retrains.
+    With --bundle it needs no server: an auditor can check a file from --export anywhere, or one
+    with the evidence of an erasure (`lethe erasures --bundle`). Given the training file and the
+    list of deleted ids as well, it also retrains.
 
     \b
     Examples:
@@ -87,7 +89,7 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
     trusted = trusted_file(settings) if options["bundle"] is not None else keys_of_auditor(settings)
     if options["bundle"] is not None:
         with out.progress() as report:
-            outcome = audit_bundle(
+            outcome: Audit | ErasureAudit = audit_bundle(
                 options["bundle"],
                 model_id=options["model"],
                 trusted=trusted,
@@ -170,40 +172,66 @@ def _holding(options: dict[str, Any]) -> Holding | None:
 # -- what is printed ----------------------------------------------------------------------------
 
 
-def _answer(out: Output, outcome: Audit, options: dict[str, Any]) -> int:
+def _answer(out: Output, outcome: Audit | ErasureAudit, options: dict[str, Any]) -> int:
     failed, not_checked = outcome.count(Result.FAILED), outcome.count(Result.NOT_CHECKED)
     not_proved, verdict = outcome.count(Result.NOT_PROVED), outcome.verdict
-    if options["checkpoint"] is not None and not failed:
+    about, lines = _of_erasure(outcome) if isinstance(outcome, ErasureAudit) else _of_model(outcome)
+    if options["checkpoint"] is not None and not failed and isinstance(outcome, Audit):
         write_checkpoint(options["checkpoint"], outcome.history)
-    tip, head = outcome.history.tip, outcome.history.head
     out.document(
         {
-            "model_id": outcome.history.model_id,
+            **about,
             "ok": verdict is Verdict.HOLDS,
             "verdict": verdict.value,
             "failed": failed,
             "not_proved": not_proved,
             "not_checked": not_checked,
-            "version": None if tip is None else tip.event.version,
-            "digest": None if tip is None else tip.event.digest,
-            "receipt_log": None if head is None else head.model_dump(),
             "checks": [
                 {"check": one.check, "result": one.result.value, "detail": one.detail}
                 for one in outcome.findings
             ],
-            "exported_records": outcome.exported,
         }
     )
     for line in table_of(outcome.findings):
         out.line(line)
-    if outcome.exported is not None:
+    if isinstance(outcome, Audit) and outcome.exported is not None:
         out.line(f"{options['export']}: {counted(outcome.exported, 'record')} written")
-    if tip is not None:
-        out.line(f"newest: {tip.event.version}:{tip.event.digest}")
+    for line in lines:
+        out.line(line)
     others = ((not_proved, "not proved"), (not_checked, "not checked"))
     rest = "".join(f", {count} {what}" for count, what in others if count)
     out.line(f"{verdict}: {counted(len(outcome.findings), 'check')}, {failed} failed{rest}")
     return int(verdict is not Verdict.HOLDS or bool(options["strict"] and not_checked))
+
+
+def _of_model(outcome: Audit) -> tuple[dict[str, Any], list[str]]:
+    """Return what is said of a model besides the checks, for programs and for people."""
+    tip, head = outcome.history.tip, outcome.history.head
+    document = {
+        "model_id": outcome.history.model_id,
+        "version": None if tip is None else tip.event.version,
+        "digest": None if tip is None else tip.event.digest,
+        "receipt_log": None if head is None else head.model_dump(),
+        "exported_records": outcome.exported,
+    }
+    return document, [] if tip is None else [f"newest: {tip.event.version}:{tip.event.digest}"]
+
+
+def _of_erasure(outcome: ErasureAudit) -> tuple[dict[str, Any], list[str]]:
+    """Return the same of an erasure."""
+    evidence = outcome.evidence
+    receipt, opened = evidence.receipt, evidence.opened
+    document = {
+        "erasure_id": evidence.erasure_id,
+        "status": None if receipt is None else receipt.status,
+        "completed_at": None
+        if receipt is None or receipt.completed_at is None
+        else rfc3339(receipt.completed_at),
+        "subject_id": opened,
+        "models": sorted(evidence.models),
+    }
+    status = "no combined receipt" if receipt is None else receipt.status
+    return document, [f"erasure {evidence.erasure_id}: {status}"]
 
 
 def table_of(findings: Sequence[Finding]) -> list[str]:

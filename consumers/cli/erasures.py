@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import click
 
+from lethe.consumers.audit.commits import seals_of_auditor
+from lethe.consumers.audit.erasure import evidence_of
+from lethe.consumers.audit.published.bundle import write_bundle
 from lethe.consumers.cli.requests.erasure import lines_of, where
-from lethe.consumers.cli.terminal.options import global_options
-from lethe.consumers.cli.terminal.output import Output, prepare
+from lethe.consumers.cli.terminal.options import global_options, trust_option
+from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import rfc3339
-from lethe.consumers.erasures.known import KnownErasure, KnownErasures
+from lethe.consumers.erasures.known import KnownErasure, KnownErasures, UnknownErasure
+from lethe.consumers.service.configuration.settings import Settings
+from lethe.consumers.service.configuration.signing_keys import keys_of_auditor
 from lethe.consumers.service.connect import open_runtime
-from lethe.engine.errors import LetheError
 
 _COLUMNS = ("ERASURE", "WHAT", "STATUS", "SENT OR FINISHED", "MODELS>", "ROWS>", "AWAITED")
 _AWAITED_SHOWN = 3
-
-
-class UnknownErasure(LetheError):
-    """Neither the request nor a receipt of the erasure is in the log."""
-
-    code = "UNKNOWN_ERASURE"
-    exit_code = 1
 
 
 @click.command(short_help="Show erasures of persons, finished or not.")
@@ -33,21 +31,50 @@ class UnknownErasure(LetheError):
     "--limit", type=click.IntRange(1, 100_000), default=20, show_default=True,
     help="How many to list.",
 )  # fmt: skip
+@click.option(
+    "--bundle", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Write the whole evidence of ERASURE_ID to a file, which names nobody.",
+)  # fmt: skip
+@click.option(
+    "--own-copy", "subject", metavar="SUBJECT",
+    help="With --bundle: the person's own copy, which names them and opens the commitment to them.",
+)  # fmt: skip
+@trust_option
 @global_options
 @click.pass_context
-def erasures(ctx: click.Context, /, *, erasure_id: str | None, limit: int) -> None:
+def erasures(
+    ctx: click.Context,
+    /,
+    *,
+    erasure_id: str | None,
+    limit: int,
+    bundle: Path | None,
+    subject: str | None,
+) -> None:
     """List erasures, or show what became of ERASURE_ID in each model.
 
     Those that are not finished come first, the oldest of them at the top; then the others, the
     newest first. WAITING: no worker has taken it yet. PENDING: models are asked. Receipts do not
     name the person. Exit code 1: nothing is known of ERASURE_ID.
 
+    With --bundle, one file has the combined receipt, what each model answered, and the proofs that
+    these answers are in the models' receipt logs. `lethe audit --bundle` checks it, and so does the
+    page of `lethe audit --page`.
+
     \b
     Examples:
       lethe erasures
       lethe erasures ticket-2041
+      lethe erasures ticket-2041 --bundle ticket-2041.bundle
+      lethe erasures ticket-2041 --bundle for-them.bundle --own-copy h7
+      lethe audit --bundle ticket-2041.bundle
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
+    if bundle is not None:
+        _write(out, settings, erasure_id, bundle, subject)
+        return
+    if subject is not None:
+        raise click.UsageError("--own-copy requires --bundle FILE")
     with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
         known = KnownErasures(runtime.store(), reader, runtime.trusted())
         if erasure_id is None:
@@ -59,6 +86,38 @@ def erasures(ctx: click.Context, /, *, erasure_id: str | None, limit: int) -> No
                 f"no erasure {erasure_id!r}: it was never sent, could not be read (`lethe "
                 f"dead-letters list`), or {topics.ERASURE_RECEIPTS} no longer keeps its receipt"
             )
+
+
+def _write(
+    out: Output, settings: Settings, erasure_id: str | None, path: Path, subject: str | None
+) -> None:
+    """Write the evidence of an erasure to a file."""
+    if erasure_id is None:
+        raise click.UsageError("--bundle writes the evidence of one erasure: give its ERASURE_ID")
+    with (
+        open_runtime(settings) as runtime,
+        closing(runtime.log.reader()) as reader,
+        out.progress() as progress,
+    ):
+        store = runtime.store()
+        evidence = evidence_of(
+            store,
+            reader,
+            erasure_id,
+            trusted=keys_of_auditor(settings),
+            seals=None if subject is None else seals_of_auditor(runtime, store),
+            subject_id=subject,
+            progress=progress,
+        )
+    records = write_bundle(path, evidence.header, evidence.items)
+    status = evidence.receipt.status
+    names = "nobody" if subject is None else "the person"
+    out.document(
+        {"erasure_id": erasure_id, "status": status, "bundle": str(path), "records": records,
+         "names_the_person": subject is not None}
+    )  # fmt: skip
+    out.line(f"{path}: erasure {erasure_id}, {status}; {counted(records, 'record')}")
+    out.line(f"it names {names}; check it with `lethe audit --bundle {path}`")
 
 
 def _list(out: Output, known: list[KnownErasure]) -> None:
@@ -123,3 +182,5 @@ def show(out: Output, one: KnownErasure) -> None:
     for model in () if receipt is None else receipt.models:
         for request in model.request_ids:
             out.line(f"evidence: lethe receipt {request} --model {model.model_id}")
+    if receipt is not None:
+        out.line(f"all of it: lethe erasures {one.erasure_id} --bundle FILE")

@@ -1,17 +1,20 @@
-"""Salted commitments: a receipt binds itself to row ids that it does not show.
+"""Salted commitments: a receipt binds itself to row ids, or to a person, that it does not show.
 
 A receipt's ``rows_commitment`` is the root of a Merkle tree (RFC 9162) over one entry for each row
 that the request names, HMAC-SHA256(salt, row id in UTF-8), in ascending order of their bytes. Each
 request has its own salt, HMAC-SHA256(secret of the model, "lethe.rows.v1" LF request id): whoever
 receives it can check which ids the receipt is about, and learns nothing about other receipts.
 Without the salt, guessing ids is useless.
+
+A combined receipt's ``subject_commitment`` is HMAC-SHA256(salt of the erasure, namespace and
+subject). Its salt follows from a seal key (`consumers.suppression.marks`).
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from lethe.engine.merkle import leaf_hash, root_of
 from lethe.engine.store.layout.records import SECRET_BYTES
@@ -42,6 +45,17 @@ def rows_commitment(secret: bytes | None, request_id: str, row_ids: Collection[s
     if secret is None or not row_ids:
         return None
     return commitment_of(salt_of(secret, request_id), row_ids)
+
+
+def subject_commitment(salt: bytes, namespace: str, subject_id: str) -> str:
+    """Return what binds an erasure to its subject under the erasure's salt, as hexadecimal."""
+    return hmac.digest(salt, packed([namespace, subject_id]), "sha256").hex()
+
+
+def packed(parts: Sequence[str]) -> bytes:
+    """Return texts so that no two lists of them have the same bytes: each after its length."""
+    encoded = [part.encode() for part in parts]
+    return b"".join([len(part).to_bytes(4, "big") + part for part in encoded])
 
 
 def tombstone_of(secret: bytes, row_id: str) -> str:

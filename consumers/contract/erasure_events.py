@@ -68,7 +68,7 @@ class SubjectErasureCompleted(Event):
     models that know a subject whose id is written in another usual way (`erasures.spelling`).
 
     Many can read a receipt, so it does not name the subject: ``subject_commitment`` is an
-    HMAC-SHA256 of erasure, namespace and subject, under a key that only Lethe has.
+    HMAC-SHA256 of namespace and subject, under a salt of the erasure that only Lethe has.
     """
 
     erasure_id: str

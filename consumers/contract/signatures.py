@@ -115,6 +115,11 @@ class TrustedKeys:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The keys as written in files of trusted keys: base64 of their 32 bytes."""
+        return tuple(base64.b64encode(key).decode() for key in self.keys.values())
+
     def __or__(self, other: TrustedKeys) -> TrustedKeys:
         return TrustedKeys.of([*self.keys.values(), *other.keys.values()])
 

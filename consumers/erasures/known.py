@@ -21,6 +21,7 @@ from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Reader, Record
 from lethe.consumers.log.scan import scan, scan_topic, tail
+from lethe.engine.errors import LetheError
 from lethe.engine.store.store import ModelStore
 
 _RECEIPTS_EACH = 3
@@ -59,6 +60,13 @@ class KnownErasure:
         return None if self.receipt is None else self.receipt.namespace
 
 
+class UnknownErasure(LetheError):
+    """Neither the request nor a receipt of the erasure is in the log."""
+
+    code = "UNKNOWN_ERASURE"
+    exit_code = 1
+
+
 class KnownErasures:
     """Looks erasures up; one thread uses it.
 
@@ -93,6 +101,26 @@ class KnownErasures:
             return said
         receipt = None if said is None else said.receipt
         return KnownErasure(erasure_id, log_time(waiting.record), waiting, receipt)
+
+    def record_of(self, erasure_id: str) -> Record | None:
+        """Return the record of the newest receipt of an erasure; of a final one, the first.
+
+        None: it has no receipt. Cost: as `find`.
+
+        Raises
+        ------
+        LogReset
+            As `find`.
+        """
+        self._published.catch_up()
+        final = self._published.record_of(erasure_id)
+        if final is not None:
+            return final
+        key, newest = erasure_id.encode(), None
+        for record in scan_topic(self._reader, topics.ERASURE_RECEIPTS):
+            if record.key == key and self._newest(iter([record])):
+                newest = record
+        return newest
 
     def list_recent(self, limit: int) -> list[KnownErasure]:
         """Return what is not finished, the oldest first; then what is, the newest first.

@@ -61,16 +61,26 @@ class PublishedReceipts:
         A receipt that the topic no longer keeps is none: its erasure is done again. Cost: one read
         of the topic for each receipt.
         """
-        found = {
-            name: self._at(integer(stored.partition(" ")[0], f"erasure {name!r}: its receipt"))
-            for name, stored in self._view.get(list(erasure_ids)).items()
-        }
+        records = self._records(erasure_ids).items()
+        found = {name: self._receipt(record) for name, record in records}
         return {name: one for name, one in found.items() if one is not None}
 
-    def _at(self, offset: int) -> SubjectErasureCompleted | None:
-        """Return the receipt at an offset, which another process may have noted."""
-        record = self._reader.record_at(self._topic.partition(), offset)
-        return None if record is None else self._receipt(record)
+    def record_of(self, erasure_id: str) -> Record | None:
+        """Return the record of the final receipt of an erasure, as `find` finds it."""
+        record = self._records([erasure_id]).get(erasure_id)
+        return record if record is not None and self._receipt(record) else None
+
+    def _records(self, erasure_ids: Iterable[str]) -> dict[str, Record]:
+        """Return the records at the noted offsets, which another process may have noted."""
+        offsets = {
+            name: integer(stored.partition(" ")[0], f"erasure {name!r}: its receipt")
+            for name, stored in self._view.get(list(erasure_ids)).items()
+        }
+        found = {
+            name: self._reader.record_at(self._topic.partition(), offset)
+            for name, offset in offsets.items()
+        }
+        return {name: record for name, record in found.items() if record is not None}
 
     def _receipt(self, record: Record) -> SubjectErasureCompleted | None:
         """Return the final receipt in a record; None if it holds none that counts."""

@@ -14,8 +14,9 @@ import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``se
 - `services`: what routes use: the log, the store
 - `appender`: requests into the log, acknowledged, many at a time
 - `outcomes`: what became of a request
+- `evidence`: the evidence of an erasure as one file
 - `feeds`: new versions for everybody who listens
-- `paths`: ids in paths
+- `paths`: ids in paths, and in names of files
 - `problems`: errors as ``application/problem+json``
 
 Packages: `api` has the routes below ``/v1``, `opendsr` those below ``/opendsr/v1``, `console` the

@@ -107,7 +107,7 @@ class Outcomes:
         seals: Callable[[], SealKeys | None],
     ) -> None:
         self._store = store
-        self._seals = seals
+        self.seals = seals
         self._reader = reader
         self._reading = threading.Lock()  # a reader is used by one thread at a time
         self._published = published
@@ -180,7 +180,7 @@ class Outcomes:
             source.offset,
         ):
             return False
-        seals = self._seals()
+        seals = self.seals()
         if seals is not None and receipt.subject_commitment is not None:
             commitments = subject_commitments(
                 seals, receipt.erasure_id, asked.namespace, asked.subject_id, asked.op

@@ -1,4 +1,4 @@
-"""Ids in paths: percent-encoded, one segment each.
+"""Ids in paths, percent-encoded, one segment each; and in names of files.
 
 An id may hold any character, a slash too. Servers usually decode the whole path before they split
 it, which would turn ``a%2Fb`` into two segments; `RawPath` splits first.
@@ -17,6 +17,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 def segment(text: str) -> str:
     """Return an id as a segment of a path."""
     return quote(text, safe="")
+
+
+def file_name(name: str) -> str:
+    """Return an id so that it can be part of a file's name."""
+    kept = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
+    return kept.lstrip("-.") or "model"
+
+
+def attachment(name: str) -> dict[str, str]:
+    """Return the header that has a browser save an answer under a name."""
+    plain = file_name(name).encode("ascii", "replace").decode().replace("?", "-")
+    return {"Content-Disposition": f'attachment; filename="{plain}"'}
 
 
 def _decoded(value: str) -> str:

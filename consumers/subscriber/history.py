@@ -300,7 +300,8 @@ def read_version(record: Record, model_id: str) -> Version:
         version = Version.model_validate(data)
         digest = version_chain.content_digest(data)
     except (ValueError, RecursionError) as error:
-        raise BrokenChain(f"{_place(record, model_id)} is not a version: {_first(error)}") from None
+        where = f"model {model_id!r}: the record in {record.place}"
+        raise BrokenChain(f"{where} is not a version: {_first(error)}") from None
     if version.digest != digest:
         raise BrokenChain(
             f"{_name(version)}: its digest does not match its content; do not load it"
@@ -334,11 +335,15 @@ def _unsigned(version: Version) -> BrokenChain:
 def read_object(
     record: Record,
     event_type: str,
-    model_id: str,
+    name: str,
     read: Callable[[bytes], Any] = parse_json,
+    what: str = "model",
 ) -> dict[str, Any]:
-    """Return the JSON object of an event of one type and model, or raise `BrokenChain`."""
-    where = _place(record, model_id)
+    """Return the JSON object of an event of one type and model, or raise `BrokenChain`.
+
+    ``what``: an event may be about something else, which it then names.
+    """
+    where = f"{what} {name!r}: the record in {record.place}"
     try:
         incoming = cloudevents.parse(record, read)
     except (ValueError, RecursionError) as error:
@@ -349,13 +354,9 @@ def read_object(
             f"{event_type}); upgrade it, or find out who wrote it"
         )
     data = incoming.data
-    if not isinstance(data, dict) or data.get("model_id") != model_id:
-        raise BrokenChain(f"{where} is not about the model that its key names; find its writer")
+    if not isinstance(data, dict) or data.get(f"{what}_id") != name:
+        raise BrokenChain(f"{where} is not about the {what} that its key names; find its writer")
     return data
-
-
-def _place(record: Record, model_id: str) -> str:
-    return f"model {model_id!r}: the record in {record.place}"
 
 
 def _name(version: Version) -> str:

@@ -6,15 +6,17 @@ it is, even by trying all names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hmac
 
+from lethe.consumers.contract.commitment import packed, subject_commitment
 from lethe.consumers.contract.sealing import SealKeys
 
 DEFAULT_NAMESPACE = ""
 """Namespace of subjects for which none was named."""
 
 _SUPPRESSED = b"lethe.suppressed.v1"
-_COMMITMENT = b"lethe.erasure.subject.v1"
+_SALT = b"lethe.erasure.salt.v2"
+_UNSALTED = b"lethe.erasure.subject.v1"
 
 
 def marks_of(seals: SealKeys, namespace: str, subject_id: str) -> list[str]:
@@ -22,7 +24,7 @@ def marks_of(seals: SealKeys, namespace: str, subject_id: str) -> list[str]:
 
     A mark names its secret: ``<name of the secret>:<64 hexadecimal digits>``.
     """
-    codes = seals.authenticate(_SUPPRESSED, _packed([namespace, subject_id]))
+    codes = seals.authenticate(_SUPPRESSED, packed([namespace, subject_id]))
     return [f"{name}:{code.hex()}" for name, code in codes]
 
 
@@ -34,16 +36,34 @@ def secret_of(mark: str) -> str:
 def subject_commitments(
     seals: SealKeys, erasure_id: str, namespace: str, subject_id: str, op: str
 ) -> list[str]:
-    """Return what a combined receipt is bound to its subject with, under each secret.
+    """Return what a combined receipt may be bound to its subject with: the first one, if it is new.
 
-    Unlike a mark it differs from erasure to erasure, so that nobody sees whether two are of the
-    same person.
+    The others are those under older secrets, and of receipts that an older release made, which
+    nobody can open without the secret. Unlike a mark, a commitment differs from erasure to erasure,
+    so that nobody sees whether two are of the same person.
     """
-    content = _packed([op, erasure_id, namespace, subject_id])
-    return [code.hex() for _, code in seals.authenticate(_COMMITMENT, content)]
+    erasure, subject = packed((op, erasure_id)), packed((namespace, subject_id))
+    salts = seals.authenticate(_SALT, erasure)
+    return [
+        *[hmac.digest(salt, subject, "sha256").hex() for _, salt in salts],
+        *[code.hex() for _, code in seals.authenticate(_UNSALTED, erasure + subject)],
+    ]
 
 
-def _packed(parts: Sequence[str]) -> bytes:
-    """Return texts so that no two lists of them have the same bytes."""
-    encoded = [part.encode() for part in parts]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
+def subject_salts(seals: SealKeys, erasure_id: str, op: str) -> list[bytes]:
+    """Return the salts of an erasure: one under each secret, the newest first.
+
+    Whoever has one can check whose erasure it is, and learns nothing about other erasures.
+    """
+    return [salt for _, salt in seals.authenticate(_SALT, packed((op, erasure_id)))]
+
+
+def opening_salt(
+    seals: SealKeys, erasure_id: str, op: str, commitment: str | None, subject: tuple[str, str]
+) -> bytes | None:
+    """Return the salt under which a commitment opens to a subject; None if it opens under none.
+
+    ``subject``: namespace and id.
+    """
+    salts = subject_salts(seals, erasure_id, op)
+    return next((salt for salt in salts if subject_commitment(salt, *subject) == commitment), None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lethe.consumers.contract import topics, version_chain
+from lethe.consumers.contract.erasure_events import SUBJECT_ERASURE_COMPLETED
 from lethe.consumers.contract.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
 from lethe.consumers.contract.signatures import HEADER, Signer
 
@@ -18,6 +19,7 @@ TYPES = {
     topics.VERSIONS: MODEL_VERSION,
     topics.RECEIPTS: DELETION_RECEIPT,
     topics.MODELS: MODEL_PARAMETERS,
+    topics.ERASURE_RECEIPTS: SUBJECT_ERASURE_COMPLETED,
 }
 Line = dict[str, Any]
 
@@ -63,6 +65,15 @@ class Bundle:
     @property
     def parameters(self) -> Line:
         return self.of(topics.MODELS)[0]
+
+    @property
+    def combined(self) -> Line:
+        """The combined receipt, in the evidence of an erasure."""
+        return self.of(topics.ERASURE_RECEIPTS)[0]
+
+    def having(self, member: str) -> list[Line]:
+        """Return the lines with a member, but for the first: parts, proofs, openings."""
+        return [line for line in self.lines[1:] if member in line]
 
     def remove(self, line: Line) -> None:
         self.lines = [one for one in self.lines if one is not line]

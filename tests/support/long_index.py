@@ -59,7 +59,9 @@ def fill_erasures(
             commitment = None
             if seals:
                 person = "somebody else" if i else subject_id
-                [commitment] = subject_commitments(seals, name, DEFAULT_NAMESPACE, person, "erase")
+                commitment, *_ = subject_commitments(
+                    seals, name, DEFAULT_NAMESPACE, person, "erase"
+                )
             connection.execute(
                 "INSERT INTO erasures (erasure_id, op, rank, status, at, asked_at, models,"
                 " rows_deleted, partition, position, mark, commitment)"

@@ -6,8 +6,9 @@ only `subscriber`, `contract` and `log`.
 - `history`: what an audit keeps of the records and receipts
 - `checks`: the history against itself
 - `receipts`: receipts against versions, and in the receipt log
+- `erasure`: the evidence of one erasure: its combined receipt against the models' own
 - `finding`: one finding per check, and the faults behind it
-- `bundle`: an exported history as a file
+- `bundle`: an exported history, or the evidence of an erasure, as a file
 - `evidence`: JSON that can be read in one way only
 - `checkpoint`: what an auditor remembers until the next audit
 """

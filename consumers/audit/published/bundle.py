@@ -1,7 +1,11 @@
-"""An exported history as a file: what `lethe audit --export` writes and `--bundle` reads.
+"""What was published, as a file: `lethe audit --bundle` reads it.
 
-JSON lines (docs/audit.md). The first line names the model; then each line holds one record as it
-stood in the log; then come the leaf hashes of the receipt log. The last line holds the number of
+JSON lines (docs/audit.md). A model's history (`lethe audit --export`) begins with a line that names
+the model; then each line holds one record as it stood in the log; then come the leaf hashes of the
+receipt log. The evidence of one erasure (`lethe erasures --bundle`) begins with a line that names
+the erasure; then comes the record of its combined receipt, and for each model that was asked a line
+that names it, the records of its answers, and the proofs that they are in its receipt log. The
+person's own copy also has what opens the commitment to them. The last line holds the number of
 records, which reveals a truncated file. Nothing in the file is taken on trust: the length of every
 line is limited before it is parsed, and `consumers.audit.auditor` judges what it says.
 """
@@ -22,9 +26,15 @@ from typing import IO, Any, TypeGuard
 from lethe.consumers.audit.published.evidence import MAX_SAFE, from_base64, parse_evidence
 from lethe.consumers.log.base import Partition, Record
 from lethe.engine.errors import InvalidData
+from lethe.engine.ids import MAX_ID_LENGTH
 from lethe.engine.merkle import HASH_BYTES
 
 FORMAT = 1
+"""Of a model's history."""
+
+ERASURE_FORMAT = 2
+"""Of the evidence of an erasure."""
+
 LINE_BYTES = 4 << 20
 """A log record has at most 1 MiB and 64 KiB; base64 adds a third."""
 MAX_LINES = 50_000_000
@@ -33,6 +43,8 @@ STORED = -1
 """Partition and offset of a receipt that has left the log and that the state still keeps."""
 
 _LEAVES = 16_384  # hashes per line
+_MAX_PATH = 64  # hashes: of a log of 2^64 receipts
+_SALT = re.compile(r"[0-9a-f]{64}")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")  # of a partition, as the name of a member
 
 
@@ -43,7 +55,7 @@ class Header:
     Attributes
     ----------
     model_id, exported_at
-        The model, and when its history was read.
+        The model, and when its history was read. Empty: it is the evidence of an erasure.
     public_keys
         Keys that the exporter trusts: a hint for people; no check relies on them.
     begins
@@ -51,6 +63,8 @@ class Header:
         receipts had left the log.
     registration
         What a refit needs and no event carries: ``ridge``, ``certified``.
+    erasure_id
+        The erasure; empty: it is the history of a model.
     """
 
     model_id: str
@@ -58,10 +72,36 @@ class Header:
     public_keys: tuple[str, ...] = ()
     begins: Mapping[int, int] = field(default_factory=dict)
     registration: Mapping[str, Any] = field(default_factory=dict)
+    erasure_id: str = ""
 
 
-Item = Record | bytes
-"""A record, or concatenated leaf hashes of the receipt log."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Begins what the evidence of an erasure has of one model."""
+
+    model_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class InclusionProof:
+    """Shows that a receipt is entry ``index`` in the receipt log of a version (RFC 9162)."""
+
+    leaf: bytes
+    version: int
+    index: int
+    path: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Opens the commitment of an erasure to its subject."""
+
+    subject_id: str
+    salt: bytes
+
+
+Item = Record | bytes | Part | InclusionProof | Opening
+"""A record, concatenated leaf hashes of the receipt log, or what only an erasure's file has."""
 
 
 @contextmanager
@@ -86,49 +126,76 @@ def new_file(path: Path, encoding: str = "ascii") -> Iterator[IO[str]]:
         raise InvalidData(f"{path}: cannot be written ({error.strerror}); check the path") from None
 
 
-def write_bundle(
-    path: Path, header: Header, records: Iterable[Record], leaves: Sequence[bytes]
-) -> int:
-    """Write a file and return the number of its records; ``leaves`` are those of the receipt log.
+def write_bundle(path: Path, header: Header, items: Iterable[Item]) -> int:
+    """Write a file and return the number of its records.
 
     Raises
     ------
     InvalidData
         The file cannot be written.
     """
+    count = 0
     with new_file(path) as file:
-        _line(
-            file,
-            {
-                "lethe_bundle": FORMAT,
-                "model_id": header.model_id,
-                "exported_at": header.exported_at,
-                "public_keys": list(header.public_keys),
-                "receipts_begin": {str(index): begin for index, begin in header.begins.items()},
-                "registration": dict(header.registration),
-            },
-        )
-        count = 0
-        for record in records:
-            count += 1
-            _line(
-                file,
-                {
-                    "topic": record.partition.topic,
-                    "partition": record.partition.index,
-                    "offset": record.offset,
-                    "headers": [[name, _encoded(value)] for name, value in record.headers],
-                    "value": _encoded(record.value or b""),
-                },
-            )
-        for start in range(0, len(leaves), _LEAVES):
-            _line(file, {"receipt_log": _encoded(b"".join(leaves[start : start + _LEAVES]))})
-        _line(file, {"lethe_bundle_end": FORMAT, "records": count})
+        for line in bundle_lines(header, items):
+            count += line.startswith(_RECORD)
+            file.write(line)
     return count
 
 
-def _line(file: IO[str], document: Mapping[str, Any]) -> None:
-    file.write(json.dumps(document, separators=(",", ":")) + "\n")
+def bundle_lines(header: Header, items: Iterable[Item]) -> Iterator[str]:
+    """Yield the lines of a file."""
+    count, number = 0, ERASURE_FORMAT if header.erasure_id else FORMAT
+    about: Mapping[str, Any] = (
+        {"erasure_id": header.erasure_id}
+        if header.erasure_id
+        else {
+            "model_id": header.model_id,
+            "receipts_begin": {str(index): begin for index, begin in header.begins.items()},
+            "registration": dict(header.registration),
+        }
+    )
+    keys = list(header.public_keys)
+    yield _line(
+        {"lethe_bundle": number, "exported_at": header.exported_at, "public_keys": keys, **about}
+    )
+    for item in items:
+        count += isinstance(item, Record)
+        yield _line(_document(item))
+    yield _line({"lethe_bundle_end": number, "records": count})
+
+
+def leaf_items(leaves: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the leaf hashes of a receipt log, as many at once as a line may have."""
+    for start in range(0, len(leaves), _LEAVES):
+        yield b"".join(leaves[start : start + _LEAVES])
+
+
+_RECORD = '{"topic":'
+
+
+def _document(item: Item) -> dict[str, Any]:
+    match item:
+        case Record():
+            return {
+                "topic": item.partition.topic,
+                "partition": item.partition.index,
+                "offset": item.offset,
+                "headers": [[name, _encoded(value)] for name, value in item.headers],
+                "value": _encoded(item.value or b""),
+            }
+        case bytes():
+            return {"receipt_log": _encoded(item)}
+        case Part():
+            return {"model_id": item.model_id}
+        case InclusionProof():
+            path, place = b"".join(item.path), {"version": item.version, "index": item.index}
+            return {"inclusion": {"leaf": _encoded(item.leaf), **place, "path": _encoded(path)}}
+        case Opening():
+            return {"opening": {"subject_id": item.subject_id, "salt": item.salt.hex()}}
+
+
+def _line(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":")) + "\n"
 
 
 def _is_number(value: Any, least: int, most: int) -> TypeGuard[int]:
@@ -159,6 +226,7 @@ class BundleReader:
             )
         try:
             self.header = self._header()
+            self._model_id = self.header.model_id
         except BaseException:
             self._file.close()
             raise
@@ -178,18 +246,50 @@ class BundleReader:
             if "lethe_bundle_end" in document:
                 self._finish(document, count)
                 return
-            if "topic" in document:
-                count += 1
-                yield self._record(document)
-            elif "receipt_log" in document:
-                leaves = self._bytes(document["receipt_log"], "receipt_log")
-                if len(leaves) % HASH_BYTES:
-                    raise self._bad("receipt_log is cut within a hash")
-                yield leaves
+            count += "topic" in document
+            if (item := self._item(document)) is not None:
+                yield item
         raise InvalidData(
             f"{self._path}: ends after line {self._number} without its closing line: it was "
             "truncated; export it again"
         )
+
+    def _item(self, document: dict[str, Any]) -> Item | None:
+        """Return what a line holds; None: a line that nobody knows."""
+        if "topic" in document:
+            return self._record(document)
+        if not self.header.erasure_id:
+            log = "receipt_log" in document
+            return b"".join(self._hashes(document["receipt_log"], "receipt_log")) if log else None
+        if "model_id" in document:
+            self._model_id = self._named(document["model_id"], "model")
+            return Part(self._model_id)
+        if "inclusion" in document:
+            return self._inclusion(document["inclusion"])
+        return self._opening(document["opening"]) if "opening" in document else None
+
+    def _inclusion(self, members: Any) -> InclusionProof:
+        members = members if isinstance(members, dict) else {}
+        version, index = members.get("version"), members.get("index")
+        leaf = self._hashes(members.get("leaf"), "leaf")
+        path = self._hashes(members.get("path"), "path")
+        places = _is_number(version, 0, MAX_SAFE) and _is_number(index, 0, MAX_SAFE)
+        if len(leaf) != 1 or len(path) > _MAX_PATH or not places:
+            raise self._bad("is not an inclusion proof with leaf, version, index and path")
+        return InclusionProof(leaf[0], members["version"], members["index"], path)
+
+    def _opening(self, members: Any) -> Opening:
+        members = members if isinstance(members, dict) else {}
+        subject, salt = members.get("subject_id"), members.get("salt")
+        if not isinstance(subject, str) or not isinstance(salt, str) or not _SALT.fullmatch(salt):
+            raise self._bad("opening does not hold a subject_id and a salt")
+        return Opening(subject, bytes.fromhex(salt))
+
+    def _hashes(self, value: Any, what: str) -> tuple[bytes, ...]:
+        data = self._bytes(value, what)
+        if len(data) % HASH_BYTES:
+            raise self._bad(f"{what} is cut within a hash")
+        return tuple(data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES))
 
     def _finish(self, document: Mapping[str, Any], count: int) -> None:
         if not _is_number(document.get("records"), count, count):
@@ -200,23 +300,33 @@ class BundleReader:
     def _header(self) -> Header:
         document = self._next()
         if document is None or "lethe_bundle" not in document:
-            raise InvalidData(f"{self._path}: was not written by `lethe audit --export`")
-        if not _is_number(document["lethe_bundle"], FORMAT, FORMAT):
             raise InvalidData(
-                f"{self._path}: is not in format {FORMAT}, the only one that this program reads; "
-                "upgrade Lethe"
+                f"{self._path}: was not written by `lethe audit --export` or `lethe erasures "
+                "--bundle`"
             )
-        model_id, begins = document.get("model_id"), document.get("receipts_begin")
+        if not _is_number(document["lethe_bundle"], FORMAT, ERASURE_FORMAT):
+            raise InvalidData(
+                f"{self._path}: is not in a format from {FORMAT} to {ERASURE_FORMAT}, the only "
+                "ones that this program reads; upgrade Lethe"
+            )
         keys, registration = document.get("public_keys"), document.get("registration")
-        if not isinstance(model_id, str) or not 1 <= len(model_id) <= 128:
-            raise self._bad("names no model")
+        exported_at = str(document.get("exported_at", ""))[:40]
+        named = tuple(key for key in keys if isinstance(key, str)) if isinstance(keys, list) else ()
+        if document["lethe_bundle"] == ERASURE_FORMAT:
+            erasure_id = self._named(document.get("erasure_id"), "erasure")
+            return Header("", exported_at, named, erasure_id=erasure_id)
         return Header(
-            model_id,
-            str(document.get("exported_at", ""))[:40],
-            tuple(key for key in keys if isinstance(key, str)) if isinstance(keys, list) else (),
-            self._begins(begins),
+            self._named(document.get("model_id"), "model"),
+            exported_at,
+            named,
+            self._begins(document.get("receipts_begin")),
             registration if isinstance(registration, dict) else {},
         )
+
+    def _named(self, name: Any, what: str) -> str:
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_ID_LENGTH:
+            raise self._bad(f"names no {what}")
+        return name
 
     def _begins(self, begins: Any) -> dict[int, int]:
         if begins is None:
@@ -246,7 +356,7 @@ class BundleReader:
         return Record(
             Partition(topic, "", index),
             offset,
-            self.header.model_id.encode(errors="replace"),
+            self._model_id.encode(errors="replace"),
             self._bytes(document.get("value"), "value"),
             tuple((name, self._bytes(value, f"header {name[:40]!r}")) for name, value in headers),
         )

@@ -7,13 +7,15 @@ reads. docs/audit.md says what each check detects, and what none can detect.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from lethe.consumers.audit.published.checkpoint import Checkpoint, checkpoint_finding
+from lethe.consumers.audit.published.evidence import MAX_SAFE
 from lethe.consumers.audit.published.finding import Faults, Finding
 from lethe.consumers.audit.published.history import (
     History,
     ParametersFact,
+    Signatures,
     VersionFact,
     identity_of,
 )
@@ -43,7 +45,9 @@ def history_findings(
     """
     yield Finding.of("records", history.faults, _read_so_far(history))
     yield chain_finding(history)
-    yield _signatures(history, trusted=trusted)
+    yield signatures_finding(
+        history.signatures.values(), lambda faults: unvouched(history, faults), trusted=trusted
+    )
     yield _parameters(history)
     yield receipts_finding(history)
     yield rows_finding(history)
@@ -69,19 +73,23 @@ def chain_finding(history: History) -> Finding:
     faults = Faults()
     faults += history.forks
     faults += history.disorder
-    if not history.versions:
-        faults.add(f"model {history.model_id!r} has no version")
+    tip = history.tip
+    if tip is None:
+        if not history.partial:
+            faults.add(f"model {history.model_id!r} has no version")
+        return Finding.of("chain", faults, "no version has come of it")
     previous: VersionFact | None = None
     for number in sorted(history.versions):
         fact = history.versions[number]
         try:
-            version_chain.check_link(fact.event, None if previous is None else previous.event)
+            if previous is not None or not history.partial:
+                version_chain.check_link(fact.event, None if previous is None else previous.event)
         except BrokenChain as error:
             faults.add(str(error))
         previous = fact
-    tip = history.tip
-    fine = "" if tip is None else f"versions 0 to {tip.event.version}, dense and linked"
-    return Finding.of("chain", faults, fine)
+    first, last = min(history.versions), tip.event.version
+    several = f"versions {first} to {last}, dense and linked"
+    return Finding.of("chain", faults, several if first < last else f"version {last}")
 
 
 def _parameters(history: History) -> Finding:
@@ -113,13 +121,18 @@ def _parameters(history: History) -> Finding:
 # -- signatures ---------------------------------------------------------------------------------
 
 
-def _signatures(history: History, *, trusted: bool) -> Finding:
-    """Check that records are signed, or vouched for by a signed version through its digests."""
-    name, faults = "signatures", Faults()
-    for signatures in history.signatures.values():
-        faults += signatures.faults
-    counters = (signatures.by_key for signatures in history.signatures.values())
-    by_key = sum(counters, Counter[str]())
+def signatures_finding(
+    signatures: Iterable[Signatures], unvouched: Callable[[Faults], str], *, trusted: bool
+) -> Finding:
+    """Check that records are signed, or vouched for by a signed version through its digests.
+
+    ``unvouched`` reports what is unsigned and should not be, and returns what else nothing vouches
+    for.
+    """
+    name, faults, by_key = "signatures", Faults(), Counter[str]()
+    for one in signatures:
+        faults += one.faults
+        by_key += one.by_key
     keys = ", ".join(f"{count} records by key {key}" for key, count in sorted(by_key.items()))
     if faults:
         return Finding.of(name, faults, "")
@@ -128,44 +141,53 @@ def _signatures(history: History, *, trusted: bool) -> Finding:
         return Finding.unproved(name, keys)
     if not by_key and not trusted:
         return Finding.unproved(name, "nothing is signed: it may be from anybody")
-    unvouched = _unvouched(history, faults)
+    alone = unvouched(faults)
     if not trusted and not faults:
         detail = f"{keys}, which the file itself names: name those that you trust (--trust)"
         return Finding.unproved(name, detail)
-    if unvouched and not faults:
-        detail = f"{keys}; no trusted key signed {unvouched}, and no signed version vouches for it"
+    if alone and not faults:
+        signed = f"{keys}; " if keys else ""
+        detail = f"{signed}no trusted key signed {alone}, and no signed version vouches for it"
         return Finding.unproved(name, detail)
     return Finding.of(name, faults, keys)
 
 
-def _unvouched(history: History, faults: Faults) -> str:
+def unvouched(history: History, faults: Faults) -> str:
     """Report what is unsigned and should not be; return what else nothing vouches for.
 
     A signed version vouches for all before it through the chain, for the receipts in its receipt
-    log, and for parameters through their digest.
+    log, and for parameters through their digest. Of a part alone nothing should be signed because
+    something else is: its history may begin to be signed after it.
     """
+    receipts, models = (history.signatures[one] for one in (topics.RECEIPTS, topics.MODELS))
+    signed = history.signatures[topics.VERSIONS].numbers
     if history.signed is None:
-        faults.add("no version is signed although keys are trusted: it may be from anybody")
-        return ""
-    oldest, newest = history.signed
-    for number in sorted(history.versions.keys() - history.signatures[topics.VERSIONS].numbers):
-        if number > oldest:
-            faults.add(f"version {number} is not signed, but version {oldest} before it is")
-    head = history.versions[newest].event.receipt_log
-    covered = set() if head is None else set(history.leaves[: head.size])
-    receipts = history.signatures[topics.RECEIPTS]
+        if not history.partial:
+            faults.add("no version is signed although keys are trusted: it may be from anybody")
+            return ""
+        oldest, newest, covered = MAX_SAFE, -1, set[bytes]()
+    else:
+        oldest, newest = history.signed
+        covered = history.covered(newest)
+    later = [one for one in sorted(history.versions.keys() - signed) if one > oldest]
+    for number in later:
+        faults.add(f"version {number} is not signed, but version {oldest} before it is")
     uncovered = receipts.unsigned - receipts.signed - covered
-    began = history.versions[oldest].event.created_at
-    for leaf in sorted(uncovered, key=lambda leaf: history.receipts[leaf].place):
-        if history.receipts[leaf].completed_at >= began:
-            faults.add(f"the receipt at {history.receipts[leaf].place} is not signed")
-    models = history.signatures[topics.MODELS]
+    if history.signed is not None:
+        began = history.versions[oldest].event.created_at
+        for leaf in sorted(uncovered, key=lambda leaf: history.receipts[leaf].place):
+            if history.receipts[leaf].completed_at >= began:
+                faults.add(f"the receipt at {history.receipts[leaf].place} is not signed")
     alone = sum(
         not _named_by(history, history.parameters_facts[leaf], newest)
         for leaf in models.unsigned - models.signed
     )
-    parts = [f"{len(uncovered)} receipts" * bool(uncovered), f"{alone} parameters" * bool(alone)]
-    return " and ".join(filter(None, parts))
+    counts = (
+        (len(history.versions) if history.signed is None else 0, "versions"),
+        (len(uncovered), "receipts"),
+        (alone, "parameters"),
+    )
+    return " and ".join(f"{count} {what}" for count, what in counts if count)
 
 
 def _named_by(history: History, parameters: ParametersFact, signed: int) -> bool:

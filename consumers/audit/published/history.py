@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from lethe.consumers.audit.published.bundle import STORED
+from lethe.consumers.audit.published.bundle import STORED, InclusionProof, Item
 from lethe.consumers.audit.published.evidence import event_of, parse_evidence
 from lethe.consumers.audit.published.finding import Faults
 from lethe.consumers.contract import topics, version_chain
@@ -32,7 +32,7 @@ from lethe.consumers.contract.signed_log import signed_type
 from lethe.consumers.log.base import Record
 from lethe.consumers.subscriber.history import read_object
 from lethe.engine.errors import BrokenChain, Unauthenticated
-from lethe.engine.merkle import HASH_BYTES, leaf_hash
+from lethe.engine.merkle import HASH_BYTES, leaf_hash, verify_inclusion
 from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.records import LogHead
 
@@ -93,6 +93,19 @@ class Signatures:
     signed: set[bytes] = field(default_factory=set)
     unsigned: set[bytes] = field(default_factory=set)
     faults: Faults = field(default_factory=Faults)
+
+    def add(self, signature: Signature, leaf: bytes, number: int, place: str) -> None:
+        """Count the signature of a record; ``number`` is that of the version."""
+        if signature.key_id is None:
+            self.unsigned.add(leaf)
+        elif signature.valid is None:
+            self.by_key["?"] += 1
+        elif signature.valid:
+            self.by_key[signature.key_id] += 1
+            self.numbers.add(number)
+            self.signed.add(leaf)
+        else:
+            self.faults.add(f"{place}: {signature.detail}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +174,15 @@ class History:
         The model that every record must be about.
     keys
         Public keys that signatures are checked against; None: signatures are only counted.
+    partial
+        Whether it is a part alone, which has some requests: their receipts, the versions that these
+        are in, and in place of the leaves ``proofs`` that they are in the receipt log.
     """
 
-    def __init__(self, model_id: str, keys: TrustedKeys | None) -> None:
+    def __init__(self, model_id: str, keys: TrustedKeys | None, *, partial: bool = False) -> None:
         self.model_id = model_id
+        self.partial = partial
+        self.proofs: list[InclusionProof] = []
         self.faults = Faults()
         self.forks = Faults()
         self.disorder = Faults()
@@ -222,17 +240,34 @@ class History:
         """Whether receipts have expired from the log."""
         return any(begin > 0 for begin in self.begins.values())
 
-    def read(self, items: Iterable[Record | bytes]) -> None:
-        """Add records and leaf hashes in order."""
+    def read(self, items: Iterable[Item]) -> None:
+        """Add records, leaf hashes and inclusion proofs in order."""
         for item in items:
-            if isinstance(item, bytes):
+            if isinstance(item, Record):
+                self._add(item)
+            elif isinstance(item, bytes):
                 starts = range(0, len(item), HASH_BYTES)
                 self.leaves += (item[start : start + HASH_BYTES] for start in starts)
-            else:
-                self._add(item)
+            elif isinstance(item, InclusionProof):
+                self.proofs.append(item)
         for request, receipts in self.contradictions.items():
             later = (receipt for receipt in receipts if not self.precedes_model(receipt))
             self.finals[request] = next(later, receipts[0])
+
+    def covered(self, number: int) -> set[bytes]:
+        """Return the leaf hashes of the receipts that the log of a version is known to have."""
+        if self.partial:
+            return {one.leaf for one in self.proofs if one.version <= number and self.proves(one)}
+        head = self.versions[number].event.receipt_log
+        return set() if head is None else set(self.leaves[: head.size])
+
+    def proves(self, proof: InclusionProof) -> bool:
+        """Return whether a proof shows that a receipt is in the receipt log of its version."""
+        fact = self.versions.get(proof.version)
+        head = None if fact is None else fact.event.receipt_log
+        return head is not None and verify_inclusion(
+            proof.leaf, proof.index, head.size, proof.path, bytes.fromhex(head.root)
+        )
 
     def precedes_model(self, receipt: ReceiptFact) -> bool:
         """Return whether a receipt is from before the model existed: it answers nothing."""
@@ -263,7 +298,7 @@ class History:
         except BrokenChain as error:
             self.faults.add(str(error))
             return
-        self._add_signature(record, signature, number, leaf)
+        self.signatures[topic].add(signature, leaf, number, _place(record))
 
     def _check_place(self, record: Record) -> None:
         """Check that offsets rise within a partition; what the state has kept has no offset."""
@@ -369,21 +404,6 @@ class History:
         except ValueError as error:
             first = str(error).splitlines()[0]
             raise BrokenChain(f"the record at {_place(record)} {fault}: {first}") from None
-
-    def _add_signature(
-        self, record: Record, signature: Signature, number: int, leaf: bytes
-    ) -> None:
-        signatures = self.signatures[record.partition.topic]
-        if signature.key_id is None:
-            signatures.unsigned.add(leaf)
-        elif signature.valid is None:
-            signatures.by_key["?"] += 1
-        elif signature.valid:
-            signatures.by_key[signature.key_id] += 1
-            signatures.numbers.add(number)
-            signatures.signed.add(leaf)
-        else:
-            signatures.faults.add(f"{_place(record)}: {signature.detail}")
 
 
 def _place(record: Record) -> str:

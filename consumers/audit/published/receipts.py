@@ -29,7 +29,7 @@ def receipts_finding(history: History) -> Finding:
             listed[request] = number
             receipt = history.finals.get(request)
             if receipt is None:
-                missing.append(number)
+                missing += [] if history.partial else [number]
             else:
                 _answers(receipt, fact, faults)
     for receipt in history.finals.values():
@@ -150,6 +150,26 @@ def receipt_log_finding(history: History) -> Finding:
     if faults:
         return Finding.of(name, faults, "")
     return _members(history, size, leaves)
+
+
+def inclusion_finding(history: History) -> Finding:
+    """Check the proofs of a part alone: each applied receipt is in the log of its version."""
+    name, faults = "receipt log", Faults()
+    places = set[tuple[bytes, int]]()
+    for proof in history.proofs:
+        if proof.leaf not in history.receipts:
+            faults.add(f"a proof for version {proof.version} is of a receipt that is not here")
+        elif not history.proves(proof):
+            place = history.receipts[proof.leaf].place
+            faults.add(f"the receipt at {place} is not in the log of version {proof.version}")
+        places.add((proof.leaf, proof.version))
+    applied = [one for one in history.finals.values() if one.status == "APPLIED"]
+    missing = [one for one in applied if (one.leaf, one.version) not in places]
+    if missing and not faults:
+        first = missing[0].request_id
+        detail = f"{len(missing)} receipts have no proof here, the first that of {first!r}"
+        return Finding.unproved(name, detail)
+    return Finding.of(name, faults, f"inclusion proofs that hold: {len(places)}")
 
 
 def leaves_of_log(history: History) -> list[bytes]:

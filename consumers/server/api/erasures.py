@@ -15,9 +15,10 @@ from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.erasures.request import read_erasure as read_data
 from lethe.consumers.log.base import Partition, Record
-from lethe.consumers.server.api.bodies import JSON, json_object, with_identity
+from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
 from lethe.consumers.server.api.sending import RETRY_SECONDS, id_is_taken, send
 from lethe.consumers.server.appender import Identity
+from lethe.consumers.server.evidence import BUNDLE, evidence_file
 from lethe.consumers.server.guard import CallerForAll
 from lethe.consumers.server.outcomes import Asked, Sent
 from lethe.consumers.server.paths import PathId, segment
@@ -26,6 +27,25 @@ from lethe.consumers.server.services import Services, ServicesOf
 from lethe.engine.errors import LetheError
 
 router = APIRouter(tags=["erasures"])
+
+_BUNDLE: dict[str, Any] = {
+    "description": "The file (docs/audit.md)",
+    "content": {BUNDLE: {"schema": {"type": "string"}}},
+}
+_OWN_COPY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON: {
+                "schema": {
+                    "type": "object",
+                    "required": ["subject_id"],
+                    "properties": {"subject_id": {"type": "string"}},
+                }
+            }
+        },
+    }
+}
 
 NO_MODEL = ""
 """In place of a model id, where requests are remembered: an erasure is of all models."""
@@ -149,3 +169,37 @@ def _outcome(
     if outcomes.answers_other(receipt, sent.asked, sent.place):
         raise id_is_taken(erasure_id)  # another server had sent that before
     return receipt
+
+
+@router.get(
+    "/v1/erasures/{erasure_id}/evidence",
+    summary="Download the whole evidence of an erasure",
+    response_class=Response,
+    responses={200: _BUNDLE, **responses(403, 404, 503)},
+)
+async def read_evidence(erasure_id: PathId, services: ServicesOf, caller: CallerForAll) -> Response:
+    """Answer with one file, which names nobody and `lethe audit --bundle` checks."""
+    del caller  # a key for every model
+    return await run_in_threadpool(evidence_file, services, erasure_id)
+
+
+@router.post(
+    "/v1/erasures/{erasure_id}/evidence",
+    summary="Download the person's own copy of it",
+    response_class=Response,
+    openapi_extra=_OWN_COPY,
+    responses={200: _BUNDLE, **responses(400, 403, 404, 413, 415, 503)},
+)
+async def read_own_copy(
+    erasure_id: PathId, request: Request, services: ServicesOf, caller: CallerForAll
+) -> Response:
+    """Answer with the same file and what opens the commitment in it: it names the person.
+
+    400 if the erasure is not of this person.
+    """
+    del caller  # a key for every model
+    subject = (await json_object(request)).get("subject_id")
+    if not isinstance(subject, str) or not subject:
+        raise invalid("name the person: subject_id")
+    seals = await run_in_threadpool(services.outcomes.seals)
+    return await run_in_threadpool(evidence_file, services, erasure_id, seals, subject)

@@ -6,8 +6,9 @@ import hashlib
 import sqlite3
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, Response
 from markupsafe import Markup
 
 from lethe.consumers.contract.erasure_events import (
@@ -17,6 +18,7 @@ from lethe.consumers.contract.erasure_events import (
 from lethe.consumers.contract.signatures import split_signature
 from lethe.consumers.server.console.answers import answers_of, headline
 from lethe.consumers.server.console.due import late_before
+from lethe.consumers.server.console.forms import form_of
 from lethe.consumers.server.console.install import (
     PREFIX,
     Console,
@@ -26,7 +28,7 @@ from lethe.consumers.server.console.install import (
     for_all,
 )
 from lethe.consumers.server.console.offline import style_and_hash
-from lethe.consumers.server.console.rendering import file_name
+from lethe.consumers.server.evidence import evidence_file
 from lethe.consumers.server.index.erasures import (
     OPEN,
     ErasureFilters,
@@ -35,6 +37,9 @@ from lethe.consumers.server.index.erasures import (
     late_and_open,
 )
 from lethe.consumers.server.index.records import DEAD_LETTER, WAITING
+from lethe.consumers.server.paths import attachment
+from lethe.consumers.server.problems import Problem
+from lethe.engine.errors import InvalidRequest
 
 router = APIRouter(prefix=PREFIX)
 
@@ -127,9 +132,37 @@ def erasure_answer(
         event_type=SUBJECT_ERASURE_COMPLETED,
     )
     if save:
-        name = f"erasure-{file_name(id)}.html".encode("ascii", "replace").decode().replace("?", "-")
-        page.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+        page.headers.update(attachment(f"erasure-{id}.html"))
     return page
+
+
+@router.get("/erasure/evidence")
+async def evidence(console: ConsoleOf, visitor: VisitorOf, id: Id = "") -> Response:
+    """Send the whole evidence of an erasure as a file that names nobody."""
+    for_all(visitor)
+    return await run_in_threadpool(_evidence, console, id)
+
+
+@router.post("/erasure/evidence")
+async def own_copy(request: Request, console: ConsoleOf, visitor: VisitorOf) -> Response:
+    """Send the person's own copy of it, which names them."""
+    form = await form_of(request, console, visitor)
+    for_all(visitor)
+    subject = form.get("subject", "").strip()
+    if not subject:
+        raise Refused(400, "Whose copy?", "Name the person by their subject id.")
+    return await run_in_threadpool(_evidence, console, form.get("id", ""), subject)
+
+
+def _evidence(console: Console, erasure_id: str, subject_id: str | None = None) -> Response:
+    seals = None if subject_id is None else console.seals()
+    try:
+        return evidence_file(console.services, erasure_id, seals, subject_id)
+    except Problem as problem:
+        title = "No evidence yet" if problem.status == 404 else "Busy"
+        raise Refused(problem.status, title, problem.detail) from None
+    except InvalidRequest as error:
+        raise Refused(400, "Not this person's erasure", f"{error}.") from None
 
 
 def _found(

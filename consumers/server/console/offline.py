@@ -15,8 +15,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 MODULES = (
-    "bytes", "json", "merkle", "signatures", "bundle", "events", "history", "checks", "audit",
-    "page",
+    "bytes", "json", "merkle", "signatures", "bundle", "events", "history", "checks", "erasure",
+    "audit", "page",
 )  # fmt: skip
 """Each uses only those before it."""
 

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from lethe.consumers.server.console.due import due_of
 from lethe.consumers.server.index.requests import COUNTED
+from lethe.consumers.server.paths import file_name
 
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _TONES = {
@@ -126,12 +127,6 @@ def query_of(values: Mapping[str, Any]) -> str:
 
 def _merged(query: Mapping[str, str], more: Mapping[str, Any]) -> dict[str, Any]:
     return {**query, **more}
-
-
-def file_name(name: str) -> str:
-    """Return an id so that it can be part of a file's name."""
-    kept = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
-    return kept.lstrip("-.") or "model"
 
 
 def environment() -> Environment:

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from lethe.consumers.audit.auditor import ErasureAudit, audit_bundle
+from lethe.consumers.audit.published.finding import Result, Verdict
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SUBJECT_ERASURE_COMPLETED
 from lethe.consumers.contract.signatures import Signer
@@ -260,7 +262,8 @@ def test_the_requester_gets_what_each_model_answered_and_how_to_verify_it(
         assert "3 rows deleted; version 1 does not use them" in said
         assert "blind : It was registered without subjects" in said
         assert hashlib.sha256(value).hexdigest() in said
-        assert "lethe audit m --export m.bundle" in said
+        command = "lethe erasures 'ticket-<7>' --bundle ticket--7-.bundle --own-copy SUBJECT"
+        assert command in html.unescape(said)
         shown = re.search(r'<pre id="receipt">(.*?)</pre>', one.text, re.DOTALL)
         assert shown is not None
         assert html.unescape(shown[1]) == value.decode()
@@ -341,3 +344,46 @@ def test_the_page_of_a_person_with_100_000_erasures_begins_within_300_ms(
         assert len(page.content) < 200_000
     assert max(spent.values()) < 0.3, spent
     assert read or "erasure-000000" in visitor.post("lookup", form, every="yes").text
+
+
+def test_the_whole_evidence_is_downloaded_and_only_the_persons_own_copy_names_them(
+    memory: Platform, visitor_of: Callable[..., Visitor], tmp_path: Path
+) -> None:
+    visitor = visitor_of(seals=lambda: memory.seals)
+    erase(memory, SUBJECT, "ticket/7")
+    finish(memory)
+    page = visitor.until("The whole evidence", "erasure", id="ticket/7")
+    [link] = re.findall(r'download href="([^"]*)"', page)
+    anonymous = visitor.client.get(html.unescape(link))
+    own = visitor.post("erasure/evidence", id="ticket/7", subject=f" {SUBJECT} ")
+    for answer, name, named in ((anonymous, "", None), (own, "-own-copy", SUBJECT)):
+        disposition = f'attachment; filename="erasure-ticket-7{name}.bundle"'
+        assert answer.headers["content-disposition"] == disposition
+        assert (SUBJECT in answer.text) == (named is not None)
+        (tmp_path / "file").write_bytes(answer.content)
+        audit = audit_bundle(
+            tmp_path / "file", model_id=None, trusted=None, remembered=lambda _: None, holding=None
+        )
+        assert isinstance(audit, ErasureAudit)
+        assert audit.verdict is Verdict.NOT_PROVED  # nobody signs here
+        assert audit.count(Result.FAILED) == 0
+        assert audit.evidence.opened == named
+    assert 'id="evidence"' in visitor.get("erasure/answer", id="ticket/7").text
+    assert 'id="evidence"' not in visitor.get("erasure/answer", id="ticket/7", save="1").text
+
+
+def test_a_copy_is_made_for_nobody_else_and_not_before_there_is_a_receipt(
+    memory: Platform, visitor_of: Callable[..., Visitor]
+) -> None:
+    visitor = visitor_of(seals=lambda: memory.seals)
+    erase(memory, SUBJECT, "ticket-7")
+    visitor.until("Waiting", "erasure", id="ticket-7")
+    assert "The whole evidence" not in visitor.get("erasure", id="ticket-7").text
+    assert visitor.get("erasure/evidence", id="ticket-7").status_code == 404
+    finish(memory)
+    for subject in ("subject-2", "", " "):
+        refused = visitor.post("erasure/evidence", id="ticket-7", subject=subject)
+        assert refused.status_code == 400
+        assert "content-disposition" not in refused.headers
+    foreign = visitor.post("erasure/evidence", id="ticket-7", subject=SUBJECT, token="0" * 64)
+    assert foreign.status_code == 403

@@ -45,6 +45,32 @@ def decide(platform: Platform) -> None:
         erasures.drain(platform, worker)
 
 
+def test_the_evidence_of_an_erasure_is_one_file_and_the_persons_own_copy_another(
+    memory: Platform, tmp_path: Path
+) -> None:
+    erasures.register(memory, "churn")
+    with (
+        services_of(memory, tmp_path, seals=memory.seals) as services,
+        TestClient(create_app(services), raise_server_exceptions=False) as client,
+    ):
+        check_evidence(memory, client)
+
+
+def check_evidence(memory: Platform, client: TestClient) -> None:
+    address = "/v1/erasures/e%2F1/evidence"
+    assert client.get(address).json()["code"] == "UNKNOWN_ERASURE"
+    erasures.erase(memory, "subject-7", "e/1")
+    decide(memory)
+
+    answer, own = client.get(address), client.post(address, json={"subject_id": "subject-7"})
+    assert (answer.status_code, own.status_code) == (200, 200)
+    assert "subject-7" not in answer.text
+    assert own.text.splitlines()[1:-2] == answer.text.splitlines()[1:-1]
+    assert '"opening":{"subject_id":"subject-7"' in own.text.splitlines()[-2]
+    for body in ({"subject_id": "subject-8"}, {"subject_id": 7}, {}):
+        assert client.post(address, json=body).status_code == 400
+
+
 def test_an_erasure_is_acknowledged_then_its_location_has_the_combined_receipt(
     memory: Platform, client_of: Callable[[Platform], TestClient]
 ) -> None:

@@ -9,17 +9,28 @@ from __future__ import annotations
 import base64
 import json
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lethe.consumers.audit.published.bundle import BundleReader
+from lethe.consumers.audit.published.bundle import BundleReader, Opening, Part
 from lethe.consumers.audit.published.evidence import parse_evidence
 from lethe.consumers.contract import topics, version_chain
 from lethe.consumers.contract.signatures import HEADER
 from lethe.consumers.log.base import Record
 from lethe.engine.merkle import leaf_hash
-from tests.support.bundles import Bundle, Line, content_of, put, sign, signature_of, strip, value_of
+from tests.support.bundles import (
+    TYPES,
+    Bundle,
+    Line,
+    content_of,
+    put,
+    sign,
+    signature_of,
+    strip,
+    value_of,
+)
 from tests.support.forgeries import FORGER
 
 Draw = random.Random
@@ -40,6 +51,7 @@ _TOKENS = (
 )  # fmt: skip
 _TOPICS = (
     *(topics.VERSIONS, topics.RECEIPTS, topics.MODELS, topics.DELETIONS, topics.COMMITS),
+    topics.ERASURE_RECEIPTS,
     "constructor", "__proto__", "toString", "", "lethe.versions ", "\u0130",
 )  # fmt: skip
 _HEADERS: tuple[tuple[str, bytes], ...] = (
@@ -54,9 +66,18 @@ def _records(bundle: Bundle) -> list[Line]:
     return [line for line in bundle.lines if "topic" in line]
 
 
+def _kinds(bundle: Bundle) -> list[str]:
+    last = topics.ERASURE_RECEIPTS if _is_erasure(bundle) else topics.MODELS
+    return [topics.VERSIONS, topics.RECEIPTS, last]
+
+
+def _is_erasure(bundle: Bundle) -> bool:
+    return bool(bundle.having("model_id")) or bool(bundle.of(topics.ERASURE_RECEIPTS))
+
+
 def _one(bundle: Bundle, draw: Draw) -> Line:
     """Return a record; of each topic as often."""
-    topic = draw.choice([topics.VERSIONS, topics.RECEIPTS, topics.MODELS])
+    topic = draw.choice(_kinds(bundle))
     return draw.choice(bundle.of(topic) or _records(bundle) or [bundle.header])
 
 
@@ -68,7 +89,7 @@ def drop(bundle: Bundle, draw: Draw) -> None:
 
 
 def drop_all_of_a_topic(bundle: Bundle, draw: Draw) -> None:
-    for line in bundle.of(draw.choice([topics.VERSIONS, topics.RECEIPTS, topics.MODELS])):
+    for line in bundle.of(draw.choice(_kinds(bundle))):
         bundle.remove(line)
 
 
@@ -246,7 +267,7 @@ def unsign(bundle: Bundle, draw: Draw) -> None:
 
 def sign_by_a_forger(bundle: Bundle, draw: Draw) -> None:
     for line in draw.choice([_records(bundle), [_one(bundle, draw)]]):
-        if line["topic"] in (topics.VERSIONS, topics.RECEIPTS, topics.MODELS):
+        if line["topic"] in TYPES:
             sign(line, FORGER)
     if draw.random() < 0.5:
         bundle.header["public_keys"] = [FORGER.public_text]
@@ -307,11 +328,122 @@ def unknown_line(bundle: Bundle, draw: Draw) -> None:
     bundle.lines.insert(draw.randrange(1, len(bundle.lines)), dict(draw.choice(lines)))
 
 
+# -- of an erasure ------------------------------------------------------------------------------
+
+
+def combined(bundle: Bundle, draw: Draw) -> None:
+    """Let the combined receipt say something else, as a liar would, and perhaps sign it."""
+    content = content_of(bundle.combined)
+    model = draw.choice(content["models"] or [{}])
+    lies: tuple[Callable[[], object], ...] = (
+        lambda: content.update(draw.choice((
+            {"status": "COMPLETE", "complete": True, "completed_at": "2099-01-01T00:00:00.000Z"},
+            {"status": "PENDING", "complete": False, "completed_at": None},
+            {"status": "INCOMPLETE", "complete": False}, {"op": "lift"}, {"unknown": True},
+            {"erasure_id": "another"}, {"namespace": "crm"}, {"rows_deleted": 7}, {"models": []},
+            {"subject_commitment": "0" * 64}, {"subject_commitment": None}, {"awaited": ["x"]},
+            {"code": "REQUEST_ID_CONFLICT"}, {"completed_at": "2020-01-01T00:00:00.000Z"},
+        ))),
+        lambda: model.update(draw.choice((
+            {"status": "APPLIED"}, {"status": "ALREADY_APPLIED", "rows_deleted": 0},
+            {"status": "REJECTED", "code": "UNKNOWN_ROWS"}, {"status": "NOT_COVERED"},
+            {"status": "REJECTED", "code": "REQUEST_ID_CONFLICT"}, {"model_id": "another"},
+            {"status": "AWAITED"}, {"request_ids": []}, {"request_ids": ["x"]}, {"version": 0},
+            {"rows_deleted": 99}, {"version": None}, {"code": "x"},
+        ))),
+        lambda: content["models"].remove(model),
+        lambda: content["models"].append({**model, "model_id": "another"}),
+    )  # fmt: skip
+    for lie in draw.choices(lies, k=draw.choice((1, 1, 2))):
+        lie()
+    if draw.random() < 0.5:
+        content["rows_deleted"] = sum(one.get("rows_deleted", 0) for one in content["models"])
+    put(bundle.combined, content)
+    draw.choice([strip, sign_as_forger, value_of])(bundle.combined)
+
+
+def parts(bundle: Bundle, draw: Draw) -> None:
+    """Drop, rename or repeat the line that names a model."""
+    line = draw.choice(bundle.having("model_id"))
+    if draw.random() < 0.3:
+        bundle.remove(line)
+    elif draw.random() < 0.5:
+        names = [one["model_id"] for one in bundle.having("model_id")]
+        line["model_id"] = draw.choice([*names, "another", "", 5, None, "x" * 129, "__proto__"])
+    else:
+        bundle.lines.insert(draw.randrange(1, len(bundle.lines)), dict(line))
+
+
+def drop_a_part(bundle: Bundle, draw: Draw) -> None:
+    """Forget a model: its line, its records, its proofs."""
+    begin = draw.choice([i for i, line in enumerate(bundle.lines) if i and "model_id" in line])
+    following = enumerate(bundle.lines[begin + 1 :], begin + 1)
+    ends = {"model_id", "opening", "lethe_bundle_end"}
+    end = next(i for i, line in following if ends & line.keys())
+    del bundle.lines[begin:end]
+
+
+def proof(bundle: Bundle, draw: Draw) -> None:
+    """Alter a proof, exchange it, or drop it."""
+    line = draw.choice(bundle.having("inclusion"))
+    members = line["inclusion"]
+    others = [one["inclusion"] for one in bundle.having("inclusion")]
+    name = draw.choice([*members, "note"])
+    chosen = draw.random()
+    if chosen < 0.2:
+        bundle.remove(line)
+    elif chosen < 0.4:
+        members[name] = draw.choice(others).get(name)
+    elif chosen < 0.5:
+        line["inclusion"] = draw.choice(_VALUES)
+    elif chosen < 0.7:
+        hashes = base64.b64decode(members["path"])
+        pieces = (hashes[32:], hashes + bytes(32), hashes[:-1], bytes(32 * 65), hashes[::-1])
+        members["path"] = base64.b64encode(draw.choice(pieces)).decode()
+    else:
+        members[name] = draw.choice(_VALUES)
+
+
+def opening(bundle: Bundle, draw: Draw) -> None:
+    """Say that the erasure is of somebody else; or strip what says of whom it is."""
+    lines = bundle.having("opening")
+    if not lines or draw.random() < 0.2:
+        made = {"subject_id": draw.choice(["h5", "somebody else"]), "salt": "0" * 64}
+        bundle.lines.insert(-1, {"opening": made})
+        return
+    members = lines[0]["opening"]
+    if draw.random() < 0.2:
+        bundle.remove(lines[0])
+    else:
+        salts = ("0" * 64, members["salt"].upper(), members["salt"][:-1], members["salt"] + "0")
+        name = draw.choice(["subject_id", "salt", "note"])
+        more = salts if name == "salt" else ("h6", "h5 ", "H5", "")
+        members[name] = draw.choice([*more, draw.choice(_VALUES)])
+
+
+def of_the_other_kind(bundle: Bundle, draw: Draw) -> None:
+    """Pretend that it is the history of a model, or the evidence of an erasure."""
+    names = {
+        "lethe_bundle": draw.choice([1, 2, 3, 2.0]),
+        "model_id": "linear",
+        "erasure_id": "gone",
+    }
+    chosen = draw.sample(sorted(names), draw.choice((1, 2, 3)))
+    bundle.header.update({name: names[name] for name in chosen})
+
+
+ERASURE_MUTATIONS: tuple[Mutation, ...] = (
+    combined, combined, combined, combined, parts, parts, drop_a_part, proof, proof, proof, opening,
+    opening, of_the_other_kind,
+)  # fmt: skip
+"""Drawn together with the others, for the evidence of an erasure."""
+
 MUTATIONS: tuple[Mutation, ...] = (
     drop, drop_all_of_a_topic, drop_the_newest, repeat, exchange, move, place, stored, topic,
     headers, member, member, member, member_and_links, member_and_links, token, token, token,
     reworded, envelope, bit, invented_receipt, parameters_elsewhere, unsign, sign_by_a_forger,
     lend_a_signature, header, begins, leaves, pieces_of_leaves, last_line, unknown_line,
+    of_the_other_kind,
 )  # fmt: skip
 _TOGETHER = (drop_all_of_a_topic, begins, leaves, unsign)
 """What hides something only together."""
@@ -346,15 +478,17 @@ def draw_mutant(true: Path, seed: int) -> tuple[str, bytes]:
     """Return the names of what was done to a true bundle, and the outcome."""
     draw = random.Random(seed)
     bundle, names = Bundle.read(true), []
+    several = (*MUTATIONS, *ERASURE_MUTATIONS, *ERASURE_MUTATIONS)
+    mutations = several if _is_erasure(bundle) else MUTATIONS
     chosen = draw.sample(_TOGETHER, 3) if draw.random() < 0.1 else draw.choices(
-        MUTATIONS, k=draw.choice((1, 1, 1, 2, 3))
+        mutations, k=draw.choice((1, 1, 1, 2, 3))
     )  # fmt: skip
     raw = draw.random() < 0.2
     for mutation in () if raw else chosen:
         names.append(mutation.__name__)
         try:
             mutation(bundle, draw)
-        except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        except (ValueError, LookupError, TypeError, AttributeError, StopIteration):
             names.append("(in part)")  # an earlier one left nothing to take hold of
     text = bundle.text().encode("utf-8", "surrogatepass")
     return ("damaged", damaged(text, draw)) if raw else (", ".join(names), text)
@@ -369,6 +503,8 @@ def same(true: Path, mutant: Path) -> bool:
     Every version is there; every receipt is true, and none is missing of those that the newest
     version's receipt log covers; parameters are the true ones.
     """
+    if _is_erasure(Bundle.read(true)):
+        return _same_erasure(true, mutant)
     one, other = _told(true), _told(mutant)
     heads = [json.loads(value)["receipt_log"]["size"] for value in one[topics.VERSIONS]]
     covered = set(Bundle.read(true).leaves[: max(heads)])
@@ -380,6 +516,39 @@ def same(true: Path, mutant: Path) -> bool:
         and covered & known <= receipts
         and _contents(one[topics.MODELS]) == _contents(other[topics.MODELS])
     )
+
+
+def _same_erasure(true: Path, mutant: Path) -> bool:
+    """Return whether the evidence of an erasure tells what the true one tells.
+
+    The combined receipt is the true one; every answer of a model is there, in the part of that
+    model, and no other; versions are true ones; and if somebody is named, it is the right person.
+    """
+    one, other = _told_of_erasure(true), _told_of_erasure(mutant)
+    names = {part for part, _ in one}
+    return names >= {part for part, _ in other} and all(
+        other[place] == told if place[1] in _ANSWERS else other[place] <= told
+        for place, told in one.items()
+    )
+
+
+_ANSWERS = (topics.ERASURE_RECEIPTS, topics.RECEIPTS)
+
+
+def _told_of_erasure(path: Path) -> defaultdict[tuple[str, str], set[bytes]]:
+    """Return what is told of each model, by topic; of the erasure under the empty name."""
+    told, part = defaultdict[tuple[str, str], set[bytes]](set), ""
+    with BundleReader(path) as reader:
+        for item in reader:
+            if isinstance(item, Part):
+                part = item.model_id
+            elif isinstance(item, Record):
+                topic = item.partition.topic
+                place = "" if topic == topics.ERASURE_RECEIPTS else part
+                told[place, topic] |= _contents([item.value or b""])
+            elif isinstance(item, Opening):
+                told["", "opening"].add(item.subject_id.encode())
+    return told
 
 
 def _told(path: Path) -> dict[str, list[bytes]]:

@@ -43,7 +43,7 @@ def by_command(path: Path, trust: str, seen: Path | None) -> Judged:
 def by_page(page: PageVerifier, path: Path, trust: str, seen: Path | None) -> Judged:
     """Return what the page makes of it."""
     answer = page(path, trust, "" if seen is None else seen.read_text())
-    if "unreadable" in answer or "is of another model" in answer.get("crash", ""):
+    if "unreadable" in answer or "What was seen before is of" in answer.get("crash", ""):
         return Judged(NOT_READ, why=json.dumps(answer))
     assert "crash" not in answer, answer["crash"]
     results = {one["check"]: one["result"] for one in answer["checks"]}

@@ -96,7 +96,7 @@ def bundle_seeds() -> list[bytes]:
     here = Partition("lethe.receipts", "", 0)
     records = [Record(here, 7, b"m", b"{}", ((HEADER, b"x"),)), Record(here, 8, b"m", b"\xff", ())]
     header = Header("m", "2026-03-01", (_signer().public_text,), {0: 0}, {"ridge": 1.0})
-    write_bundle(path, header, records, [bytes(32)] * 2)
+    write_bundle(path, header, [*records, bytes(64)])
     return [path.read_bytes()]
 
 

@@ -12,8 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from lethe.consumers.contract.commitment import commitment_of, salt_of
 from lethe.consumers.contract.events import DELETION_RECEIPT
+from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys, pae, parse_trusted
 from lethe.consumers.contract.tlog import checkpoint, log_name, tlog_proof, verifier_key
+from lethe.consumers.suppression.marks import opening_salt, subject_commitments
 from lethe.engine.merkle import (
     consistency_proof,
     inclusion_proof,
@@ -100,6 +102,18 @@ def test_the_documented_commitment_is_made_by_hand_and_by_the_program() -> None:
     assert root == documented("commitment")
     assert salt_of(secret, "r-2026-118") == salt
     assert commitment_of(salt, ["u42", "u17", "u42"]) == documented("commitment")
+
+
+def test_the_documented_commitment_to_a_person_is_made_by_hand_and_by_the_program() -> None:
+    seal, [salt] = bytes(range(32)), hashes("salt-of-ticket-2041")
+    expanded = hmac.digest(bytes(32), seal, "sha256")  # HKDF: extract, then expand
+    key = hmac.digest(expanded, b"lethe.erasure.salt.v2\x01", "sha256")
+    parts = b"\0\0\0\x05erase" + b"\0\0\0\x0bticket-2041"
+    assert hmac.digest(key, parts, "sha256") == salt
+    made = hmac.digest(salt, b"\0\0\0\0" + b"\0\0\0\x02h7", "sha256").hex()
+    assert made == documented("subject-commitment")
+    assert made == subject_commitments(SealKeys([seal]), "ticket-2041", "", "h7", "erase")[0]
+    assert opening_salt(SealKeys([seal]), "ticket-2041", "erase", made, ("", "h7")) == salt
 
 
 def test_the_documented_proof_of_c2sp_is_made_by_hand_and_by_the_program() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from lethe.consumers.contract.commitment import subject_commitment
 from lethe.consumers.contract.erasure_events import SUBJECT_ERASURE_REQUESTED
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.contract.sealing import SealKeys
@@ -20,7 +21,13 @@ from lethe.consumers.erasures.fan_out import request_id_of, requests_to
 from lethe.consumers.erasures.models import Registered
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Headers, Partition, Record
-from lethe.consumers.suppression.marks import marks_of, secret_of, subject_commitments
+from lethe.consumers.suppression.marks import (
+    marks_of,
+    opening_salt,
+    secret_of,
+    subject_commitments,
+    subject_salts,
+)
 
 MODEL = Registered("churn", "first", "", {})
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
@@ -163,3 +170,20 @@ def test_commitments_of_two_erasures_of_a_subject_have_nothing_in_common() -> No
         for op in ("erase", "lift")
     }
     assert len(found) == 16
+
+
+def test_a_commitment_opens_with_its_own_salt_and_only_to_its_subject() -> None:
+    before, after = SealKeys([OLD]), SealKeys([NEW, OLD])
+    made = subject_commitments(before, "e-1", "crm", "h7", "erase")[0]
+    salt = opening_salt(after, "e-1", "erase", made, ("crm", "h7"))
+    assert salt is not None
+    assert subject_commitment(salt, "crm", "h7") == made
+    for erasure, subject in (("e-1", ("", "h7")), ("e-1", ("crm", "h8")), ("e-2", ("crm", "h7"))):
+        assert opening_salt(after, erasure, "erase", made, subject) is None
+    assert opening_salt(SealKeys([NEW]), "e-1", "erase", made, ("crm", "h7")) is None
+    assert salt not in subject_salts(after, "e-2", "erase")
+
+
+def test_what_an_older_release_has_bound_to_a_subject_is_still_recognised() -> None:
+    made = "e34dfc48039585d8ea5144f53fdb72c000bb076eca53b0a6a95862093f209e74"
+    assert made in subject_commitments(SealKeys([NEW, OLD]), "e-1", "crm", "h7", "erase")

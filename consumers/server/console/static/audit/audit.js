@@ -3,17 +3,32 @@
 import { fromBase64 } from "./bytes.js";
 import { read } from "./bundle.js";
 import { findings, parseSeen, verdictOf } from "./checks.js";
+import { Evidence, erasureFindings } from "./erasure.js";
 import { History } from "./history.js";
 import { TrustedKeys, keysIn } from "./signatures.js";
 
 const TOGETHER = 256; // records that are hashed and verified at a time
 
-/** Return {history, header, findings, verdict}; throws Unreadable if the file is not judged at all. */
+/**
+ * Return {header, history, findings, verdict}, with `evidence` in place of `history` for the evidence of
+ * an erasure; throws Unreadable if the file is not judged at all.
+ */
 export async function audit(file, { trust = "", seen = "", progress = () => {} } = {}) {
   const named = keysIn(trust);
   const before = parseSeen(seen);
-  let history = null;
-  let header = null;
+  const trusted = named.length > 0;
+  const items = read(file);
+  const { header } = (await items.next()).value ?? {};
+  const keys = trusted ? await TrustedKeys.of(named) : await namedBy(header);
+  if (header.erasureId !== null) {
+    if (before !== null) throw new Error("What was seen before is of a model, and the file is of an erasure.");
+    const evidence = new Evidence(header.erasureId, keys);
+    for await (const item of items) await evidence.add(item);
+    const found = await erasureFindings(evidence, { trusted });
+    return { evidence, header, findings: found, verdict: verdictOf(found) };
+  }
+  if ((before?.modelId ?? header.modelId) !== header.modelId) throw new Error(`What was seen before is of another model than ${header.modelId}.`);
+  const history = new History(header.modelId, keys, { truncated: header.truncated });
   let waiting = [];
   let done = 0;
   const add = async () => {
@@ -22,13 +37,8 @@ export async function audit(file, { trust = "", seen = "", progress = () => {} }
     waiting = [];
     await progress(done);
   };
-  for await (const item of read(file)) {
-    if (item.header) {
-      header = item.header;
-      if ((before?.modelId ?? header.modelId) !== header.modelId) throw new Error(`What was seen before is of another model than ${header.modelId}.`);
-      const keys = named.length ? await TrustedKeys.of(named) : await namedBy(header);
-      history = new History(header.modelId, keys, header.truncated);
-    } else if (item.record) {
+  for await (const item of items) {
+    if (item.record) {
       waiting.push(item.record);
       if (waiting.length === TOGETHER) await add();
     } else {
@@ -36,8 +46,8 @@ export async function audit(file, { trust = "", seen = "", progress = () => {} }
     }
   }
   await add();
-  history.finish();
-  const found = await findings(history, { trusted: named.length > 0, seen: before });
+  await history.finish();
+  const found = await findings(history, { trusted, seen: before });
   return { history, header, findings: found, verdict: verdictOf(found) };
 }
 

@@ -51,3 +51,13 @@ export function concat(...parts) {
 export async function sha256(bytes) {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
 }
+
+export async function hmacSha256(key, bytes) {
+  const imported = await crypto.subtle.importKey("raw", key, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  return new Uint8Array(await crypto.subtle.sign("HMAC", imported, bytes));
+}
+
+/** Return the bytes in hexadecimal. */
+export function fromHex(text) {
+  return Uint8Array.from(text.match(/../g) ?? [], (byte) => parseInt(byte, 16));
+}

@@ -22,10 +22,10 @@ export function verdictOf(found) {
   return results.includes(NOT_PROVED) ? NOT_PROVED : HOLDS;
 }
 
-const finding = (check, faults, fine) =>
+export const finding = (check, faults, fine) =>
   faults.count ? { check, result: FAILED, detail: String(faults) } : { check, result: OK, detail: fine };
-const unproved = (check, reason) => ({ check, result: NOT_PROVED, detail: reason });
-const passedOver = (check, reason) => ({ check, result: NOT_CHECKED, detail: reason });
+export const unproved = (check, reason) => ({ check, result: NOT_PROVED, detail: reason });
+export const passedOver = (check, reason) => ({ check, result: NOT_CHECKED, detail: reason });
 
 /** Return the findings. `trusted`: the keys were named by whoever asks. `seen`: a checkpoint, or null. */
 export async function findings(history, { trusted, seen }) {
@@ -35,7 +35,7 @@ export async function findings(history, { trusted, seen }) {
   const found = [
     finding("records", history.faults, read),
     chain(history),
-    signatures(history, trusted),
+    signatures(Object.values(history.signatures), (faults) => unvouched(history, faults), trusted),
     parameters(history),
     receipts(history),
     rowsDeleted(history),
@@ -46,19 +46,24 @@ export async function findings(history, { trusted, seen }) {
   return found;
 }
 
-function chain(history) {
+export function chain(history) {
   const faults = new Faults();
   faults.addAll(history.forks);
   faults.addAll(history.disorder);
-  if (!history.versions.size) faults.add(`model ${history.modelId} has no version`);
+  if (!history.versions.size) {
+    if (!history.partial) faults.add(`model ${history.modelId} has no version`);
+    return finding("chain", faults, "no version has come of it");
+  }
+  const numbers = history.numbers;
   let previous = null;
-  for (const number of history.numbers) {
+  for (const number of numbers) {
     const event = history.versions.get(number).event;
-    const fault = brokenLink(event, previous);
+    const fault = previous === null && history.partial ? null : brokenLink(event, previous);
     if (fault) faults.add(`version ${number}: ${fault}`);
     previous = event;
   }
-  return finding("chain", faults, `versions 0 to ${history.tip?.event.version}, dense and linked`);
+  const several = `versions ${numbers[0]} to ${numbers.at(-1)}, dense and linked`;
+  return finding("chain", faults, numbers.length > 1 ? several : `version ${numbers[0]}`);
 }
 
 function brokenLink(event, previous) {
@@ -72,10 +77,11 @@ function brokenLink(event, previous) {
   return null;
 }
 
-function signatures(history, trusted) {
+/** `alone` reports what is unsigned and should not be, and returns what else nothing vouches for. */
+export function signatures(topics, alone, trusted) {
   const faults = new Faults();
   const byKey = new Map();
-  for (const one of Object.values(history.signatures)) {
+  for (const one of topics) {
     faults.addAll(one.faults);
     for (const [key, count] of one.byKey) byKey.set(key, (byKey.get(key) ?? 0) + count);
   }
@@ -83,31 +89,31 @@ function signatures(history, trusted) {
   if (faults.count) return finding("signatures", faults, "");
   if (byKey.has("?")) return unproved("signatures", `${byKey.get("?")} records are signed: name trusted keys to see by whom`);
   if (!byKey.size && !trusted) return unproved("signatures", "nothing is signed: it may be from anybody");
-  const alone = unvouched(history, faults);
+  const unsigned = alone(faults);
   if (!trusted && !faults.count) return unproved("signatures", `${keys}, which the file itself names: name those that you trust`);
-  if (alone && !faults.count) {
-    return unproved("signatures", `${keys}; no trusted key signed ${alone}, and no signed version vouches for it`);
+  if (unsigned && !faults.count) {
+    const signed = keys && `${keys}; `;
+    return unproved("signatures", `${signed}no trusted key signed ${unsigned}, and no signed version vouches for it`);
   }
   return finding("signatures", faults, keys);
 }
 
 /** Report what is unsigned and should not be; return what else nothing vouches for. */
-function unvouched(history, faults) {
-  const signed = history.signed;
-  if (signed === null) {
+export function unvouched(history, faults) {
+  const { signed } = history;
+  if (signed === null && !history.partial) {
     faults.add("no version is signed although keys are trusted: it may be from anybody");
     return "";
   }
-  const [oldest, newest] = signed;
+  const [oldest, newest] = signed ?? [Infinity, -1];
   for (const number of history.numbers) {
     if (number > oldest && !history.signatures[VERSIONS].numbers.has(number)) {
       faults.add(`version ${number} is not signed, but version ${oldest} before it is`);
     }
   }
-  const size = history.versions.get(newest).event.receipt_log?.size ?? 0;
-  const covered = new Set(history.leaves.slice(0, size).map(hex));
+  const covered = signed === null ? new Set() : history.covered(newest);
   const { signed: signedReceipts, unsigned } = history.signatures[RECEIPTS];
-  const began = Date.parse(history.versions.get(oldest).event.created_at);
+  const began = signed === null ? Infinity : Date.parse(history.versions.get(oldest).event.created_at);
   let uncovered = 0;
   for (const leaf of unsigned) {
     if (signedReceipts.has(leaf) || covered.has(leaf)) continue;
@@ -117,11 +123,10 @@ function unvouched(history, faults) {
   }
   const models = history.signatures[MODELS];
   const open = [...models.unsigned].filter((leaf) => !models.signed.has(leaf) && !inVersion(history, history.parametersFacts.get(leaf), newest));
-  const parts = [[uncovered, "receipts"], [open.length, "parameters"]];
+  const parts = [[signed === null ? history.versions.size : 0, "versions"], [uncovered, "receipts"], [open.length, "parameters"]];
   return parts.filter(([count]) => count).map(([count, what]) => `${count} ${what}`).join(" and ");
 }
 
-/** Whether versions up to the newest signed one name everything in some parameters. */
 function inVersion(history, parameters, newest) {
   const event = history.versions.get(parameters.version)?.event;
   return event !== undefined && parameters.version <= newest && parameters.covered && alike(parameters, event);
@@ -150,7 +155,7 @@ function parameters(history) {
   return finding(name, faults, `they have the digest that version ${newest} names`);
 }
 
-function receipts(history) {
+export function receipts(history) {
   const faults = new Faults();
   const missing = [];
   for (const several of history.contradictions.values()) {
@@ -166,8 +171,8 @@ function receipts(history) {
       if (listed.has(request)) faults.add(`request ${request} is in versions ${listed.get(request)} and ${number}`);
       listed.set(request, number);
       const receipt = history.finals.get(request);
-      if (receipt === undefined) missing.push(number);
-      else answers(receipt, event, faults);
+      if (receipt !== undefined) answers(receipt, event, faults);
+      else if (!history.partial) missing.push(number);
     }
   }
   for (const receipt of history.finals.values()) {
@@ -297,6 +302,24 @@ function members(history, size, leaves) {
   }
   if (faults.count || !missing) return finding("receipt log", faults, `${size} receipts; the tree head of every version matches`);
   return unproved("receipt log", `tree heads agree; ${missing} of ${size} receipts have expired from the log`);
+}
+
+/** Check the proofs of a part alone: each applied receipt is in the log of its version. */
+export function inclusion(history) {
+  const faults = new Faults();
+  const places = new Set();
+  for (const { text, version, holds } of history.proofs) {
+    const receipt = history.receipts.get(text);
+    if (receipt === undefined) faults.add(`a proof for version ${version} is of a receipt that is not here`);
+    else if (!holds) faults.add(`the receipt at ${receipt.place} is not in the log of version ${version}`);
+    places.add(`${text} ${version}`);
+  }
+  const applied = [...history.finals.values()].filter((one) => one.status === "APPLIED");
+  const missing = applied.filter((one) => !places.has(`${one.leaf} ${one.version}`));
+  if (missing.length && !faults.count) {
+    return unproved("receipt log", `${missing.length} receipts have no proof here, the first that of ${missing[0].requestId}`);
+  }
+  return finding("receipt log", faults, `inclusion proofs that hold: ${places.size}`);
 }
 
 // -- what was seen before -------------------------------------------------------------------------

@@ -7,6 +7,8 @@ import { canonical, parseStrictly } from "./json.js";
 export const VERSIONS = "lethe.versions";
 export const RECEIPTS = "lethe.receipts";
 export const MODELS = "lethe.models";
+export const ERASURE_RECEIPTS = "lethe.erasure-receipts";
+export const ERASURE_TYPE = "lethe.subject.erasure.completed.v1";
 export const TYPES = {
   [VERSIONS]: "lethe.model.version.v1",
   [RECEIPTS]: "lethe.deletion.receipt.v1",
@@ -82,10 +84,21 @@ const PARAMETERS = {
   uri: optional(maybe(text)), classes: optional(list(text)), columns: optional(list(object(COLUMN))),
 };
 
+const MODEL_ERASURE = {
+  model_id: text, status: among("APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED", "AWAITED", "NOT_COVERED"),
+  code: optional(maybe(text)), detail: optional(maybe(text)), request_ids: optional(list(text)), rows_deleted: optional(whole), version: optional(maybe(whole)),
+};
+const ERASURE = {
+  erasure_id: text, namespace: optional(maybe(text)), op: optional(among("erase", "lift")), status: among("PENDING", "COMPLETE", "INCOMPLETE", "REJECTED"),
+  complete: flag, code: optional(maybe(text)), detail: optional(maybe(text)), models: optional(list(object(MODEL_ERASURE))), awaited: optional(list(text)),
+  unknown: optional(flag), similar: optional(list(text)), rows_deleted: optional(whole), subject_commitment: optional(maybe(hash)), source: SOURCE,
+  completed_at: optional(maybe(time)), conflicts_with: optional(maybe(SOURCE)),
+};
+
 // -- reading --------------------------------------------------------------------------------------
 
-/** Return the data of a record: an object about a model, of the type of its topic. */
-function dataOf(record, modelId, place) {
+/** Return the data of a record: an object of a type, about a model, or else what `what` says. */
+function dataOf(record, name, place, expected = TYPES[record.topic], what = "model") {
   const named = new Map();
   for (const [name, value] of record.headers) named.set(name.toLowerCase(), value);
   let data;
@@ -102,9 +115,9 @@ function dataOf(record, modelId, place) {
     type = text(data.type) ? data.type : null;
     data = data.data;
   }
-  if (type !== null && type !== TYPES[record.topic]) throw new Broken(`the record at ${place} is of type ${type}, not ${TYPES[record.topic]}`);
-  if (data === null || typeof data !== "object" || Array.isArray(data) || data.model_id !== modelId) {
-    throw new Broken(`the record at ${place} is not about model ${modelId}`);
+  if (type !== null && type !== expected) throw new Broken(`the record at ${place} is of type ${type}, not ${expected}`);
+  if (data === null || typeof data !== "object" || Array.isArray(data) || data[`${what}_id`] !== name) {
+    throw new Broken(`the record at ${place} is not about ${what} ${name}`);
   }
   return data;
 }
@@ -132,6 +145,13 @@ export async function versionOf(record, modelId, place) {
 export function receiptOf(record, modelId, place) {
   const data = checked(dataOf(record, modelId, place), RECEIPT, place, "is not a receipt");
   return { code: null, version: null, generation: null, rows_deleted: 0, rows_inserted: 0, ...data };
+}
+
+export function erasureOf(record, erasureId, place) {
+  const data = checked(dataOf(record, erasureId, place, ERASURE_TYPE, "erasure"), ERASURE, place, "is not a combined receipt");
+  const models = (data.models ?? []).map((one) => ({ code: null, request_ids: [], rows_deleted: 0, version: null, ...one }));
+  const others = { namespace: null, op: "erase", awaited: [], unknown: false, rows_deleted: 0, subject_commitment: null, completed_at: null };
+  return { ...others, ...data, models };
 }
 
 export function parametersOf(record, modelId, place) {

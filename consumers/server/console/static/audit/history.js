@@ -3,7 +3,7 @@
 import { Broken, hex } from "./bytes.js";
 import { STORED } from "./bundle.js";
 import { MODELS, RECEIPTS, TYPES, VERSIONS, isCovered, parametersDigest, parametersOf, receiptOf, versionOf } from "./events.js";
-import { leafHash } from "./merkle.js";
+import { leafHash, verifyInclusion } from "./merkle.js";
 import { HEADER } from "./signatures.js";
 
 const SHOWN = 3;
@@ -35,12 +35,33 @@ export class Faults {
   }
 }
 
-class Signatures {
+/** The signatures on one topic: how many by each key, and what is wrong. */
+export class Signatures {
   byKey = new Map();
   numbers = new Set();
   signed = new Set();
   unsigned = new Set();
   faults = new Faults();
+
+  add(signature, number, leaf, place) {
+    if (signature.key === null) {
+      this.unsigned.add(leaf);
+    } else if (signature.valid === false) {
+      this.faults.add(`${place}: ${signature.detail}`);
+    } else {
+      this.byKey.set(signature.key, (this.byKey.get(signature.key) ?? 0) + 1);
+      if (!signature.valid) return;
+      this.numbers.add(number);
+      this.signed.add(leaf);
+    }
+  }
+}
+
+/** Return who signed a record: checked if there are keys. */
+export async function signatureOf(keys, type, record) {
+  if (keys !== null) return keys.judge(type, record.value, record.headers);
+  const named = record.headers.some(([name]) => name.toLowerCase() === HEADER);
+  return { key: named ? "?" : null, valid: null, detail: named ? "signed, by whom is not known" : "not signed" };
 }
 
 export class History {
@@ -56,15 +77,18 @@ export class History {
   signatures = { [VERSIONS]: new Signatures(), [RECEIPTS]: new Signatures(), [MODELS]: new Signatures() };
   records = { [VERSIONS]: 0, [RECEIPTS]: 0, [MODELS]: 0 };
   leaves = [];
+  proofs = [];
   recovered = 0;
   #candidates = new Map();
   #last = new Map();
   #newest = new Map();
 
-  constructor(modelId, keys, truncated) {
+  /** `partial`: it has some requests alone, and proofs in place of the leaves. */
+  constructor(modelId, keys, { truncated = false, partial = false } = {}) {
     this.modelId = modelId;
     this.keys = keys;
     this.truncated = truncated;
+    this.partial = partial;
   }
 
   get numbers() {
@@ -104,7 +128,7 @@ export class History {
     const place = placeOf(record);
     const prepared = { record, place, leaf: null, signature: null, event: null, broken: null };
     prepared.leaf = hex(await leafHash(record.value));
-    prepared.signature = await this.#judge(record);
+    prepared.signature = await signatureOf(this.keys, TYPES[record.topic], record);
     try {
       const read = { [VERSIONS]: versionOf, [RECEIPTS]: receiptOf, [MODELS]: parametersOf }[record.topic];
       prepared.event = await read(record, this.modelId, place);
@@ -114,12 +138,6 @@ export class History {
       prepared.broken = error.message;
     }
     return prepared;
-  }
-
-  async #judge(record) {
-    if (this.keys !== null) return this.keys.judge(TYPES[record.topic], record.value, record.headers);
-    const named = record.headers.some(([name]) => name.toLowerCase() === HEADER);
-    return { key: named ? "?" : null, valid: null, detail: named ? "signed, by whom is not known" : "not signed" };
   }
 
   /** Add a prepared record; records are added in the order of the file. */
@@ -139,15 +157,29 @@ export class History {
       [RECEIPTS]: () => this.#addReceipt(record, event, place, leaf),
       [MODELS]: () => this.#addParameters(event, place, digest, leaf),
     }[record.topic]();
-    this.#addSignature(record.topic, signature, number, leaf, place);
+    this.signatures[record.topic].add(signature, number, leaf, place);
   }
 
-  addLeaves(bytes) {
-    for (let at = 0; at < bytes.length; at += 32) this.leaves.push(bytes.subarray(at, at + 32));
+  addLeaves(leaves) {
+    for (const leaf of leaves) this.leaves.push(leaf);
   }
 
-  /** Choose the answers of requests that were sent before the model was there, too. */
-  finish() {
+  addProof(proof) {
+    this.proofs.push({ ...proof, text: hex(proof.leaf), holds: false });
+  }
+
+  /** Return the leaf hashes, in hexadecimal, of the receipts that the log of a version is known to have. */
+  covered(number) {
+    if (this.partial) return new Set(this.proofs.filter((one) => one.version <= number && one.holds).map((one) => one.text));
+    return new Set(this.leaves.slice(0, this.versions.get(number).event.receipt_log?.size ?? 0).map(hex));
+  }
+
+  /** Judge proofs, and choose the answers of requests that were sent before the model was there, too. */
+  async finish() {
+    for (const proof of this.proofs) {
+      const head = this.versions.get(proof.version)?.event.receipt_log ?? null;
+      proof.holds = head !== null && (await verifyInclusion(proof.leaf, proof.index, proof.path, head));
+    }
     for (const [request, receipts] of this.contradictions) {
       this.finals.set(request, receipts.find((one) => !this.precedesModel(one)) ?? receipts[0]);
     }
@@ -208,23 +240,9 @@ export class History {
     else if (event.version === newest.version && this.#candidates.size < CANDIDATES) this.#candidates.set(leaf, event);
     return event.version;
   }
-
-  #addSignature(topic, signature, number, leaf, place) {
-    const signatures = this.signatures[topic];
-    if (signature.key === null) {
-      signatures.unsigned.add(leaf);
-    } else if (signature.valid === false) {
-      signatures.faults.add(`${place}: ${signature.detail}`);
-    } else {
-      signatures.byKey.set(signature.key, (signatures.byKey.get(signature.key) ?? 0) + 1);
-      if (!signature.valid) return;
-      signatures.numbers.add(number);
-      signatures.signed.add(leaf);
-    }
-  }
 }
 
-function placeOf(record) {
+export function placeOf(record) {
   if (record.partition === STORED) return `${record.topic} (kept by the state)`;
   return `${record.topic}/${record.partition} at offset ${record.offset}`;
 }

@@ -39,3 +39,20 @@ export async function rootOf(leaves, size) {
   for (let i = 0; i < size; i += 1) await frontier.append(leaves[i]);
   return frontier.root();
 }
+
+/** Whether a path shows that a leaf is entry `index` of the tree of a head (RFC 9162, 2.1.3.2). */
+export async function verifyInclusion(leaf, index, path, { size, root }) {
+  if (index >= size) return false;
+  let [node, last, computed] = [BigInt(index), BigInt(size) - 1n, leaf];
+  for (const sibling of path) {
+    if (last === 0n) return false;
+    if (node & 1n || node === last) {
+      computed = await nodeHash(sibling, computed);
+      while (node && !(node & 1n)) [node, last] = [node >> 1n, last >> 1n];
+    } else {
+      computed = await nodeHash(computed, sibling);
+    }
+    [node, last] = [node >> 1n, last >> 1n];
+  }
+  return last === 0n && hex(computed) === root;
+}

@@ -2,7 +2,7 @@
 
 import { audit } from "./audit.js";
 import { Unreadable } from "./bytes.js";
-import { FAILED, HOLDS, NOT_CHECKED, NOT_PROVED, REFUSED } from "./checks.js";
+import { FAILED, HOLDS, NOT_CHECKED, NOT_PROVED, OK, REFUSED } from "./checks.js";
 
 const form = document.getElementById("audit");
 const result = document.getElementById("result");
@@ -30,7 +30,17 @@ function table(findings) {
   return element("div", { class: "card table" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
 }
 
-function facts(history, header) {
+function aboutErasure({ evidence, header, findings }) {
+  const opened = findings.some((one) => one.check === "subject" && one.result === OK);
+  const pairs = [["Erasure", evidence.erasureId], ["State", evidence.receipt?.status ?? "no combined receipt"]];
+  if (opened) pairs.push(["Person", evidence.openings[0].subjectId]);
+  pairs.push(["Models", [...evidence.models.keys()].join(", ") || "none"], ["Exported", header.exportedAt || "not said"]);
+  const list = element("dl", { class: "facts" });
+  for (const [name, value] of pairs) list.append(element("dt", {}, name), element("dd", { class: "digest" }, value));
+  return element("div", { class: "card" }, list);
+}
+
+function facts({ history, header }) {
   const tip = history.tip?.event;
   const pairs = [["Model", header.modelId], ["Exported", header.exportedAt || "not said"]];
   if (tip) pairs.push(["Newest version", `${tip.version}:${tip.digest}`]);
@@ -61,7 +71,7 @@ async function check() {
     const begin = performance.now();
     const outcome = await audit(file, { trust: field("trust").value, seen: field("seen").value, progress });
     const seconds = (performance.now() - begin) / 1000;
-    result.replaceChildren(headline(outcome), table(outcome.findings), facts(outcome.history, outcome.header));
+    result.replaceChildren(headline(outcome), table(outcome.findings), outcome.evidence ? aboutErasure(outcome) : facts(outcome));
     result.dataset.seconds = seconds.toFixed(3);
   } catch (error) {
     const title = error instanceof Unreadable ? "Not read" : "Not checked";
