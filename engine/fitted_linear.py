@@ -164,11 +164,6 @@ class FittedLinear(Fitted):
 
     def rebuild(self, leave_out: tuple[str, ...]) -> None:
         """Begin a generation without ``leave_out``. Cost O(k d^2 + d^3): no pass over the rows."""
-        remain = self.members.live_without(leave_out)
-        if not self.members.rows.weight[remain].any():
-            self.stream = at_rest(np.zeros_like(self.stream.theta_exact), 0.0)
-            self.leave(leave_out)
-            return
         gone = self.members.rows.take(self.members.places(leave_out))
         solution = self.solution.without(gone)
         number = self.generation.number + 1

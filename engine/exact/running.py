@@ -61,7 +61,7 @@ class Solution:
 
     @classmethod
     def of(cls, sums: Sums, penalty: Array) -> Solution:
-        """Return the solution for the rows that ``sums`` are of.
+        """Return the solution for the rows that ``sums`` are of: 0 if there are none.
 
         Raises
         ------
@@ -77,6 +77,8 @@ class Solution:
         digits of the matrix: 5 to 10 of ordinary data. Rational arithmetic: O(d^3) products of
         numbers of O(d P) digits.
         """
+        if sums.entries.is_zero():
+            return cls(sums, penalty, Minimiser(np.zeros((sums.d, sums.m)), rounded=True), None)
         equations = NormalEquations.of(sums, penalty)
         inverse = Inverse.of(equations.matrix)
         if inverse is None:
