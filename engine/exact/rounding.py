@@ -27,7 +27,7 @@ from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.exact.digits import NEAREST, NOTHING, SUMMED, Digits, added, cut
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import EPS
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, norm
 
 _CORRECTIONS = 12
 """At most, before rational arithmetic takes over."""
@@ -43,6 +43,8 @@ _STALLED = 2.0**-8
 
 LARGEST_RATIONAL = 256
 """Coefficients up to which rational arithmetic decides: 0.1 s at 100, 0.6 s at 200."""
+
+_SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
 SINGULAR = (
     "the Hessian is not positive definite to working precision; raise the ridge strength or "
@@ -189,11 +191,20 @@ class Minimiser:
         Whether every coefficient is the float64 nearest to the minimiser's.
     rational
         Whether it took rational arithmetic.
+    beyond
+        Bound of how far theta is from a point that rounds to it; 0 if the minimiser does.
     """
 
     theta: Array
     rounded: bool
     rational: bool = False
+    beyond: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """Bound of the distance of theta to the minimiser: that of rounding it once, if it is."""
+        unit = norm(np.spacing(np.abs(self.theta)))
+        return unit / 2.0 * (1.0 + EPS * self.theta.size) + self.beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +221,8 @@ class Corrected:
         z as float64.
     proved
         Where ``nearest`` is what the solution, over 2^exponent, rounds to.
+    distance
+        (m, 1): bound of the distance of z to it.
     """
 
     y: Digits
@@ -217,6 +230,7 @@ class Corrected:
     exponent: NDArray[np.int_]
     nearest: Array
     proved: NDArray[np.bool_]
+    distance: Array
 
 
 def corrected(
@@ -255,13 +269,14 @@ def corrected(
         y = added([y, correction])
         residual = added([residual, negative_product(correction)])
         left = residual.nearest(scale - size)
-        distance = np.sqrt(np.einsum("cj,cj->c", left, left)) * (1.0 + 1e-6) / inverse.smallest
-        nearest, proved = _round(y, -exponent, distance[:, np.newaxis])
+        squares = np.einsum("cj,cj->c", left, left)[:, np.newaxis]
+        distance = np.sqrt(squares) * (1.0 + 1e-6) / inverse.smallest
+        nearest, proved = _round(y, -exponent, distance)
         proved |= absent
         before, worst = worst, float(np.abs(left).max(initial=0.0))
         if proved.all() or not worst < _STALLED * before or len(y.places) > _LONGEST_POINT:
             break
-    return Corrected(y, residual, exponent, nearest, proved)
+    return Corrected(y, residual, exponent, nearest, proved, distance)
 
 
 def _round(y: Digits, shift: NDArray[np.int_], distance: Array) -> tuple[Array, NDArray[np.bool_]]:
@@ -288,6 +303,14 @@ def settled(equations: NormalEquations, point: Corrected) -> Minimiser | None:
     theta = equations.theta(point.nearest, point.exponent)
     normal = np.abs(theta) >= np.finfo(np.float64).tiny  # else it was rounded twice
     return Minimiser(theta, rounded=True) if (normal | (point.nearest.T == 0)).all() else None
+
+
+def unsettled(equations: NormalEquations, point: Corrected) -> Minimiser:
+    """Return the point as it is, with what is known of its distance to the solution."""
+    theta = equations.theta(point.nearest, point.exponent)
+    distance = np.broadcast_to(2.0 * point.distance, point.nearest.shape)
+    beyond = norm(equations.theta(distance, point.exponent)) + theta.size * _SMALLEST
+    return Minimiser(theta, rounded=False, beyond=beyond)
 
 
 def rationally(equations: NormalEquations) -> Minimiser:

@@ -27,6 +27,7 @@ from lethe.engine.exact.rounding import (
     rationally,
     settled,
     solved,
+    unsettled,
 )
 from lethe.engine.exact.rows import MOST, ChangedRows
 from lethe.engine.exact.sums import Sums
@@ -91,8 +92,7 @@ class Solution:
             return cls(sums, penalty, found, warm)
         if len(equations.unit) <= LARGEST_RATIONAL:
             return cls(sums, penalty, rationally(equations), None)
-        theta = equations.theta(point.nearest, point.exponent)
-        return cls(sums, penalty, Minimiser(theta, rounded=False), None)
+        return cls(sums, penalty, unsettled(equations, point), None)
 
     def changed(self, leaving: Rows | None, arriving: Rows | None) -> Solution:
         """Return the solution without some rows and with others.
