@@ -112,7 +112,7 @@ def _walk(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_after_every_change_it_is_the_rounded_minimiser_of_the_remaining_rows(
     family: Callable[[np.random.Generator, int, int], Rows], seed: int
 ) -> None:
@@ -126,12 +126,12 @@ def test_a_warm_answer_has_the_bytes_of_a_cold_one_in_another_order(
     family: Callable[[np.random.Generator, int, int], Rows],
 ) -> None:
     warm = 0
-    for seed in range(100, 110):
-        for live, penalty, solution in _walk(family, seed, 30):
+    for seed in range(100, 104):
+        for live, penalty, solution in _walk(family, seed, 25):
             again = _solution(live.take(slice(None, None, -1)), penalty)
             assert solution.minimiser.theta.tobytes() == again.minimiser.theta.tobytes()
             warm += solution.warm is not None and solution.warm.beside is not None
-    assert warm > 50
+    assert warm > 10
 
 
 def _scaled_matrix(live: Rows, penalty: Array, solution: Solution, warm: Warm) -> Matrix:
@@ -149,7 +149,7 @@ def test_the_smallest_eigenvalue_is_never_below_its_bound(
     family: Callable[[np.random.Generator, int, int], Rows],
 ) -> None:
     judged = updated = 0
-    for seed in range(200, 212):
+    for seed in range(200, 204):
         for live, penalty, solution in _walk(family, seed, 25):
             if solution.warm is None:
                 continue
@@ -159,8 +159,8 @@ def test_the_smallest_eigenvalue_is_never_below_its_bound(
             assert is_definite(matrix, solution.warm.inverse.smallest)
             judged += 1
             updated += solution.warm.beside is not None
-    assert judged > 100
-    assert updated > 30
+    assert judged > 20
+    assert updated > 10
 
 
 def _norm_of_hat(X: Array, rows: Array, penalty: Array, at_least: float) -> bool:
@@ -227,13 +227,13 @@ def test_a_row_without_weight_changes_nothing_among_rows_with_one() -> None:
     rng = np.random.default_rng(0)
     rows, penalty = _drawn(rng, 12, 3), np.ones(3)
     leaving = Rows(rows.X[:3], rows.y[:3], np.array([1.0, 0.0, 1.0]))
-    arriving = Rows(*(part[:2] for part in (rows.X, rows.y)), weight=np.array([0.0, 2.0]))
+    arriving = Rows(rows.X[:2], rows.y[:2], np.array([0.0, 2.0]))
     solution = _solution(rows, penalty).changed(leaving, arriving)
     assert solution.warm is not None
     assert solution.warm.beside is not None
     live = _joined(rows.take(np.arange(12) != 0).take(np.arange(11) != 1), arriving)
     assert np.array_equal(solution.minimiser.theta, rounded_minimiser(live, penalty))
-    assert solution.changed(rows.take(slice(0)), Rows(*(rows.X, rows.y), 0.0 * rows.weight)) is (
+    assert solution.changed(rows.take(slice(0)), Rows(rows.X, rows.y, 0.0 * rows.weight)) is (
         solution
     )
 
