@@ -80,7 +80,8 @@ def nearest(value: Fraction) -> float:
     if abs(value) < Fraction(2) ** exponent:
         exponent -= 1
     last = max(exponent, -1022) - 52  # exponent of the last bit
-    return math.ldexp(round(value / Fraction(2) ** last), last)
+    size = math.ldexp(round(abs(value) / Fraction(2) ** last), last)
+    return size if value > 0 else -size
 
 
 def rounded_minimiser(rows: Rows, penalty: Array) -> Array:
