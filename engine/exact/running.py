@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.engine.errors import IllConditioned
-from lethe.engine.exact.digits import NEAREST, Digits, added
+from lethe.engine.exact.digits import NEAREST, Digits, added, cut
 from lethe.engine.exact.rounding import (
     LARGEST_RATIONAL,
-    SINGULAR,
     Corrected,
     Inverse,
     Minimiser,
@@ -124,17 +122,19 @@ class Solution:
     def dual_rows(self, X: Array) -> Array:
         """Return A^-1 x_i for k rows, k x d, to float64's accuracy. Cost O(d^3 + k d^2).
 
-        A is that of ``sums``.
+        A is that of ``sums``. Where float64 knows no inverse of it, rational arithmetic does.
 
         Raises
         ------
-        IllConditioned
-            Float64 knows no inverse of A.
+        IllConditioned, InvalidData
+            As `engine.exact.rounding.rationally`.
         """
         equations = NormalEquations.of(self.sums, self.penalty)
         inverse = Inverse.of(equations.matrix)
         if inverse is None:
-            raise IllConditioned(SINGULAR)
+            units = np.zeros(len(X), dtype=np.int_)
+            right = cut(X, equations.unit).balanced()
+            return rationally(replace(equations, right=right, target_unit=units)).theta.T
         exponent = inverse.scale - equations.unit
         W: Array = np.ldexp(np.ldexp(X, exponent) @ inverse.inverse, exponent)
         return W

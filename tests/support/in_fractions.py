@@ -58,18 +58,23 @@ def hessian(rows: Rows, penalty: Array) -> Matrix:
 
 
 def minimiser(rows: Rows, penalty: Array) -> Matrix:
-    """Return theta, d x m, by Gaussian elimination of the normal equations."""
-    d, m = rows.X.shape[1], rows.y.shape[1]
-    left = [list(row) for row in hessian(rows, penalty)]
-    right = [row[d:] for row in sums(rows)[:d]]
-    for k in range(d):  # positive definite: no pivot is 0
+    """Return theta, d x m."""
+    d = rows.X.shape[1]
+    return solve(hessian(rows, penalty), [row[d:] for row in sums(rows)[:d]])
+
+
+def solve(matrix: Matrix, right: Matrix) -> Matrix:
+    """Return the solution of a positive definite system by Gaussian elimination."""
+    left, right = [list(row) for row in matrix], [list(row) for row in right]
+    d = len(left)
+    for k in range(d):
         for i in range(d):
             if i == k or not left[i][k]:
                 continue
             times = left[i][k] / left[k][k]
             left[i] = [a - times * b for a, b in zip(left[i], left[k], strict=True)]
             right[i] = [a - times * b for a, b in zip(right[i], right[k], strict=True)]
-    return [[right[j][c] / left[j][j] for c in range(m)] for j in range(d)]
+    return [[value / left[j][j] for value in right[j]] for j in range(d)]
 
 
 def nearest(value: Fraction) -> float:

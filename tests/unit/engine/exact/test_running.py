@@ -10,8 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from lethe.engine.errors import IllConditioned
-from lethe.engine.exact.rounding import Inverse
+from lethe.engine.exact.rounding import Inverse, NormalEquations
 from lethe.engine.exact.rows import MOST, ChangedRows
 from lethe.engine.exact.running import Solution, Warm, _leverage
 from lethe.engine.exact.sums import Sums
@@ -21,7 +20,9 @@ from tests.support.in_fractions import (
     hessian,
     in_fractions,
     is_definite,
+    nearest,
     rounded_minimiser,
+    solve,
     sums,
 )
 
@@ -336,8 +337,18 @@ def test_dual_rows_are_those_of_the_sums() -> None:
     solution = _solution(_rows(X, X[:, 0]), penalty)
     A = X.T @ X + np.diag(penalty)
     np.testing.assert_allclose(solution.dual_rows(X[:4]), X[:4] @ np.linalg.inv(A), rtol=1e-12)
-    twins = np.repeat(X[:, :1], 3, axis=1)
-    singular = _solution(_rows(twins, X[:, 0]), np.full(3, 1e-20))
-    assert singular.minimiser.rational
-    with pytest.raises(IllConditioned, match="raise the ridge strength"):
-        singular.dual_rows(twins[:1])
+
+
+def test_dual_rows_that_float64_does_not_know_are_rounded_ones() -> None:
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(8, 3)) * 1e-3
+    X[:, 1:] = X[:, :1]
+    penalty = np.full(3, 1e-20)
+    solution = _solution(_rows(X, X[:, 0]), penalty)
+    assert solution.minimiser.rational
+    leaving = rng.normal(size=(2, 3)) * 1e3
+    assert Inverse.of(NormalEquations.of(solution.sums, penalty).matrix) is None
+    left = hessian(_rows(X, X[:, 0]), penalty)
+    for x, w in zip(leaving, solution.dual_rows(leaving), strict=True):
+        exact = solve(left, [[Fraction(float(v))] for v in x])
+        assert w.tolist() == [nearest(value[0]) for value in exact]
