@@ -19,7 +19,7 @@ ROWS, COLUMNS = 1_000_000, 50
 
 
 def deletions() -> Iterator[tuple[str, float, float]]:
-    """Yield processor microseconds of a deletion, with exact sums and without: medians, in turns."""
+    """Yield processor microseconds of a deletion, with exact sums and without: medians."""
     for d in FEATURES:
         rng = np.random.default_rng(d)
         X, y = rng.normal(size=(20 * d, d)), rng.normal(size=20 * d)
