@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from lethe import LinearModel
-
 from tests.proof.exact.families import FAMILIES
 from tests.proof.exact.machines import MACHINES, digest_elsewhere
 from tests.proof.exact.stream import run_all
