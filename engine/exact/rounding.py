@@ -38,6 +38,15 @@ _PLACES = 3
 _LONGEST_POINT = 16
 """Digits of a point at most: a coefficient that is exactly 0 has no first one."""
 
+_VANISHED = 1e-150
+"""Length of the part of a residual whose squares are below float64, at most."""
+
+_FAR = 900
+"""Exponents below the largest: with their own digits, fewer than `LONGEST` places."""
+
+_SMALL = 1e-270
+"""Of a number beside 1: what rounding it leaves may be below float64."""
+
 _STALLED = 2.0**-8
 """A correction that leaves more than this of the residual is the last: the factor is of no use."""
 
@@ -264,13 +273,14 @@ def corrected(
     left = residual.nearest(scale - size)
     worst = float(np.abs(left).max(initial=0.0))
     for _ in range(_CORRECTIONS):
-        correction = cut(left @ inverse.inverse, -exponent)
+        correction = cut(_near_largest(left @ inverse.inverse, -exponent), -exponent)
         correction = Digits(correction.first, correction.places[:_PLACES])
         y = added([y, correction])
         residual = added([residual, negative_product(correction)])
         left = residual.nearest(scale - size)
         squares = np.einsum("cj,cj->c", left, left)[:, np.newaxis]
-        distance = np.sqrt(squares) * (1.0 + 1e-6) / inverse.smallest
+        vanished = np.where(residual.places.any(axis=(0, 2)), _VANISHED, 0.0)[:, np.newaxis]
+        distance = (np.sqrt(squares) * (1.0 + 1e-6) + vanished) / inverse.smallest
         nearest, proved = _round(y, -exponent, distance)
         proved |= absent
         before, worst = worst, float(np.abs(left).max(initial=0.0))
@@ -281,13 +291,22 @@ def corrected(
 
 def _round(y: Digits, shift: NDArray[np.int_], distance: Array) -> tuple[Array, NDArray[np.bool_]]:
     """Return 2^shift y rounded, and where all that is within ``distance`` rounds to the same."""
-    high = y.nearest(shift)
+    number = y.nearest(shift)
+    high = _near_largest(number, shift)
     low = added([y, cut(-high, shift)]).nearest(shift)
     nearest = high + low
     low -= nearest - high  # exactly, as |low| <= |high|
     beyond = 2.0 * distance + 4.0 * NEAREST * np.abs(low)
     proved = (nearest + (low + beyond) == nearest) & (nearest + (low - beyond) == nearest)
-    return nearest, proved & ((nearest != 0) | (beyond == 0))
+    enough = (np.abs(nearest) > _SMALL) & (high == number)
+    return nearest, proved & (enough | ~y.places.any(axis=0))
+
+
+def _near_largest(values: Array, unit: NDArray[np.int_]) -> Array:
+    """Return numbers whose digits are not too many to be cut: those far below the largest are 0."""
+    exponent = np.frexp(values)[1] - unit
+    largest = np.max(exponent, where=values != 0, initial=NOTHING)
+    return np.where(exponent > largest - _FAR, values, 0.0)
 
 
 def solved(equations: NormalEquations, inverse: Inverse, product: Product) -> Corrected:

@@ -1100,9 +1100,14 @@ MUTANTS = (
         f"{_TEST_ROUNDING}::test_what_is_as_near_to_a_tie_as_the_bound_is_not_proved",
     ),
     Mutant(
-        "a coefficient of 0 is proved by a residual of 0 alone",
-        (Edit(_ROUNDING, " & ((nearest != 0) | (beyond == 0))"),),
-        f"{_TEST_ROUNDING}::test_zero_is_proved_by_a_residual_of_0_alone",
+        "what vanishes beside a larger coefficient is not proved",
+        (Edit(_ROUNDING, " & (enough | ~y.places.any(axis=0))"),),
+        f"{_TEST_ROUNDING}::test_coefficients_of_one_target_may_be_of_any_size",
+    ),
+    Mutant(
+        "a residual whose squares vanish counts",
+        (Edit(_ROUNDING, "_VANISHED = 1e-150", "_VANISHED = 0.0"),),
+        f"{_TEST_ROUNDING}::test_coefficients_of_one_target_may_be_of_any_size",
     ),
     Mutant(
         "a subnormal coefficient is not rounded twice",

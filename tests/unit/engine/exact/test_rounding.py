@@ -119,6 +119,22 @@ def test_targets_of_very_different_size_do_not_disturb_each_other() -> None:
     assert not found.rational
 
 
+@pytest.mark.parametrize("column", [0, 100])
+@pytest.mark.parametrize("power", [100, 300, 500, 530, 560, 700, 850])
+def test_coefficients_of_one_target_may_be_of_any_size(power: int, column: int) -> None:
+    """Squares of the smaller one's residual, and its digits beside the larger one, underflow."""
+    X = np.array([[1.0, 0.0], [0.0, 3.0 * 2.0**-column]])
+    for high, penalty in ((2.0**400, [1.0, 0.7]), (0.3 * 2.0**400, [0.1, 0.7])):
+        y = np.array([high, 2.0 ** (400 - power)])
+        _matches(_rows(X, y), np.array(penalty))
+        both = np.column_stack([y, y[::-1]])
+        _matches(_rows(X, both), np.array(penalty))
+    scaled = X * [[2.0**-300], [2.0**100]]  # a column that the ridge is far above
+    _matches(_rows(scaled, np.array([1.0, 2.0**-power])), np.array([1.0, 0.7]))
+    exact = _matches(_rows(np.eye(2), np.array([2.0**400, 2.0 ** (400 - power)])), np.ones(2))
+    assert exact.theta[1, 0] == 2.0 ** (399 - power)
+
+
 def test_subnormal_coefficients_are_rounded_once() -> None:
     rng = np.random.default_rng(4)
     for power in (-1030, -1060, -1074):
