@@ -20,6 +20,9 @@ from tests.proof.exact.stream import Found, run_all
 _WIDE = 150
 """Features of the model that is large enough for BLAS to use its threads and its blocks."""
 
+_CHANGES = 40
+"""Of a stream: what differs from machine to machine shows in one."""
+
 MACHINES = {
     "1 thread": {"OPENBLAS_NUM_THREADS": "1"},
     "2 threads": {"OPENBLAS_NUM_THREADS": "2"},
@@ -41,7 +44,7 @@ def digest(seeds: range) -> Machine:
     """Return the digests of streams here, and of a model that is not rounded beside them."""
     found = Found()
     for name in FAMILIES:
-        found.add(run_all(name, seeds))
+        found.add(run_all(name, seeds, _CHANGES))
     rounded, other = _wide(LinearModel(1e-3)), _wide(LinearModel(1e-3, rounded_features=0))
     found.add(Found(digest=rounded))
     kinds = {
