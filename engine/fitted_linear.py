@@ -19,9 +19,10 @@ import numpy as np
 from lethe.engine.deletion.generation import Generation, Stream, at_rest, begin, distance_to_exact
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.methods.method import Step
-from lethe.engine.error.estimate import ErrorKind, PublishedError, half_a_unit, relative_to
+from lethe.engine.error.estimate import ErrorKind, PublishedError, relative_to
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import UNSTATED, IllConditioned, InvalidData
+from lethe.engine.exact.rounding import Minimiser
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import Factor
@@ -77,7 +78,7 @@ class FittedLinear(Fitted):
             stream,
             Factor(np.empty((0, 0)), generation.smallest, generation.largest),
             Sentinels((), rows.take(slice(0)), nothing[:0]),
-            half_a_unit(solution.minimiser.theta),
+            solution.minimiser.error,
             (),
             seed=0,
             intercept=intercept,
@@ -92,11 +93,11 @@ class FittedLinear(Fitted):
         """Error of what is published: that of rounding once, and a projection's distance."""
         if self.members.weighted == 0:
             return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
-        return _error(self.generation, self.stream)
+        return _error(self.generation, self.stream, self.solution.minimiser)
 
     def estimate(self) -> float | None:
         """Return the error of theta_exact."""
-        return half_a_unit(self.stream.theta_exact)
+        return self.solution.minimiser.error
 
     def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:
         """Delete live rows, and return the error. The cost is that of `Solution.changed`."""
@@ -145,14 +146,14 @@ class FittedLinear(Fitted):
             stream = stream._replace(
                 theta_exact=theta, published=published, Q=stream.Q.append(basis)
             )
-        _error(self.generation, stream)  # it can be stated
+        _error(self.generation, stream, solution.minimiser)  # it can be stated
         self.solution, self.stream, self.method = solution, stream, method
-        self.certified = half_a_unit(theta)
+        self.certified = solution.minimiser.error
 
     def polish(self, target: float) -> float:  # noqa: ARG002 (it is at the optimum)
         """Publish the minimiser."""
         self.stream = complete(self.stream)
-        return half_a_unit(self.stream.theta_exact)
+        return self.solution.minimiser.error
 
     def compact(self) -> None:
         """Publish the minimiser: there is nothing to fold away."""
@@ -160,17 +161,12 @@ class FittedLinear(Fitted):
 
     def rebuild(self, leave_out: tuple[str, ...]) -> None:
         """Begin a generation without ``leave_out``. Cost O(k d^2 + d^3): no pass over the rows."""
-        remain = self.members.live_without(leave_out)
-        if not self.members.rows.weight[remain].any():
-            self.stream = at_rest(np.zeros_like(self.stream.theta_exact), 0.0)
-            self.leave(leave_out)
-            return
         gone = self.members.rows.take(self.members.places(leave_out))
         solution = self.solution.without(gone)
         number = self.generation.number + 1
         self.generation, self.stream = _begun(number, self.generation.objective, solution)
         self.solution = self.begun = solution
-        self.certified = half_a_unit(solution.minimiser.theta)
+        self.certified = solution.minimiser.error
         self.leave(leave_out)
 
     def sums(self) -> Sums:
@@ -233,10 +229,11 @@ def _errors(objective: Objective, rows: Rows, theta: Array, sign: float) -> Call
     return lambda: sign * objective.error(rows, theta)
 
 
-def _error(generation: Generation, stream: Stream) -> PublishedError:
-    distance, rounded = distance_to_exact(stream), half_a_unit(stream.theta_exact)
-    kind = ErrorKind.ROUNDED if distance == 0.0 else ErrorKind.EXACT
-    relative = (distance + rounded) / relative_to(stream.published, generation.theta_b)
+def _error(generation: Generation, stream: Stream, minimiser: Minimiser) -> PublishedError:
+    distance = distance_to_exact(stream)
+    rounded = minimiser.rounded and distance == 0.0
+    value = distance + minimiser.error
+    relative = value / relative_to(stream.published, generation.theta_b)
     if not math.isfinite(relative):
         raise IllConditioned(UNSTATED)
-    return PublishedError(distance + rounded, kind, distance + rounded, relative)
+    return PublishedError(value, ErrorKind.ROUNDED if rounded else ErrorKind.EXACT, value, relative)

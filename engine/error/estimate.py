@@ -27,8 +27,8 @@ from lethe.engine.error.budget import over_budget
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.error.stiffness import least_stiffness
 from lethe.engine.errors import UNSTATED, IllConditioned
+from lethe.engine.exact.rounding import half_a_unit
 from lethe.engine.fit import blocks
-from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, Kind, Rows, norm
 
 _STANDARD_ERRORS = 1.0  # of the sampled sum, added so as to err on the safe side
@@ -269,11 +269,6 @@ def is_rounded(generation: Generation, stream: Stream) -> bool:
     return stream.theta_exact is generation.theta_b or np.array_equal(
         stream.theta_exact, generation.theta_b
     )
-
-
-def half_a_unit(theta: Array) -> float:
-    """Return a bound of the distance by which rounding each coefficient once has moved theta."""
-    return norm(np.spacing(np.abs(theta))) / 2.0 * (1.0 + EPS * theta.size)
 
 
 def _error(

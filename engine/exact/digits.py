@@ -25,9 +25,10 @@ from lethe.engine.fit.objective import Array
 BITS = 22
 """Of a digit: three cover 66 bits, so that most columns of float64 need three."""
 
-NEAREST = 2.0**-46
-"""Relative error of `Digits.nearest`: each of at most 96 places adds at most 2^-53 of the sum, that
-is at least half of the first place, and all after it are at most 2^-21 of it."""
+NEAREST = 2.0**-49
+"""Relative error of `Digits.nearest`. A number is at least half of its first digit, and the place p
+after that adds at most 2^(21 - 22 p) of it: in whichever order they are added, three additions
+round by up to 2^-53 of 3 / 2 each, and all others together by less than 2^-60."""
 
 SUMMED = 1 << (53 - 2 * (BITS - 1))
 """Products of two digits that float64 adds up exactly: 2,048."""

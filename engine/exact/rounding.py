@@ -27,7 +27,7 @@ from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.exact.digits import NEAREST, NOTHING, SUMMED, Digits, added, cut
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import EPS
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, norm
 
 _CORRECTIONS = 12
 """At most, before rational arithmetic takes over."""
@@ -37,6 +37,15 @@ _PLACES = 3
 
 _LONGEST_POINT = 16
 """Digits of a point at most: a coefficient that is exactly 0 has no first one."""
+
+_VANISHED = 1e-150
+"""Length of the part of a residual whose squares are below float64, at most."""
+
+_FAR = 900
+"""Exponents below the largest: with their own digits, fewer than `LONGEST` places."""
+
+_SMALL = 1e-270
+"""Of a number beside 1: what rounding it leaves may be below float64."""
 
 _STALLED = 2.0**-8
 """A correction that leaves more than this of the residual is the last: the factor is of no use."""
@@ -48,6 +57,8 @@ both grow with their square."""
 
 LARGEST_RATIONAL = 256
 """Coefficients up to which rational arithmetic decides: 0.1 s at 100, 0.6 s at 200."""
+
+_SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 
 SINGULAR = (
     "the Hessian is not positive definite to working precision; raise the ridge strength or "
@@ -194,11 +205,24 @@ class Minimiser:
         Whether every coefficient is the float64 nearest to the minimiser's.
     rational
         Whether it took rational arithmetic.
+    beyond
+        Bound of how far theta is from a point that rounds to it; 0 if the minimiser does.
     """
 
     theta: Array
     rounded: bool
     rational: bool = False
+    beyond: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """Bound of the distance of theta to the minimiser: that of rounding it once, if it is."""
+        return half_a_unit(self.theta) + self.beyond
+
+
+def half_a_unit(theta: Array) -> float:
+    """Return a bound of the distance by which rounding each coefficient once has moved theta."""
+    return norm(np.spacing(np.abs(theta))) / 2.0 * (1.0 + EPS * theta.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +239,8 @@ class Corrected:
         z as float64.
     proved
         Where ``nearest`` is what the solution, over 2^exponent, rounds to.
+    distance
+        (m, 1): bound of the distance of z to it.
     """
 
     y: Digits
@@ -222,6 +248,7 @@ class Corrected:
     exponent: NDArray[np.int_]
     nearest: Array
     proved: NDArray[np.bool_]
+    distance: Array
 
 
 def corrected(
@@ -253,31 +280,42 @@ def corrected(
     left = residual.nearest(scale - size)
     worst = float(np.abs(left).max(initial=0.0))
     for _ in range(_CORRECTIONS):
-        correction = cut(left @ inverse.inverse, -exponent)
+        correction = cut(_near_largest(left @ inverse.inverse, -exponent), -exponent)
         correction = Digits(correction.first, correction.places[:_PLACES])
         y = added([y, correction])
         residual = added([residual, *negative_product(correction)])
         left = residual.nearest(scale - size)
-        distance = np.sqrt(np.einsum("cj,cj->c", left, left)) * (1.0 + 1e-6) / inverse.smallest
-        nearest, proved = _round(y, -exponent, distance[:, np.newaxis])
+        squares = np.einsum("cj,cj->c", left, left)[:, np.newaxis]
+        vanished = np.where(residual.places.any(axis=(0, 2)), _VANISHED, 0.0)[:, np.newaxis]
+        distance = (np.sqrt(squares) * (1.0 + 1e-6) + vanished) / inverse.smallest
+        nearest, proved = _round(y, -exponent, distance)
         proved |= absent
         before, worst = worst, float(np.abs(left).max(initial=0.0))
         if proved.all() or not worst < _STALLED * before or len(y.places) > _LONGEST_POINT:
             break
-    return Corrected(y, residual, exponent, nearest, proved)
+    return Corrected(y, residual, exponent, nearest, proved, distance)
 
 
 def _round(y: Digits, shift: NDArray[np.int_], distance: Array) -> tuple[Array, NDArray[np.bool_]]:
     """Return 2^shift y rounded, and where all that is within ``distance`` rounds to the same."""
-    high = y.nearest(shift)
-    if not (distance < EPS * np.abs(high).max(axis=1, keepdims=True)).all():  # not even the largest
-        return high, np.zeros(high.shape, np.bool_)
+    number = y.nearest(shift)
+    if not (distance <= EPS * np.abs(number).max(axis=1, keepdims=True)).all():
+        return number, np.zeros(number.shape, np.bool_)  # not even the largest
+    high = _near_largest(number, shift)
     low = added([y, cut(-high, shift)]).nearest(shift)
     nearest = high + low
     low -= nearest - high  # exactly, as |low| <= |high|
     beyond = 2.0 * distance + 4.0 * NEAREST * np.abs(low)
     proved = (nearest + (low + beyond) == nearest) & (nearest + (low - beyond) == nearest)
-    return nearest, proved & ((nearest != 0) | (beyond == 0))
+    enough = (np.abs(nearest) > _SMALL) & (high == number)
+    return nearest, proved & (enough | ~y.places.any(axis=0))
+
+
+def _near_largest(values: Array, unit: NDArray[np.int_]) -> Array:
+    """Return numbers whose digits are not too many to be cut: those far below the largest are 0."""
+    exponent = np.frexp(values)[1] - unit
+    largest = np.max(exponent, where=values != 0, initial=NOTHING)
+    return np.where(exponent > largest - _FAR, values, 0.0)
 
 
 def solved(equations: NormalEquations, inverse: Inverse, product: Product) -> Corrected:
@@ -293,6 +331,14 @@ def settled(equations: NormalEquations, point: Corrected) -> Minimiser | None:
     theta = equations.theta(point.nearest, point.exponent)
     normal = np.abs(theta) >= np.finfo(np.float64).tiny  # else it was rounded twice
     return Minimiser(theta, rounded=True) if (normal | (point.nearest.T == 0)).all() else None
+
+
+def unsettled(equations: NormalEquations, point: Corrected) -> Minimiser:
+    """Return the point as it is, with what is known of its distance to the solution."""
+    theta = equations.theta(point.nearest, point.exponent)
+    distance = np.broadcast_to(2.0 * point.distance, point.nearest.shape)
+    beyond = norm(equations.theta(distance, point.exponent)) + theta.size * _SMALLEST
+    return Minimiser(theta, rounded=False, beyond=beyond)
 
 
 def rationally(equations: NormalEquations) -> Minimiser:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.exact.digits import BITS, Digits, added, cut, stacked, unit_of
+from lethe.engine.exact.digits import BITS, SUMMED, Digits, added, cut, stacked, unit_of
 from lethe.engine.fit.objective import Array, Rows
 
 MOST = 64
@@ -39,7 +39,9 @@ class ChangedRows:
 
     @classmethod
     def of(cls, rows: Rows, sign: int, unit: NDArray[np.int_]) -> ChangedRows:
-        """Return the digits of rows that left (-1) or arrived (1)."""
+        """Return the digits of rows that left (-1) or arrived (1), if they have a weight."""
+        if not rows.weight.all():
+            rows = rows.take(rows.weight != 0.0)
         d = rows.X.shape[1]
         factor = cut_weights(sign * rows.weight)
         return cls(cut(rows.X, unit[:d]), factor, cut(rows.y, unit[d:]))
@@ -72,11 +74,14 @@ class ChangedRows:
         """Return -x_i.y, k x m."""
         (P, k, d), (B, m, _) = self.x.places.shape, y.places.shape
         columns = y.places.reshape(B * m, d).T.astype(np.float64)
-        products = self.x.places.reshape(P * k, d).astype(np.float64) @ columns
-        by_place = products.reshape(P, k, B, m).transpose(0, 2, 1, 3).astype(np.int64)
+        rows = self.x.places.reshape(P * k, d).astype(np.float64)
         total = np.zeros((P + B, k, m), np.int64)
-        for p in range(P):
-            total[p : p + B] -= by_place[p]
+        for start in range(0, d, SUMMED):
+            part = slice(start, start + SUMMED)
+            products = rows[:, part] @ columns[part]
+            by_place = products.reshape(P, k, B, m).transpose(0, 2, 1, 3).astype(np.int64)
+            for p in range(P):
+                total[p : p + B] -= by_place[p]
         return Digits(self.x.first + y.first, total).balanced()
 
     def _weighted_sum(self, factor: Digits) -> Digits:

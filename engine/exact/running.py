@@ -13,11 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.engine.errors import IllConditioned
-from lethe.engine.exact.digits import NEAREST, Digits, added
+from lethe.engine.exact.digits import NEAREST, Digits, added, cut
 from lethe.engine.exact.rounding import (
     LARGEST_RATIONAL,
-    SINGULAR,
     Corrected,
     Inverse,
     Minimiser,
@@ -27,6 +25,7 @@ from lethe.engine.exact.rounding import (
     rationally,
     settled,
     solved,
+    unsettled,
 )
 from lethe.engine.exact.rows import MOST, ChangedRows
 from lethe.engine.exact.sums import Sums
@@ -61,7 +60,7 @@ class Solution:
 
     @classmethod
     def of(cls, sums: Sums, penalty: Array) -> Solution:
-        """Return the solution for the rows that ``sums`` are of.
+        """Return the solution for the rows that ``sums`` are of: 0 if there are none.
 
         Raises
         ------
@@ -77,6 +76,8 @@ class Solution:
         digits of the matrix: 5 to 10 of ordinary data. Rational arithmetic: O(d^3) products of
         numbers of O(d P) digits.
         """
+        if sums.entries.is_zero():
+            return cls(sums, penalty, Minimiser(np.zeros((sums.d, sums.m)), rounded=True), None)
         equations = NormalEquations.of(sums, penalty)
         inverse = Inverse.of(equations.matrix)
         if inverse is None:
@@ -89,8 +90,7 @@ class Solution:
             return cls(sums, penalty, found, warm)
         if len(equations.unit) <= LARGEST_RATIONAL:
             return cls(sums, penalty, rationally(equations), None)
-        theta = equations.theta(point.nearest, point.exponent)
-        return cls(sums, penalty, Minimiser(theta, rounded=False), None)
+        return cls(sums, penalty, unsettled(equations, point), None)
 
     def changed(self, leaving: Rows | None, arriving: Rows | None) -> Solution:
         """Return the solution without some rows and with others.
@@ -122,17 +122,19 @@ class Solution:
     def dual_rows(self, X: Array) -> Array:
         """Return A^-1 x_i for k rows, k x d, to float64's accuracy. Cost O(d^3 + k d^2).
 
-        A is that of ``sums``.
+        A is that of ``sums``. Where float64 knows no inverse of it, rational arithmetic does.
 
         Raises
         ------
-        IllConditioned
-            Float64 knows no inverse of A.
+        IllConditioned, InvalidData
+            As `engine.exact.rounding.rationally`.
         """
         equations = NormalEquations.of(self.sums, self.penalty)
         inverse = Inverse.of(equations.matrix)
         if inverse is None:
-            raise IllConditioned(SINGULAR)
+            units = np.zeros(len(X), dtype=np.int_)
+            right = cut(X, equations.unit).balanced()
+            return rationally(replace(equations, right=right, target_unit=units)).theta.T
         exponent = inverse.scale - equations.unit
         W: Array = np.ldexp(np.ldexp(X, exponent) @ inverse.inverse, exponent)
         return W

@@ -5,7 +5,7 @@
 over the live rows: X^T X and X^T y, and y^T y for the variance of the residuals. They are whole
 numbers in fixed units (`engine.exact.digits`), so a sum does not depend on the order of the rows,
 and what a row brought, it takes with it: S after any stream of changes is, byte for byte, S of the
-rows that remain.
+rows that remain, in the same units.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ THOROUGH = (
     "tests/proof/bundles/",
     "tests/proof/chaos/test_chaos.py::test_a_minute",
     "tests/proof/conversions/test_conversions.py::test_drawn",
+    "tests/proof/exact/",
     "tests/proof/fuzz/",
     "tests/proof/http/",
     "tests/proof/model/",
