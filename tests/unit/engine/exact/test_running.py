@@ -177,7 +177,7 @@ def _norm_of_hat(X: Array, rows: Array, penalty: Array, at_least: float) -> bool
 
 
 @pytest.mark.parametrize("spoilt", [0.0, 1e-12, 1e-6, 1e-3, 0.1])
-@pytest.mark.parametrize("condition", [1e0, 1e4, 1e8, 1e12])
+@pytest.mark.parametrize("condition", [1e0, 1e4, 1e8, 1e11])
 @pytest.mark.parametrize("k", [1, 3])
 def test_the_bound_of_leverage_holds_for_an_inverse_that_is_wrong(
     spoilt: float, condition: float, k: int
