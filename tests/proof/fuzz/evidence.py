@@ -9,7 +9,15 @@ from functools import cache
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from lethe.consumers.audit.published.bundle import BundleReader, Header, write_bundle
+from lethe.consumers.audit.published.bundle import (
+    BundleReader,
+    Header,
+    InclusionProof,
+    Item,
+    Opening,
+    Part,
+    write_bundle,
+)
 from lethe.consumers.audit.published.checkpoint import parse_since, read_checkpoint
 from lethe.consumers.audit.refit import read_ids
 from lethe.consumers.contract.events import DELETION_RECEIPT
@@ -85,19 +93,25 @@ def key_file_seeds() -> list[bytes]:
 def _bundle(data: bytes) -> None:
     with BundleReader(written(data, "history.bundle")) as reader:
         for item in reader:
-            assert isinstance(item, Record | bytes)
+            assert isinstance(item, Item)
 
 
 @cache
 def bundle_seeds() -> list[bytes]:
-    """Return an exported history of two records."""
+    """Return an exported history of two records, and the evidence of an erasure."""
     path = scratch() / "valid.bundle"
-    path.unlink(missing_ok=True)
     here = Partition("lethe.receipts", "", 0)
     records = [Record(here, 7, b"m", b"{}", ((HEADER, b"x"),)), Record(here, 8, b"m", b"\xff", ())]
     header = Header("m", "2026-03-01", (_signer().public_text,), {0: 0}, {"ridge": 1.0})
-    write_bundle(path, header, [*records, bytes(64)])
-    return [path.read_bytes()]
+    erasure = Header("", "2026-03-01", (_signer().public_text,), erasure_id="e")
+    proof = InclusionProof(bytes(32), 3, 7, (bytes(32),) * 2)
+    of_erasure: list[Item] = [records[0], Part("m"), *records, proof, Opening("h7", bytes(32))]
+    of_model: list[Item] = [*records, bytes(64)]
+    found = []
+    for one, items in ((header, of_model), (erasure, of_erasure)):
+        write_bundle(path, one, items)
+        found.append(path.read_bytes())
+    return found
 
 
 def _checkpoint(data: bytes) -> None:

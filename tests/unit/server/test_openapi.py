@@ -32,6 +32,8 @@ def test_it_is_openapi_3_1_with_every_route(document: dict[str, Any]) -> None:
         "get /v1/models/{model_id}/deletions/{request_id}",
         "post /v1/erasures",
         "get /v1/erasures/{erasure_id}",
+        "get /v1/erasures/{erasure_id}/evidence",
+        "post /v1/erasures/{erasure_id}/evidence",
         "get /v1/models",
         "get /v1/models/{model_id}",
         "get /v1/models/{model_id}/versions",
@@ -61,7 +63,7 @@ def test_its_schemas_are_json_schema(document: dict[str, Any]) -> None:
         for operation in item.values()
         for media in operation.get("requestBody", {}).get("content", {}).values()
     ]
-    assert len(bodies) == 3
+    assert len(bodies) == 4
     for schema in (*document["components"]["schemas"].values(), *bodies):
         jsonschema.Draft202012Validator.check_schema(schema)
 
