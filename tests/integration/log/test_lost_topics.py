@@ -13,12 +13,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.log.base import Message
 from lethe.consumers.service import topic_watch
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.errors import InvalidData, LogReset
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ERASED, commit_partition
 from tests.support import erasures
 from tests.support.invariants import check_model
@@ -176,6 +178,46 @@ def test_requests_of_a_topic_that_was_made_again_are_not_passed_over(platform: P
     platform.drain()
     assert platform.final(lost).status == "APPLIED"
     check_model(platform)
+
+
+@pytest.mark.parametrize("name", ["DELETIONS", "REFRESH_JOBS"])
+def test_a_rebuild_that_was_lost_with_its_topic_is_done_again(memory: Platform, name: str) -> None:
+    """Given its job, or the event that it is done: requests do not wait until it has expired."""
+    few = LimitsRecord(floor_rows=1, fraction_of_d=0.0)
+    memory.register("m", "benign", "logistic", budget=10.0, limits=few)
+    waiting = memory.send_index("m", *range(20))
+    memory.drain(memory.pair[0])
+    if name == "DELETIONS":
+        assert memory.pair[1].run_once(0.0) == 1
+    stop(memory)
+    know(memory)
+    if name == "DELETIONS":
+        make_again(memory, topics.DELETIONS)
+    else:
+        delete(memory, topics.REFRESH_JOBS)
+    go_on_without(memory, getattr(topics, name))
+    memory.drain()
+    assert memory.final(waiting).status == "APPLIED"
+    check_model(memory)
+
+
+def test_first_receipts_stay_in_order_when_repeats_are_of_a_former_topic(memory: Platform) -> None:
+    """Given one batch: a repeat that lay far behind, a conflict, and a new request."""
+    memory.register("m", budget=10.0)
+    former = [memory.send_index("m", row) for row in range(9)]
+    memory.drain()
+    stop(memory)
+    make_again(memory, topics.DELETIONS)
+    go_on_without(memory, topics.DELETIONS)
+    memory.send_index("m", 8, request_id=former[8])
+    memory.send_index("m", 20, request_id=former[0])
+    memory.send_index("m", 9)
+    before = len(memory.records(topics.RECEIPTS))
+    memory.drain()
+    values = [record.value or b"" for record in memory.records(topics.RECEIPTS)[before:]]
+    answers = [receipt for value in values if (receipt := Receipt.read(value)).source.offset < 3]
+    assert [receipt.source.offset for receipt in answers] == [1, 2]
+    assert answers[0].conflicts_with is not None
 
 
 def test_a_worker_notices_while_it_runs(memory: Platform) -> None:
