@@ -64,14 +64,18 @@ def without_replaced(messages: Sequence[Message]) -> list[Message]:
 def _receipts(commit: Commit) -> Iterable[tuple[Receipt, bytes]]:
     """Return a commit's receipts, conflicts included, in the order of their requests.
 
-    A receipt that is sent again names the place of its first request, which may have lain anywhere,
-    also in another topic: it goes with the conflict before it.
+    A receipt of an earlier commit that is sent again names the place of its first request, which
+    may have lain anywhere, also in a former topic: it goes with what is before it.
     """
     answers = [(answer.receipt, answer.value) for answer in commit.answers]
     if not commit.repeats:
         return answers
     repeats = [(Receipt.read(value), value) for value in commit.repeats]
-    places = [-1 if one.conflicts_with is None else one.source.offset for one, _ in repeats]
+    own = {value for _, value in answers}
+    places = [
+        receipt.source.offset if receipt.conflicts_with is not None or value in own else -1
+        for receipt, value in repeats
+    ]
     ordered = heapq.merge(
         ((receipt.source.offset, receipt, value) for receipt, value in answers),
         ((place, *pair) for place, pair in zip(accumulate(places, max), repeats, strict=True)),

@@ -18,6 +18,9 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.log.base import Message
 from lethe.consumers.service import topic_watch
+from lethe.consumers.service.telemetry.steps import Step
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
+from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.errors import InvalidData, LogReset
 from lethe.engine.store.layout.config import LimitsRecord
@@ -202,7 +205,7 @@ def test_a_rebuild_that_was_lost_with_its_topic_is_done_again(memory: Platform, 
 
 
 def test_first_receipts_stay_in_order_when_repeats_are_of_a_former_topic(memory: Platform) -> None:
-    """Given one batch: a repeat that lay far behind, a conflict, and a new request."""
+    """Given one batch: a repeat that lay far behind, a conflict, and new requests, one twice."""
     memory.register("m", budget=10.0)
     former = [memory.send_index("m", row) for row in range(9)]
     memory.drain()
@@ -212,11 +215,13 @@ def test_first_receipts_stay_in_order_when_repeats_are_of_a_former_topic(memory:
     memory.send_index("m", 8, request_id=former[8])
     memory.send_index("m", 20, request_id=former[0])
     memory.send_index("m", 9)
+    twice = memory.send_index("m", 10)
+    memory.send_index("m", 10, request_id=twice)
     before = len(memory.records(topics.RECEIPTS))
     memory.drain()
     values = [record.value or b"" for record in memory.records(topics.RECEIPTS)[before:]]
-    answers = [receipt for value in values if (receipt := Receipt.read(value)).source.offset < 3]
-    assert [receipt.source.offset for receipt in answers] == [1, 2]
+    answers = [receipt for value in values if (receipt := Receipt.read(value)).source.offset < 4]
+    assert [receipt.source.offset for receipt in answers] == [1, 2, 3, 3]
     assert answers[0].conflicts_with is not None
 
 
@@ -284,6 +289,36 @@ def test_an_erasure_of_a_topic_that_was_made_again_is_not_passed_over(memory: Pl
     erasures.drain(memory, worker)
     worker.close()
     assert erasures.finals(memory)["e-1"].status == "COMPLETE"
+
+
+def test_an_erasure_that_is_sent_again_behind_its_lift_puts_the_subject_back(
+    memory: Platform,
+) -> None:
+    """Given a topic that was lost once it was on the list; one poll reads the lift and it."""
+
+    def die(step: str) -> None:
+        if step == Step.ERASE_ASK:
+            raise KeyboardInterrupt
+
+    erasures.register(memory, "m")
+    know(memory)
+    worker = erasures.erasure_worker(memory, at_step=die)
+    erasures.erase(memory, "subject-1", "e")
+    with pytest.raises(KeyboardInterrupt):
+        erasures.drain(memory, worker)
+    worker.close()
+    stop(memory)
+    make_again(memory, topics.ERASURES)
+    go_on_without(memory, topics.ERASURES)
+    erasures.erase(memory, "subject-1", "l", lift=True)
+    erasures.erase(memory, "subject-1", "e")
+    worker = erasures.erasure_worker(memory)
+    erasures.drain(memory, worker)
+    worker.close()
+    assert {one.status for one in erasures.finals(memory).values()} == {"COMPLETE"}
+    suppressed = Suppressions(memory.store, memory.reader, memory.seals)
+    suppressed.catch_up()
+    assert suppressed.of(DEFAULT_NAMESPACE, ["subject-1"]) == {"subject-1": "e"}
 
 
 # -- offsets that went back ------------------------------------------------------------------------
