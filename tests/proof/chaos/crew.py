@@ -21,7 +21,7 @@ from tests.support.servers import ROOT
 
 SESSION_SECONDS = 3.0
 ROLES = ("deletions", "refresh", "erasures")
-_REFUSES = re.compile(r"LogReset: (lethe\.(?:deletions|erasures))\b")
+_REFUSES = re.compile(r"(?:LogReset|PartitionReset): (lethe\.(?:deletions|erasures))\b")
 
 
 @dataclass
