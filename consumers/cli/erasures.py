@@ -49,7 +49,7 @@ def erasures(ctx: click.Context, /, *, erasure_id: str | None, limit: int) -> No
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
     with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
-        known = KnownErasures(runtime.store(), reader, runtime.trusted())
+        known = KnownErasures(runtime.client(), reader, runtime.trusted())
         if erasure_id is None:
             _list(out, known.list_recent(limit))
         elif (one := known.find(erasure_id)) is not None:

@@ -14,7 +14,6 @@ from datetime import datetime
 from lethe.consumers.commits.recovery.change_requests import digest_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Source, rfc3339
-from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import PACKED_BATCH, Headers, Message, Reader, Record
 from lethe.consumers.log.scan import tail
@@ -41,7 +40,7 @@ class DeadLetter:
     @property
     def at(self) -> datetime:
         """When the log took the letter."""
-        return log_time(self.record)
+        return self.record.logged_at
 
     @property
     def headers(self) -> Headers:

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from lethe.consumers.commits.commit import BODY_BYTES
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import (
     DELETION_REQUESTED,
@@ -25,6 +24,7 @@ from lethe.consumers.contract.events import (
     RefreshCompleted,
     RowsChanged,
 )
+from lethe.consumers.contract.requests import BODY_BYTES
 from lethe.consumers.log.base import Record
 from lethe.engine.store.layout.reading import first_error
 

@@ -10,18 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+import redis
+
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
-from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Reader, Record
 from lethe.consumers.log.scan import scan, scan_topic, tail
-from lethe.engine.store.store import ModelStore
+from lethe.engine.store.cursors import Cursors
 
 _RECEIPTS_EACH = 3
 """Receipts of one erasure, at most as a rule: one that models were asked, a deferral, a final one.
@@ -65,11 +66,11 @@ class KnownErasures:
     With ``trusted`` keys, a receipt that none of them signed is none.
     """
 
-    def __init__(self, store: ModelStore, reader: Reader, trusted: TrustedKeys | None) -> None:
-        self._store = store
+    def __init__(self, client: redis.Redis, reader: Reader, trusted: TrustedKeys | None) -> None:
+        self._cursors = Cursors(client)
         self._reader = reader
         self._trusted = trusted
-        self._published = PublishedReceipts(store, reader, trusted)
+        self._published = PublishedReceipts(client, reader, trusted)
 
     def find(self, erasure_id: str) -> KnownErasure | None:
         """Return one erasure; None if neither its request nor a receipt is there.
@@ -92,7 +93,7 @@ class KnownErasures:
         if waiting is None:
             return said
         receipt = None if said is None else said.receipt
-        return KnownErasure(erasure_id, log_time(waiting.record), waiting, receipt)
+        return KnownErasure(erasure_id, waiting.record.logged_at, waiting, receipt)
 
     def list_recent(self, limit: int) -> list[KnownErasure]:
         """Return what is not finished, the oldest first; then what is, the newest first.
@@ -114,7 +115,7 @@ class KnownErasures:
         waiting = [
             KnownErasure(
                 name,
-                log_time(request.record),
+                request.record.logged_at,
                 request,
                 said[name].receipt if name in said else None,
             )
@@ -132,7 +133,7 @@ class KnownErasures:
         """Yield the requests from the watermark on; records that are none are passed over."""
         for partition in self._reader.partitions(topics.ERASURES):
             bounds = self._reader.bounds(partition)
-            watermark = self._store.cursors.watermark(str(partition)) or 0
+            watermark = self._cursors.watermark(str(partition)) or 0
             start = max(watermark, bounds.begin)
             for record in scan(self._reader, partition, start, bounds.end):
                 item = validate_erasure(record, None)
@@ -162,6 +163,6 @@ class KnownErasures:
             before = found.get(name)
             if receipt.code == CONFLICT or (before and before.receipt and before.receipt.final):
                 continue
-            at = receipt.completed_at or log_time(record)
+            at = receipt.completed_at or record.logged_at
             found[name] = KnownErasure(name, at, receipt=receipt)
         return found

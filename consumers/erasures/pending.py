@@ -14,7 +14,6 @@ from typing import Literal
 from lethe.consumers.contract.erasure_events import ModelErasure, SubjectErasureCompleted
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.erasures.fan_out import Asked
 from lethe.consumers.erasures.request import ErasureRequest
 
@@ -184,7 +183,7 @@ class PendingErasure:
     def _completed_at(self) -> datetime:
         """Return when the last model answered: it follows from the receipts alone."""
         answers = [one.receipt.completed_at for one in self.awaited.values() if one.receipt]
-        return max([log_time(self.request.record), *answers])
+        return max([self.request.record.logged_at, *answers])
 
 
 def lifted(request: ErasureRequest, commitment: str) -> SubjectErasureCompleted:
@@ -197,7 +196,7 @@ def lifted(request: ErasureRequest, commitment: str) -> SubjectErasureCompleted:
         complete=True,
         subject_commitment=commitment,
         source=request.source,
-        completed_at=log_time(request.record),
+        completed_at=request.record.logged_at,
     )
 
 
@@ -220,7 +219,7 @@ def rejected(
         detail=detail,
         subject_commitment=commitment,
         source=request.source,
-        completed_at=log_time(request.record),
+        completed_at=request.record.logged_at,
         conflicts_with=conflicts_with,
     )
 

@@ -12,8 +12,8 @@ from lethe.consumers.contract.erasure_events import (
     SubjectErasureRequested,
 )
 from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.requests import source_of
 from lethe.consumers.deletions.authenticate import RequestKeys
-from lethe.consumers.deletions.decide import source_of
 from lethe.consumers.deletions.validate import Refused, parsed, unreadable
 from lethe.consumers.log.base import Record
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE

@@ -111,7 +111,7 @@ class Outcomes:
         self._reader = reader
         self._reading = threading.Lock()  # a reader is used by one thread at a time
         self._published = published
-        self._erasures = PublishedReceipts(store, reader, published.trusted)
+        self._erasures = PublishedReceipts(store.client, reader, published.trusted)
 
     def stored(self, model_id: str, request_id: str) -> Indexed | None:
         """Return what the store keeps of a request: its newest receipt, and its content's digest.

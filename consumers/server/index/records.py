@@ -18,7 +18,6 @@ from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import HEADER
 from lethe.consumers.deletions.dead_letters import read_letter
-from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Record
 from lethe.consumers.server.index.schema import mark_of
@@ -345,7 +344,7 @@ def _add_version(connection: sqlite3.Connection, record: Record) -> bool:
 
 def _moment(record: Record) -> str:
     """Return when the log took a record."""
-    return rfc3339(log_time(record))
+    return rfc3339(record.logged_at)
 
 
 def _adding() -> Mapping[str, Callable[[sqlite3.Connection, Record], bool]]:

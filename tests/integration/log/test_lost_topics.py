@@ -425,7 +425,7 @@ def test_a_view_of_a_topic_that_lost_its_end_and_grew_stops_and_goes_on(
         erasures.erase(memory, f"subject-{number}", f"e-{number}")
     erasures.drain(memory, worker)
     worker.close()
-    PublishedReceipts(memory.store, memory.reader, None).catch_up()
+    PublishedReceipts(memory.store.client, memory.reader, None).catch_up()
     truncate(memory, topic, 1)
     for number in range(3):
         memory.producer.publish([Message(topic, b"k", b"another %d" % number)])
@@ -439,7 +439,7 @@ def test_a_view_of_a_topic_that_lost_its_end_and_grew_stops_and_goes_on(
     again = erasures.erasure_worker(memory)
     erasures.drain(memory, again)
     again.close()
-    receipts = PublishedReceipts(memory.store, memory.reader, None)
+    receipts = PublishedReceipts(memory.store.client, memory.reader, None)
     receipts.catch_up()
     assert receipts.find(["e-7"]).keys() == {"e-7"}
     assert erasures.register(memory, "later").erased == 12
@@ -453,10 +453,10 @@ def test_combined_receipts_that_are_lost_are_made_anew(
     erasures.drain(memory, worker)
     worker.close()
     trusted = TrustedKeys.of([Signer(Ed25519PrivateKey.generate()).public])
-    PublishedReceipts(memory.store, memory.reader, trusted).catch_up()
+    PublishedReceipts(memory.store.client, memory.reader, trusted).catch_up()
     make_again(memory, topics.ERASURE_RECEIPTS)
     go_on_without(memory, topics.ERASURE_RECEIPTS)
-    PublishedReceipts(memory.store, memory.reader, trusted).catch_up()
+    PublishedReceipts(memory.store.client, memory.reader, trusted).catch_up()
     erasures.erase(memory, "subject-1", "e-1")
     again = erasures.erasure_worker(memory)
     erasures.drain(memory, again)
