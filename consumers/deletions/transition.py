@@ -13,7 +13,7 @@ from lethe.consumers.commits.apply import NOTHING, Arrays, Live, new_since
 from lethe.consumers.commits.commit import Commit, CommitKind, Tombstones
 from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import SourceRange
-from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.receipt import CONFLICT, Receipt
 from lethe.consumers.contract.requests import source_of
 from lethe.consumers.deletions.compute import StepResult
 from lethe.consumers.deletions.decide import (
@@ -334,7 +334,7 @@ def _conflict(model_id: str, decision: Conflicting, now: datetime) -> Receipt:
         model_id=model_id,
         op=decision.op,
         status="REJECTED",
-        code="REQUEST_ID_CONFLICT",
+        code=CONFLICT,
         detail="this request id was used before for another body; the first receipt stands",
         source=decision.source,
         completed_at=now,

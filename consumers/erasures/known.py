@@ -14,12 +14,11 @@ import redis
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
-from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
-from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.receipts import PublishedReceipts
-from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
+from lethe.consumers.erasures.request import ErasureRequest, erasure_at, validate_erasure
 from lethe.consumers.log.base import Reader, Record
 from lethe.consumers.log.scan import scan, scan_topic, tail
 from lethe.engine.store.cursors import Cursors
@@ -85,9 +84,9 @@ class KnownErasures:
         self._published.catch_up()
         receipt = self._published.find([erasure_id]).get(erasure_id)
         if receipt is not None and receipt.completed_at is not None:
-            return KnownErasure(
-                erasure_id, receipt.completed_at, self._request_at(receipt.source), receipt
-            )
+            source = receipt.source
+            request = erasure_at(self._reader, erasure_id, source.partition, source.offset)
+            return KnownErasure(erasure_id, receipt.completed_at, request, receipt)
         waiting = {one.erasure_id: one for one in self._unfinished()}.get(erasure_id)
         said = self._newest(scan_topic(self._reader, topics.ERASURE_RECEIPTS)).get(erasure_id)
         if waiting is None:
@@ -139,15 +138,6 @@ class KnownErasures:
                 item = validate_erasure(record, None)
                 if isinstance(item, ErasureRequest):
                     yield item
-
-    def _request_at(self, source: Source) -> ErasureRequest | None:
-        """Return the request that a receipt names, if the log still has it."""
-        for partition in self._reader.partitions(source.topic):
-            if partition.index == source.partition:
-                record = self._reader.record_at(partition, source.offset)
-                item = None if record is None else validate_erasure(record, None)
-                return item if isinstance(item, ErasureRequest) else None
-        return None
 
     def _newest(self, records: Iterator[Record]) -> dict[str, KnownErasure]:
         """Return what receipts say of each erasure: the first final one, or else the last one."""

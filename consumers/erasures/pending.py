@@ -17,7 +17,6 @@ from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.erasures.fan_out import Asked
 from lethe.consumers.erasures.request import ErasureRequest
 
-CONFLICT = "REQUEST_ID_CONFLICT"
 HOLDS_NOTHING = frozenset({"UNKNOWN_ROWS", "MODEL_UNREGISTERED"})
 """Codes of rejections after which a model holds no row of the subject."""
 

@@ -15,9 +15,9 @@ from lethe.consumers.contract.erasure_events import (
     SUBJECT_ERASURE_COMPLETED,
     SubjectErasureCompleted,
 )
+from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
-from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.request import ErasureRequest
 from lethe.consumers.log.base import Message, Reader, Record
 from lethe.consumers.suppression.topic_view import TopicView

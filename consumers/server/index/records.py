@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.events import rfc3339
-from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.receipt import CONFLICT, Receipt
 from lethe.consumers.contract.signatures import HEADER
 from lethe.consumers.deletions.dead_letters import read_letter
 from lethe.consumers.deletions.validate import Refused, Valid, validate
@@ -161,7 +161,7 @@ WHERE (excluded.rank > rank OR (excluded.rank = rank AND excluded.at >= at))
 
 def _rank(receipt: Receipt) -> int:
     """Return how much an outcome says of its request; a conflict is about another body."""
-    if receipt.code == "REQUEST_ID_CONFLICT":
+    if receipt.code == CONFLICT:
         return _CONFLICT
     # A request for an unknown model is not remembered: it can be sent again.
     pending = not receipt.final or receipt.code == "UNKNOWN_MODEL"
@@ -281,7 +281,7 @@ def _note_person(connection: sqlite3.Connection, erasure_id: str) -> None:
 def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool:
     value = record.value or b""
     receipt = SubjectErasureCompleted.read(value)
-    conflict = receipt.code == "REQUEST_ID_CONFLICT"
+    conflict = receipt.code == CONFLICT
     rank = _CONFLICT if conflict else _FINAL if receipt.final else _NOT_FINAL
     at = _moment(record) if receipt.completed_at is None else rfc3339(receipt.completed_at)
     connection.execute(

@@ -15,6 +15,7 @@ from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.erasures.known import KnownErasures
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.log.base import Message
 from lethe.consumers.service import topic_watch
@@ -319,6 +320,23 @@ def test_an_erasure_that_is_sent_again_behind_its_lift_puts_the_subject_back(
     suppressed = Suppressions(memory.store, memory.reader, memory.seals)
     suppressed.catch_up()
     assert suppressed.of(DEFAULT_NAMESPACE, ["subject-1"]) == {"subject-1": "e"}
+
+
+def test_a_place_in_a_former_topic_does_not_show_what_another_person_asked(
+    memory: Platform, worker: ErasureWorker
+) -> None:
+    erasures.register(memory, "m")
+    know(memory)
+    erasures.erase(memory, "subject-1", "first", reason="the first one's")
+    erasures.drain(memory, worker)
+    stop(memory)
+    make_again(memory, topics.ERASURES)
+    go_on_without(memory, topics.ERASURES)
+    erasures.erase(memory, "subject-2", "other", reason="the other one's")
+    found = KnownErasures(memory.raw(), memory.reader, None).find("first")
+    assert found is not None
+    assert found.status == "COMPLETE"
+    assert found.request is None  # the log no longer has it
 
 
 # -- offsets that went back ------------------------------------------------------------------------
