@@ -167,5 +167,5 @@ class Admission:
 
     def _commitments(self, item: ErasureRequest) -> Sequence[str]:
         return subject_commitments(
-            self._seals, item.erasure_id, item.namespace, item.event.subject_id, item.op
+            self._seals, item.erasure_id, item.namespace, item.event.subject_id, item.event.op
         )

@@ -48,7 +48,7 @@ class KnownErasure:
     @property
     def op(self) -> str:
         """What is asked for."""
-        known = self.receipt or self.request
+        known = self.receipt or (None if self.request is None else self.request.event)
         return "erase" if known is None else known.op
 
     @property

@@ -211,7 +211,7 @@ def rejected(
     return SubjectErasureCompleted(
         erasure_id=request.erasure_id,
         namespace=request.event.namespace,
-        op="lift" if request.event.lift else "erase",
+        op=request.event.op,
         status="REJECTED",
         complete=False,
         code=code,

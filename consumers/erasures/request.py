@@ -46,11 +46,6 @@ class ErasureRequest:
         return self.namespace, self.event.subject_id
 
     @property
-    def op(self) -> str:
-        """What is asked for, as receipts name it."""
-        return "lift" if self.event.lift else "erase"
-
-    @property
     def source(self) -> Source:
         """Where it was read."""
         return source_of(self.record)

@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     def by(cls, event: SubjectErasureRequested) -> Asked:
         """Return what an event asks for."""
         namespace = event.namespace or DEFAULT_NAMESPACE
-        return cls(namespace, event.subject_id, "lift" if event.lift else "erase")
+        return cls(namespace, event.subject_id, event.op)
 
     @property
     def digest(self) -> bytes:

@@ -149,9 +149,8 @@ def _commitments(runtime: Runtime, request: SubjectErasureRequested) -> Sequence
     seals = runtime.seals_if_there(runtime.store())
     if seals is None:
         return None
-    op = "lift" if request.lift else "erase"
     namespace = request.namespace or DEFAULT_NAMESPACE
-    return subject_commitments(seals, request.erasure_id, namespace, request.subject_id, op)
+    return subject_commitments(seals, request.erasure_id, namespace, request.subject_id, request.op)
 
 
 def _wait(

@@ -211,7 +211,7 @@ def _add_erasure(connection: sqlite3.Connection, record: Record) -> bool:
         " status = excluded.status, code = NULL, detail = NULL, partition = excluded.partition,"
         " position = excluded.position, namespace = excluded.namespace"
         " WHERE rank = excluded.rank AND position < excluded.position",
-        (name, "lift" if event.lift else "erase", _SENT, WAITING, sent_at, *place[1:],
+        (name, event.op, _SENT, WAITING, sent_at, *place[1:],
          event.namespace, sent_at),
     )  # fmt: skip
     connection.execute(
