@@ -76,7 +76,7 @@ def erasures(
     if subject is not None:
         raise click.UsageError("--own-copy requires --bundle FILE")
     with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
-        known = KnownErasures(runtime.store(), reader, runtime.trusted())
+        known = KnownErasures(runtime.client(), reader, runtime.trusted())
         if erasure_id is None:
             _list(out, known.list_recent(limit))
         elif (one := known.find(erasure_id)) is not None:

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
-from lethe.consumers.commits.commit import BODY_BYTES, Answer
+from lethe.consumers.commits.commit import Answer
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.receipt import Receipt, ReceiptStatus
+from lethe.consumers.contract.requests import BODY_BYTES
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.records import (
     CertificateRecord,

@@ -114,7 +114,7 @@ class ErasureWorker:
         self._producer = log.producer()
         self._reader = log.reader()
         self._suppressions = Suppressions(store, self._reader, seals)
-        self._receipts = PublishedReceipts(store, self._reader, trusted)
+        self._receipts = PublishedReceipts(store.client, self._reader, trusted)
         self._admission = Admission(
             self._producer,
             self._suppressions,

@@ -370,10 +370,11 @@ class PartitionFold:
         self._shred(sealed.commit, change.live.name)
 
     def _shred(self, commit: Commit, former: str) -> None:
-        if self._store.row_keys is not None:
-            state = self._replay.state(commit.model_id)
-            live = "" if state is None else state.rows_generation
-            shred(self._store, commit, former, live, self._at_step)
+        if self._store.row_keys is None:
+            return
+        state = self._replay.state(commit.model_id)
+        if state is not None and state.head.commit >= commit.number:  # else the store went back
+            shred(self._store, commit, former, state.rows_generation, self._at_step)
 
     # -- publishing -----------------------------------------------------------------------------
 

@@ -297,3 +297,22 @@ def test_a_swap_whose_worker_dies_before_the_store_has_it_keeps_its_keys(sealed:
     sealed.drain()
     assert sealed.load().meta.generation == 1
     check_row_keys(sealed)
+
+
+def test_the_keys_of_a_swap_that_the_store_lost_with_its_rows_expire(sealed: Platform) -> None:
+    """Given a store that goes back to before the rebuild was staged, they stayed for ever."""
+    sealed.register("m", "benign", "linear", budget=10.0)
+    sealed.send_index("m", 0)
+    sealed.drain()
+    before = backup(sealed, "m")
+    sealed.order("m", RefreshKind.REBUILD)
+    sealed.drain()
+    lost = sealed.load().generation_keys
+    restore(sealed, before, "m")
+    sealed.pair[0].recover()
+    sealed.send_index("m", 5)
+    sealed.drain()
+    live = sealed.load().generation_keys
+    assert live.name != lost.name
+    check_row_keys(sealed)
+    check_model(sealed)

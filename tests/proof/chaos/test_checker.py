@@ -11,7 +11,7 @@ from lethe.consumers.contract import topics
 from tests.proof.chaos.bound import theta_within_its_bound
 from tests.proof.chaos.checker import judge
 from tests.proof.chaos.facts import Facts
-from tests.proof.chaos.history import History, Live, Read, Record
+from tests.proof.chaos.history import Asked, History, Live, Read, Record
 from tests.proof.chaos.small import MODEL, altered, commit_record, history, moved, rewritten
 
 
@@ -305,3 +305,25 @@ def test_a_request_that_was_never_acknowledged_may_lack_a_receipt_but_not_have_t
         for _ in range(extra):
             _second_final_receipt(made)
         assert bool(verdicts(made)[promise]) is broken
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_what_was_lost_with_its_topic_is_judged_by_its_request(*, acknowledged: bool) -> None:
+    """Given other records at the same places before: a request, a repeat, a stranger's, garbage.
+
+    The request is missed if it was acknowledged, and was not sent again.
+    """
+    made = history()
+    sent = made.topics[topics.DELETIONS]
+    former = [
+        altered(sent[0], request_id="lost"),
+        replace(altered(sent[0]), source=(topics.DELETIONS, 0, 1)),
+        replace(altered(sent[0], model_id="nobody"), source=(topics.DELETIONS, 0, 2)),
+        replace(sent[-1], value=b"no request 2", source=(topics.DELETIONS, 0, 3)),
+    ]
+    made.topics[topics.DELETIONS] = [*(replace(one, life=-1) for one in former), *sent]
+    made.asked.append(Asked(MODEL, "lost", ("row-0", "row-1"), None, acknowledged=acknowledged))
+    made.garbage[b"no request 2"] = True
+    broken = {promise for promise, wrong in verdicts(made).items() if wrong}
+    missed = {"acknowledged requests without exactly one final receipt"}
+    assert broken == (missed if acknowledged else set())

@@ -11,6 +11,7 @@ _CHANGES = "tests/integration/deletions/test_row_changes.py"
 _CHANGED_ROWS = "tests/unit/commits/test_changed_rows.py"
 _OUTPUT_NOISE = "tests/integration/deletions/test_output_noise.py"
 _DISCLOSURE = "tests/integration/deletions/test_disclosure.py"
+_LOST_TOPICS = "tests/integration/log/test_lost_topics.py"
 _LOST_KEYS = "tests/integration/commits/test_lost_keys.py"
 _OUT_OF_RANGE = "tests/integration/deletions/test_out_of_range.py"
 _OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
@@ -1186,5 +1187,51 @@ MUTANTS = (
         ),
         "tests/unit/engine/test_fitted_linear.py"
         "::test_what_nothing_has_proved_is_not_called_rounded",
+    ),
+    Mutant(
+        "the sweep spares the data set of a live model",
+        (
+            Edit(
+                "engine/store/offline/staging.py",
+                "        if name in (*live.generations, *live.datasets):",
+                "        if name in live.generations:",
+            ),
+        ),
+        "tests/integration/registration/test_register.py"
+        "::test_what_a_registration_that_was_cut_short_made_live_is_not_swept",
+    ),
+    Mutant(
+        "keys of a rebuild that the store has lost expire",
+        (
+            Edit(
+                "consumers/commits/shred.py",
+                "(staged.generation, *_generations(staged.former))",
+                "_generations(staged.former)",
+            ),
+        ),
+        "tests/integration/store/test_row_keys.py"
+        "::test_the_keys_of_a_swap_that_the_store_lost_with_its_rows_expire",
+    ),
+    Mutant(
+        "a refresh that was lost with its topic is ordered again",
+        (
+            Edit(
+                "consumers/registration/topic_loss.py",
+                "        producer.publish([*rest, *self._pending_jobs(plan.topic)])\n",
+                "        producer.publish(rest)\n",
+            ),
+        ),
+        f"{_LOST_TOPICS}::test_a_rebuild_that_was_lost_with_its_topic_is_done_again",
+    ),
+    Mutant(
+        "an erasure counts once at each place of the log",
+        (
+            Edit(
+                "consumers/suppression/suppressions.py",
+                "return [] if change.stored in self._view.get(marks).values() else",
+                "return [] if subject_id in self.of(namespace, [subject_id]) else",
+            ),
+        ),
+        f"{_LOST_TOPICS}::test_an_erasure_that_is_sent_again_behind_its_lift_puts_the_subject_back",
     ),
 )
