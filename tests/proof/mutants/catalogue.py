@@ -1156,17 +1156,6 @@ MUTANTS = (
         f"{_TEST_RUNNING}::test_no_row_that_left_is_in_a_copy",
     ),
     Mutant(
-        "a number whose last bits would be lost is refused",
-        (
-            Edit(
-                "engine/exact/digits.py",
-                "    if int(scales.min()) - BITS * before < _SMALLEST_EXPONENT:",
-                "    if False:",
-            ),
-        ),
-        "tests/unit/engine/exact/test_digits.py::test_no_bit_is_lost_at_the_end_of_the_range",
-    ),
-    Mutant(
         "float64 adds up no more products than it has room for",
         (
             Edit("engine/exact/rows.py", "range(0, d, SUMMED)", "range(0, d, d)"),
