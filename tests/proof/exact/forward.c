@@ -12,12 +12,13 @@
     X(scipy_cblas_ddot64_, cblas_ddot_64) \
     X(scipy_cblas_daxpy64_, cblas_daxpy_64) \
     X(scipy_dgesv_64_, dgesv_64_) \
+    X(scipy_dsyevd_64_, dsyevd_64_) \
     X(scipy_dpotrf_, dpotrf_) \
     X(scipy_dpotri_, dpotri_)
 
 #define POINTER(from, to) __attribute__((visibility("hidden"))) void *at_##from;
 #define JUMP(from, to) \
-    __asm__(".globl " #from "\n.type " #from ", @function\n" #from ": jmp *at_" #from "(%rip)\n");
+    __asm__(".text\n.globl " #from "\n.type " #from ", @function\n" #from ": jmp *at_" #from "(%rip)\n");
 EACH(POINTER)
 EACH(JUMP)
 

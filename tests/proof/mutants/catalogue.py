@@ -1102,7 +1102,7 @@ MUTANTS = (
     Mutant(
         "what vanishes beside a larger coefficient is not proved",
         (Edit(_ROUNDING, " & (enough | ~y.places.any(axis=0))"),),
-        f"{_TEST_ROUNDING}::test_coefficients_of_one_target_may_be_of_any_size",
+        f"{_TEST_ROUNDING}::test_what_vanishes_beside_another_number_is_not_proved",
     ),
     Mutant(
         "a residual whose squares vanish counts",

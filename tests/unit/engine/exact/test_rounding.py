@@ -297,6 +297,21 @@ def test_zero_is_proved_by_a_residual_of_0_alone() -> None:
     assert not _round(zero, shift, np.full((1, 1), 5e-324))[1].any()
 
 
+def test_what_vanishes_beside_another_number_is_not_proved() -> None:
+    ones = np.ones((1, 2))
+    for powers in ([0, -950], [0, -1100], [0, -1040]):
+        parts = [Digits(-(p // 22), np.array([[[0, 1 << (p % 22)]]])) for p in powers[1:]]
+        y = added(
+            [
+                cut(np.array([[1.0, 0.0]]), 0),
+                *parts,
+                Digits(60, (ones * [0, 1]).astype(np.int64)[np.newaxis]),
+            ]
+        )
+        proved = _round(y, np.zeros((1, 2), np.int_), np.zeros((1, 2)))[1]
+        assert proved.tolist() == [[True, False]]
+
+
 def _to_float(value: Fraction) -> float:
     return value.numerator / value.denominator
 
