@@ -138,7 +138,7 @@ def test_coefficients_of_one_target_may_be_of_any_size(power: int, column: int) 
 def test_subnormal_coefficients_are_rounded_once() -> None:
     rng = np.random.default_rng(4)
     for power in (-1030, -1060, -1074):
-        y = rng.integers(1, 2**30, size=(8, 1)) * 2.0**-60
+        y = rng.integers(1, 2**30, size=(8, 1)).astype(np.float64) * 2.0**-60
         found = _matches(_rows(rng.normal(size=(8, 2)), y * 2.0 ** (power + 31)), np.ones(2))
         assert found.rational
     X = np.array([[2.0**500]])
