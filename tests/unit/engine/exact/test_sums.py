@@ -39,7 +39,7 @@ DATA: dict[str, Draw] = {
     "sparse": _sparse,
     "wide": lambda rng, n: rng.normal(size=(n, 3)) * 10.0 ** rng.uniform(-60, 60, (n, 3)),
     "huge": lambda rng, n: rng.normal(size=(n, 3)) * [1e150, 1e-150, 1.0],
-    "subnormal": lambda rng, n: rng.integers(-9, 9, size=(n, 3)) * 5e-324,
+    "subnormal": lambda rng, n: rng.integers(-9, 9, size=(n, 3)).astype(np.float64) * 5e-324,
     "zeros": lambda _rng, n: np.zeros((n, 3)),
     "absent": lambda rng, n: rng.normal(size=(n, 3)) * [0.0, 1.0, 0.0],
 }
