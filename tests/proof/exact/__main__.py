@@ -3,6 +3,7 @@
 python -m tests.proof.exact                  10,000 streams of 200 changes, over all families
 python -m tests.proof.exact --seeds 20       20 streams of each family
 python -m tests.proof.exact --cost           deletions and fits beside rounded_features=0
+python -m tests.proof.exact --seeds 0 --mkl LIBMKL_RT    other machines alone, with Intel's MKL, too
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple
+from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
 from tests.proof.exact import cost
 from tests.proof.exact.families import FAMILIES
-from tests.proof.exact.machines import MACHINES, digest, digest_elsewhere
+from tests.proof.exact.machines import MACHINES, digest, digest_elsewhere, with_mkl
 from tests.proof.exact.stream import CHANGES, Found, run_all
 
 _STREAMS = 10_000
@@ -69,10 +72,10 @@ def _streams(seeds: int, jobs: int) -> list[str]:
     return failed + total.wrong
 
 
-def _machines(seeds: range) -> list[str]:
+def _machines(seeds: range, machines: dict[str, dict[str, str]]) -> list[str]:
     rounded, not_rounded = set(), set()
     print(f"\nthe same {len(seeds)} streams of each family, and 150 features, in other processes")
-    for name, environment in MACHINES.items():
+    for name, environment in machines.items():
         found = digest_elsewhere(environment, seeds)
         kinds = ", ".join(found.architectures)
         print(
@@ -107,6 +110,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--cost", action="store_true", help="what it costs, and nothing else")
     parser.add_argument("--rows", type=int, default=cost.ROWS, help="of a fit that is timed (1e6)")
+    parser.add_argument("--mkl", type=Path, metavar="FILE", help="libmkl_rt.so: a second BLAS")
     parser.add_argument("--digest", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.digest:
@@ -116,8 +120,10 @@ def main() -> int:
         _costs(given.rows)
         return 0
     begin = time.perf_counter()
-    failed = _streams(given.seeds, given.jobs)
-    failed += _machines(range(min(given.seeds, _OF_MACHINES)))
+    failed = _streams(given.seeds, given.jobs) if given.seeds else []
+    with tempfile.TemporaryDirectory() as scratch:
+        mkl = {"Intel's MKL": with_mkl(given.mkl, Path(scratch))} if given.mkl else {}
+        failed += _machines(range(max(min(given.seeds, _OF_MACHINES), 1)), {**MACHINES, **mkl})
     print("\n".join(["not kept:", *failed[:20]]) if failed else "every promise was kept")
     print(f"{time.perf_counter() - begin:.0f} s", file=sys.stderr)
     return 1 if failed else 0

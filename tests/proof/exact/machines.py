@@ -65,6 +65,23 @@ def _wide(model: LinearModel) -> str:
     return hashlib.sha256(b"".join([*parameters, model.theta.tobytes()])).hexdigest()
 
 
+def with_mkl(library: Path, scratch: Path) -> dict[str, str]:
+    """Return the environment in which Intel's MKL does what OpenBLAS would; it takes a C compiler.
+
+    ``library`` is libmkl_rt.so of `pip download mkl`, unpacked.
+    """
+    forward = scratch / "forward.so"
+    source = Path(__file__).with_name("forward.c")
+    subprocess.run(["cc", "-fPIC", "-shared", "-o", str(forward), str(source), "-ldl"], check=True)
+    return {
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_THREADING_LAYER": "SEQUENTIAL",
+        "LD_PRELOAD": str(forward),
+        "LD_LIBRARY_PATH": str(library.resolve().parent),
+        "FORWARD_TO": str(library.resolve()),
+    }
+
+
 def digest_elsewhere(environment: dict[str, str], seeds: range) -> Machine:
     """Return the digests of a new process with some variables of its environment set."""
     root = Path(__file__).resolve().parents[3]

@@ -44,7 +44,7 @@ class Found:
     refused
         Changes that were refused: none is out of range.
     digest
-        SHA-256 of the parameters of every version.
+        SHA-256 of the exact answer of every version, whatever projection was published.
     wrong
         What was not as promised.
     """
@@ -234,7 +234,7 @@ def run(name: str, seed: int, changes: int = CHANGES) -> Found:
             else:
                 found.changes += 1
                 found.rational += stream.rational
-        digest.update(stream.parameters.tobytes())
+        digest.update(stream.model._fitted.stream.theta_exact.tobytes())
         if turn % (changes // STOPS) == 0:
             same &= _stop(stream, found, f"{name}, seed {seed}, change {turn}", turn == changes)
     found.same = int(same)

@@ -31,8 +31,8 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e130, max_
 
 def _values(digits: Digits) -> list[Fraction]:
     """Return the numbers, in order."""
-    flat = digits.places.reshape(len(digits.places), -1) if len(digits.places) else []
     size = int(np.prod(digits.places.shape[1:]))
+    flat = digits.places.reshape(len(digits.places), size)
     return [
         sum(
             (int(place[i]) * TWO ** (-BITS * p) for p, place in enumerate(flat, digits.first)),

@@ -138,7 +138,7 @@ def test_coefficients_of_one_target_may_be_of_any_size(power: int, column: int) 
 def test_subnormal_coefficients_are_rounded_once() -> None:
     rng = np.random.default_rng(4)
     for power in (-1030, -1060, -1074):
-        y = rng.integers(1, 2**30, size=(8, 1)) * 2.0**-60
+        y = rng.integers(1, 2**30, size=(8, 1)).astype(np.float64) * 2.0**-60
         found = _matches(_rows(rng.normal(size=(8, 2)), y * 2.0 ** (power + 31)), np.ones(2))
         assert found.rational
     X = np.array([[2.0**500]])
@@ -295,6 +295,21 @@ def test_zero_is_proved_by_a_residual_of_0_alone() -> None:
     shift = np.zeros((1, 1), np.int_)
     assert _round(zero, shift, np.zeros((1, 1)))[1].all()
     assert not _round(zero, shift, np.full((1, 1), 5e-324))[1].any()
+
+
+def test_what_vanishes_beside_another_number_is_not_proved() -> None:
+    ones = np.ones((1, 2))
+    for powers in ([0, -950], [0, -1100], [0, -1040]):
+        parts = [Digits(-(p // 22), np.array([[[0, 1 << (p % 22)]]])) for p in powers[1:]]
+        y = added(
+            [
+                cut(np.array([[1.0, 0.0]]), 0),
+                *parts,
+                Digits(60, (ones * [0, 1]).astype(np.int64)[np.newaxis]),
+            ]
+        )
+        proved = _round(y, np.zeros((1, 2), np.int_), np.zeros((1, 2)))[1]
+        assert proved.tolist() == [[True, False]]
 
 
 def _to_float(value: Fraction) -> float:

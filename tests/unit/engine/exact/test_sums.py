@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -27,7 +29,9 @@ def _sparse(rng: np.random.Generator, n: int) -> Array:
     return X
 
 
-DATA = {
+Draw: TypeAlias = Callable[[np.random.Generator, int], Array]
+
+DATA: dict[str, Draw] = {
     "doubles": lambda rng, n: rng.normal(size=(n, 3)),
     "whole": lambda rng, n: rng.integers(-1000, 1000, size=(n, 3)).astype(np.float64),
     "cents": lambda rng, n: np.round(rng.normal(size=(n, 3)) * 100, 2),
@@ -35,11 +39,11 @@ DATA = {
     "sparse": _sparse,
     "wide": lambda rng, n: rng.normal(size=(n, 3)) * 10.0 ** rng.uniform(-60, 60, (n, 3)),
     "huge": lambda rng, n: rng.normal(size=(n, 3)) * [1e150, 1e-150, 1.0],
-    "subnormal": lambda rng, n: rng.integers(-9, 9, size=(n, 3)) * 5e-324,
+    "subnormal": lambda rng, n: rng.integers(-9, 9, size=(n, 3)).astype(np.float64) * 5e-324,
     "zeros": lambda _rng, n: np.zeros((n, 3)),
     "absent": lambda rng, n: rng.normal(size=(n, 3)) * [0.0, 1.0, 0.0],
 }
-WEIGHTS = {
+WEIGHTS: dict[str, Draw] = {
     "one": lambda _rng, n: np.ones(n),
     "any": lambda rng, n: 10.0 ** rng.uniform(-8, 8, n),
     "some are 0": lambda rng, n: rng.integers(0, 2, n) * rng.random(n),
