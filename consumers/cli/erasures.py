@@ -8,9 +8,6 @@ from typing import Any
 
 import click
 
-from lethe.consumers.audit.commits import seals_of_auditor
-from lethe.consumers.audit.erasure import evidence_of
-from lethe.consumers.audit.published.bundle import write_bundle
 from lethe.consumers.cli.requests.erasure import lines_of, where
 from lethe.consumers.cli.terminal.options import global_options, trust_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
@@ -92,6 +89,11 @@ def _write(
     out: Output, settings: Settings, erasure_id: str | None, path: Path, subject: str | None
 ) -> None:
     """Write the evidence of an erasure to a file."""
+    # The list of erasures need not wait for these: they import NumPy.
+    from lethe.consumers.audit.commits import seals_of_auditor  # noqa: PLC0415
+    from lethe.consumers.audit.erasure import evidence_of  # noqa: PLC0415
+    from lethe.consumers.audit.published.bundle import write_bundle  # noqa: PLC0415
+
     if erasure_id is None:
         raise click.UsageError("--bundle writes the evidence of one erasure: give its ERASURE_ID")
     with (
