@@ -95,7 +95,7 @@ FAMILIES = {
     "whole numbers": Family(_whole),
     "float32": Family(_float32),
     "scales 1e-6 to 1e6": Family(_scaled),
-    "scales and weights": Family(_scaled, weighted=True),
+    "scales and weights": Family(_scaled, weighted=True, ordinary=False),
     "long tails": Family(_long_tailed),
     "fewer rows than features": Family(_normal, few=True),
     "one-hot": Family(_one_hot, ordinary=False),
