@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from lethe.consumers.audit.commits import RequestCommit, seals_of_auditor
+from lethe.consumers.audit.request.proof import proof_of
 from lethe.consumers.audit.request.report import (
     FoundReceipt,
     RequestReport,
@@ -28,13 +29,11 @@ from lethe.consumers.cli.terminal.output import (
     wrapped,
 )
 from lethe.consumers.contract.events import RowsChanged, rfc3339
-from lethe.consumers.contract.signatures import Signer, TrustedKeys
-from lethe.consumers.contract.tlog import checkpoint, log_name, tlog_proof
+from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.deletions.validate import Valid
 from lethe.consumers.erasures.known import KnownErasures
 from lethe.consumers.service.configuration.signing_keys import keys_of_auditor, signer_of
 from lethe.consumers.service.connect import open_runtime
-from lethe.engine.errors import BrokenChain, InvalidRequest
 
 
 @click.command(short_help="Show what became of one request or erasure.")
@@ -103,7 +102,7 @@ def receipt(
             show(out, erasure)
             return 0
         if signer is not None:
-            proof = _tlog_proof(report, signer)
+            proof = proof_of(report, signer)
             out.document({"tlog_proof": proof})
             out.line(proof.removesuffix("\n"))
             return 0
@@ -114,28 +113,6 @@ def receipt(
     for fault in faults:
         out.line(f"FAILED: {fault}")
     return 1 if faults or False in rows.members.values() else 0
-
-
-def _tlog_proof(report: RequestReport, signer: Signer) -> str:
-    """Return the proof of a receipt; a head that does not hold is not signed."""
-    faults, found = report.faults(), report.inclusion
-    if faults:
-        raise BrokenChain(f"request {report.request_id!r}: {faults[0]}; nothing is signed")
-    if found is None:
-        raise InvalidRequest(
-            f"request {report.request_id!r} of model {report.model_id!r} has no receipt in the "
-            "receipt log of a published version: it is pending, or was answered before the model"
-        )
-    name = log_name(signer, report.model_id)
-    signed = report.history.signed
-    if signed is None or found.version > signed[1]:
-        raise BrokenChain(
-            f"model {report.model_id!r}, version {found.version}: no trusted key signed it, nor a "
-            "version after it; its tree head is not signed again"
-        )
-    head = checkpoint(signer, name, found.size, bytes.fromhex(found.root))
-    path = [bytes.fromhex(node) for node in found.proof]
-    return tlog_proof(report.last.value, found.index, path, head)
 
 
 # -- for programs -------------------------------------------------------------------------------

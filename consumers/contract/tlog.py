@@ -17,6 +17,9 @@ from urllib.parse import quote
 
 from lethe.consumers.contract.signatures import Signer
 
+MEDIA_TYPE = "application/x-tlog-proof"
+"""Of a proof over HTTP; C2SP names none."""
+
 _ED25519 = b"\x01"
 """Type of a key whose signature is of the note's text alone."""
 

@@ -14,7 +14,7 @@ import everything but `consumers.cli` and `consumers.demo`. Needs the extra ``se
 - `services`: what routes use: the log, the store
 - `appender`: requests into the log, acknowledged, many at a time
 - `outcomes`: what became of a request
-- `evidence`: the evidence of an erasure as one file
+- `evidence`: the evidence of an erasure as one file, and the proof of a receipt
 - `feeds`: new versions for everybody who listens
 - `paths`: ids in paths, and in names of files
 - `problems`: errors as ``application/problem+json``

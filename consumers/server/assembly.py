@@ -16,7 +16,7 @@ from lethe.consumers.server.index.published import followed
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.opendsr.opened import opendsr_on
 from lethe.consumers.server.services import services_on
-from lethe.consumers.service.configuration.signing_keys import request_signer
+from lethe.consumers.service.configuration.signing_keys import existing_signer, request_signer
 from lethe.consumers.service.connect import Runtime
 from lethe.engine.errors import LetheError
 from lethe.engine.store.store import ModelStore
@@ -40,7 +40,13 @@ def application_on(runtime: Runtime, access: Access, stop: threading.Event) -> I
     with (
         followed(file, runtime.log, runtime.store(), runtime.trusted()) as published,
         services_on(
-            runtime.log, store, published, stop, signer, lambda: runtime.seals_if_there(store)
+            runtime.log,
+            store,
+            published,
+            stop,
+            signer,
+            lambda: runtime.seals_if_there(store),
+            lambda: existing_signer(settings),
         ) as services,
     ):
         app = create_app(services, access)

@@ -1,19 +1,26 @@
-"""The whole evidence of an erasure as one file, for the API and the console."""
+"""What proves something, gathered from the log: the evidence of an erasure, a receipt's proof."""
 
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from fastapi.responses import Response
 
 from lethe.consumers.audit.erasure import evidence_of
 from lethe.consumers.audit.published.bundle import bundle_lines
+from lethe.consumers.audit.request.proof import proof_of
+from lethe.consumers.audit.request.report import UnknownRequest, report_of
 from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.tlog import MEDIA_TYPE
 from lethe.consumers.erasures.known import UnknownErasure
+from lethe.consumers.log.base import Reader
 from lethe.consumers.server.paths import attachment
 from lethe.consumers.server.problems import Problem
 from lethe.consumers.server.services import Services
+from lethe.engine.errors import BrokenChain, InvalidRequest
 
 BUNDLE = "application/x-ndjson"
 
@@ -38,11 +45,8 @@ def evidence_file(
     InvalidRequest
         The erasure is not of this person, or cannot be opened here.
     """
-    if not _MOST.acquire(blocking=False):
-        detail = "evidence of other erasures is being gathered; try again"
-        raise Problem(503, "BUSY", detail, {"Retry-After": "2"})
     try:
-        with closing(services.log.reader()) as reader:
+        with _reading(services) as reader:
             found = evidence_of(
                 services.store,
                 reader,
@@ -53,8 +57,47 @@ def evidence_file(
             )
     except UnknownErasure as error:
         raise Problem(404, error.code, str(error)) from None
-    finally:
-        _MOST.release()
     content = "".join(bundle_lines(found.header, found.items)).encode()
     own = "" if subject_id is None else "-own-copy"
     return Response(content, 200, attachment(f"erasure-{erasure_id}{own}.bundle"), BUNDLE)
+
+
+def receipt_proof(services: Services, model_id: str, request_id: str) -> Response:
+    """Return what `lethe receipt --format tlog-proof` prints; blocks.
+
+    Raises
+    ------
+    Problem
+        404: there is no such receipt. 406: it cannot be proved here. 503: others are being made.
+    """
+    signer = services.proof_signer()
+    if signer is None:
+        raise not_acceptable("this server has no key that signs tree heads (LETHE_SIGNING_KEY)")
+    trusted = services.published.trusted or TrustedKeys.of([signer.public])
+    try:
+        with _reading(services) as reader:
+            report = report_of(services.store, reader, request_id, model_id, trusted)
+        proof = proof_of(report, signer)
+    except UnknownRequest as error:
+        raise Problem(404, error.code, str(error)) from None
+    except (BrokenChain, InvalidRequest) as error:
+        raise not_acceptable(str(error)) from None
+    return Response(proof.encode(), 200, media_type=MEDIA_TYPE)
+
+
+def not_acceptable(detail: str) -> Problem:
+    """Return the answer where a proof is asked for and there is none."""
+    return Problem(406, "NOT_ACCEPTABLE", detail)
+
+
+@contextmanager
+def _reading(services: Services) -> Iterator[Reader]:
+    """Yield a reader of the log, unless too many have one."""
+    if not _MOST.acquire(blocking=False):
+        detail = "other evidence is being gathered; try again"
+        raise Problem(503, "BUSY", detail, {"Retry-After": "2"})
+    try:
+        with closing(services.log.reader()) as reader:
+            yield reader
+    finally:
+        _MOST.release()

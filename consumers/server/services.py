@@ -72,6 +72,8 @@ class Services:
         Which models there are.
     signer
         Signs requests, where workers accept signed requests only (`request_signing_key`).
+    proof_signer
+        Returns the key that signs events here, if there is one: it also signs tree heads.
     stop
         Set when the server ends: streams that never end by themselves watch it.
     recent
@@ -87,6 +89,7 @@ class Services:
     feeds: Feeds
     models: Models
     signer: Signer | None
+    proof_signer: Callable[[], Signer | None]
     stop: threading.Event
     recent: RecentRequests = field(default_factory=RecentRequests)
 
@@ -99,10 +102,11 @@ def services_on(
     stop: threading.Event,
     signer: Signer | None = None,
     seals: Callable[[], SealKeys | None] = lambda: None,
+    proof_signer: Callable[[], Signer | None] = lambda: None,
 ) -> Iterator[Services]:
     """Open what the routes use on a log that has its topics, and a store.
 
-    ``seals``: as `Outcomes` has it.
+    ``seals``: as `Outcomes` has it. ``proof_signer``: as `Services` has it.
     """
     bell = Bell(published, stop)
     with closing(log.reader()) as reader:
@@ -118,6 +122,7 @@ def services_on(
                 Feeds(published, bell),
                 Models(lambda: registered_models(store.client)),
                 signer,
+                proof_signer,
                 stop,
             )
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
+from lethe.consumers.contract.tlog import MEDIA_TYPE
+from tests.acceptance.test_console import serving
 from tests.support import sumdb
 from tests.support.audited import Made, real_run
-from tests.support.command import Within
+from tests.support.command import Lethe, Within
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_tlog_proof")]
 
@@ -57,6 +61,28 @@ def test_the_receipt_in_it_is_the_one_that_was_published(made: Made) -> None:
     assert header == "c2sp.org/tlog-proof@v1"
     assert index == f"index {story['inclusion']['index']}"
     assert len(path) == len(story["inclusion"]["proof"])
+
+
+def test_over_http_it_has_the_same_bytes_and_what_cannot_be_proved_is_refused(
+    made: Made, tmp_path: Path
+) -> None:
+    def got(path: str) -> tuple[int, str, bytes]:
+        with closing(HTTPConnection(url.removeprefix("http://"))) as connection:
+            connection.request("GET", path, headers={"Accept": MEDIA_TYPE})
+            answer = connection.getresponse()
+            return answer.status, answer.headers["content-type"], answer.read()
+
+    with serving(Lethe(made.lethe.data_dir), tmp_path / "log") as url:
+        for request in ("r1", "r4", "r6"):
+            printed = made.lethe("receipt", request, "--format", "tlog-proof").out
+            status, kind, proof = got(f"/v1/models/churn/deletions/{request}")
+            assert (status, kind, proof.decode()) == (200, MEDIA_TYPE, printed)
+        problem = "application/problem+json"
+        assert got("/v1/models/churn/deletions/never")[:2] == (404, problem)
+        assert got("/v1/models/nothing/deletions/r1")[:2] == (404, problem)
+        made.lethe("delete", "churn", "--row", "u51", "--request-id", "undecided")
+        assert got("/v1/models/churn/deletions/undecided")[:2] == (406, problem)
+        assert got("/v1/erasures/any")[:2] == (406, problem)
 
 
 def test_a_head_that_no_trusted_key_signed_is_not_signed_again(made: Made, tmp_path: Path) -> None:

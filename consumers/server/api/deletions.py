@@ -17,6 +17,7 @@ from lethe.consumers.contract.cloudevents import trace_context
 from lethe.consumers.contract.events import DeletionRequest
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import check_own_id, deletion_message
+from lethe.consumers.contract.tlog import MEDIA_TYPE as TLOG_PROOF
 from lethe.consumers.deletions.validate import Refused, Valid, validate_deletion
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
@@ -24,6 +25,7 @@ from lethe.consumers.server.api.direct import DirectRoute
 from lethe.consumers.server.api.events import EVENT_STREAM, PING, event, stream
 from lethe.consumers.server.api.sending import RETRY_SECONDS, id_is_taken, send
 from lethe.consumers.server.appender import Identity
+from lethe.consumers.server.evidence import not_acceptable, receipt_proof
 from lethe.consumers.server.feeds import MAX_STREAM_SECONDS, PING_SECONDS, within
 from lethe.consumers.server.guard import CallerOf, caller_of, check_may_use
 from lethe.consumers.server.outcomes import Sent
@@ -37,6 +39,8 @@ requests = APIRouter(tags=["deletions"], route_class=DirectRoute)
 
 STEP_SECONDS = 1.0
 """How often a stream looks if nothing rings: the store has a receipt before the topic has it."""
+
+_OTHERS = (EVENT_STREAM, TLOG_PROOF)
 
 DEFERRED_SECONDS = "30"
 """``Retry-After`` of a request that waits for a rebuild."""
@@ -112,9 +116,9 @@ async def _send(services: Services, asked: Valid, trace: Headers) -> None:
     summary="Read what became of a deletion",
     response_model=Receipt,
     responses={
-        200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}},
+        200: {"content": {kind: {"schema": {"type": "string"}} for kind in _OTHERS}},
         202: {"description": "Not decided yet: ask again after Retry-After"},
-        **responses(404, 409, 503),
+        **responses(404, 406, 409, 503),
     },
 )
 async def read_deletion(
@@ -127,10 +131,16 @@ async def read_deletion(
     """Answer with the receipt; 202 and ``Retry-After`` while the request is undecided.
 
     With ``Accept: text/event-stream``: an event for each step of its way, up to the final receipt.
+    With ``Accept: application/x-tlog-proof``: the receipt with its place in the receipt log; 406 if
+    it has none, or this server has no key to sign with.
     """
     check_may_use(caller, model_id)
     sent = services.recent.find(model_id, request_id)
     answer = await run_in_threadpool(_outcome, services, model_id, request_id, sent)
+    if TLOG_PROOF in accept:
+        if answer.status_code != 200:
+            raise not_acceptable("it has no final receipt yet, and so no proof: ask again later")
+        return await run_in_threadpool(receipt_proof, services, model_id, request_id)
     if EVENT_STREAM not in accept:
         return answer
     return stream(services.bell, caller, _steps(services, model_id, request_id, sent))

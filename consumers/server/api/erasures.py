@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Header, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.requests import erasure_message
+from lethe.consumers.contract.tlog import MEDIA_TYPE as TLOG_PROOF
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.erasures.request import read_erasure as read_data
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
 from lethe.consumers.server.api.sending import RETRY_SECONDS, id_is_taken, send
 from lethe.consumers.server.appender import Identity
-from lethe.consumers.server.evidence import BUNDLE, evidence_file
+from lethe.consumers.server.evidence import BUNDLE, evidence_file, not_acceptable
 from lethe.consumers.server.guard import CallerForAll
 from lethe.consumers.server.outcomes import Asked, Sent
 from lethe.consumers.server.paths import PathId, segment
@@ -128,12 +129,22 @@ def check_id(services: Services, event: SubjectErasureRequested) -> None:
     response_model=SubjectErasureCompleted,
     responses={
         202: {"description": "Not complete yet: ask again after Retry-After"},
-        **responses(403, 404, 409, 503),
+        **responses(403, 404, 406, 409, 503),
     },
 )
-async def read_erasure(erasure_id: PathId, services: ServicesOf, caller: CallerForAll) -> Response:
+async def read_erasure(
+    erasure_id: PathId,
+    services: ServicesOf,
+    caller: CallerForAll,
+    accept: Annotated[str, Header(include_in_schema=False)] = JSON,
+) -> Response:
     """Answer with the combined receipt; 202 and ``Retry-After`` until it is final."""
     del caller  # a key for every model
+    if TLOG_PROOF in accept:
+        raise not_acceptable(
+            "a combined receipt is in no receipt log; the models' own receipts are, and the "
+            "evidence of the erasure has their proofs (GET .../evidence)"
+        )
     sent = services.recent.find(NO_MODEL, erasure_id)
     receipt = await run_in_threadpool(_outcome, services, erasure_id, sent)
     if receipt is not None and receipt.final:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi.testclient import TestClient
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_REQUESTED
 from lethe.consumers.contract.requests import erasure_request_id
+from lethe.consumers.contract.signatures import Signer
+from lethe.consumers.contract.tlog import MEDIA_TYPE
 from lethe.consumers.log.base import Producer
+from lethe.consumers.server.app import create_app
 from lethe.engine.errors import LogUnavailable
+from tests.support.http_server import services_of
 from tests.support.lost_topics import go_on_without, make_again
 from tests.support.platform import Platform, row_ids
 from tests.support.waiting import until
@@ -39,6 +47,27 @@ def test_a_request_is_acknowledged_then_its_location_has_the_receipt(
     assert (decided.status_code, decided.json()["status"]) == (200, "APPLIED")
     assert decided.json()["rows_deleted"] == 2
     assert "retry-after" not in decided.headers
+
+
+def _given(signer: Signer | None) -> Signer | None:
+    return signer
+
+
+def test_a_server_or_a_history_without_a_key_proves_no_receipt(
+    memory: Platform, tmp_path: Path
+) -> None:
+    """It answers 406, and never with a tree head that nobody signed before."""
+    memory.register("m")
+    memory.send("m", row_ids(memory.data["m"])[0], request_id="r")
+    memory.drain()
+    headers = {"Accept": MEDIA_TYPE}
+    with services_of(memory, tmp_path) as services:
+        for signer in (None, Signer(Ed25519PrivateKey.generate())):
+            app = create_app(replace(services, proof_signer=partial(_given, signer)))
+            with TestClient(app, raise_server_exceptions=False) as client:
+                answer = client.get("/v1/models/m/deletions/r", headers=headers)
+                assert (answer.status_code, answer.json()["code"]) == (406, "NOT_ACCEPTABLE")
+                assert client.get("/v1/models/m/deletions/r").status_code == 200
 
 
 def test_a_request_whose_topic_was_lost_is_not_called_pending(
