@@ -381,6 +381,15 @@ def check_tail(reader: Reader, tail: Tail, end: int) -> None:
     check_kept(reader, kept, end, advice, _digest_of)
 
 
+def tail_of(reader: Reader, partition: Partition, offset: int) -> Tail:
+    """Return a partition's tail at an offset, with what is known of the record below."""
+    below = reader.record_at(partition, offset - 1)
+    if below is None:
+        return Tail(partition, offset)
+    epoch = -1 if below.leader_epoch is None else below.leader_epoch
+    return Tail(partition, offset, _digest_of(below), epoch)
+
+
 def _digest_of(record: Record) -> str:
     framed = decode_frame(record.value)
     return "" if framed is None else framed.digest

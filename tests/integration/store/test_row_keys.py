@@ -316,3 +316,27 @@ def test_the_keys_of_a_swap_that_the_store_lost_with_its_rows_expire(sealed: Pla
     assert live.name != lost.name
     check_row_keys(sealed)
     check_model(sealed)
+
+
+def test_a_rebuild_that_was_made_twice_keeps_the_keys_of_the_one_that_counts(
+    sealed: Platform,
+) -> None:
+    """Given a refresh worker that dies once its event is sent, and one that dies in the swap."""
+    sealed.register("m", "benign", "linear", budget=10.0)
+    event = sealed.ordered("m", RefreshKind.REBUILD)
+    first = sealed.compute_refresh(event)
+    sealed.tell_refreshed(event)
+
+    def die(reached: str) -> None:
+        if reached == "append":
+            raise KeyboardInterrupt
+
+    dying = sealed.deletion_worker(at_step=die)
+    with pytest.raises(KeyboardInterrupt):
+        sealed.drain(dying)
+    dying.close()
+    again = sealed.compute_refresh(event)
+    sealed.drain()
+    assert again.staged_key != first.staged_key
+    assert sealed.load().rows_generation == again.staged_key
+    check_row_keys(sealed)

@@ -1223,4 +1223,10 @@ MUTANTS = (
         ),
         f"{_LOST_TOPICS}::test_an_erasure_that_is_sent_again_behind_its_lift_puts_the_subject_back",
     ),
+    Mutant(
+        "the digest below the apply cursor moves past a void record",
+        (Edit(_PARTITION_FOLD, "        elif tail.offset != self._end:", "        elif False:"),),
+        "tests/integration/commits/test_records.py"
+        "::test_a_void_record_at_the_end_is_no_lost_one_for_who_comes_next",
+    ),
 )
