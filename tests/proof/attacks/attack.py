@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lethe.consumers.log.base import Headers
+
 if TYPE_CHECKING:
     from tests.proof.attacks.world import World
 
@@ -27,6 +29,33 @@ class Trace:
 
 
 Act = Callable[["World"], Sequence[Trace]]
+Mark = Callable[["World"], Trace]
+
+
+def rejected(model: str, request_id: str, code: str) -> Mark:
+    """The attacker's request was answered with a rejection."""
+    return lambda world: world.receipt(model, request_id, "REJECTED", code)
+
+
+def letter(code: str = "INVALID_REQUEST", count: int = 1) -> Mark:
+    """What the attacker sent became dead letters."""
+    return lambda world: world.letters(code, count)
+
+
+def conflict(model: str, request_id: str) -> Mark:
+    """The attacker's request was refused: its id stands for another."""
+    return lambda world: world.conflict(model, request_id)
+
+
+def sends(
+    topic: str, key: str | bytes | None, value: Any, *marks: Mark, headers: Headers = ()
+) -> Act:
+    """Return what writes one record to a topic and leaves these marks."""
+
+    def act(world: World) -> list[Trace]:
+        return [world.forge(topic, key, value, headers), *(mark(world) for mark in marks)]
+
+    return act
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,24 @@
+"""The table of all attacks, by where the attacker stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.proof.attacks import signed, topics
+from tests.proof.attacks.attack import Attack
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an attacker stands, and what is tried from there; ``signed``: requests must be."""
+
+    title: str
+    attacks: Sequence[Attack]
+    signed: bool = False
+
+
+PLACES = (
+    Place("Who may write requests", topics.ATTACKS),
+    Place("Who may write requests, where they must be signed", signed.ATTACKS, signed=True),
+)
