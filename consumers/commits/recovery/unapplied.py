@@ -117,8 +117,12 @@ def _continuing(
         )
         if first is not None:
             head = Head(first.open.number - 1, first.open.prev)
+    gap = False
     for framed in frames:
-        if judge(framed.open, head, keys.partition.index) is Verdict.VALID:
+        verdict = judge(framed.open, head, keys.partition.index, gap=gap)
+        gap = framed.digest != head.digest and (gap or verdict is Verdict.GAP)
+        if verdict is Verdict.VALID:
+            gap = False
             head = Head(framed.open.number, framed.digest)
             yield framed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.proof.attacks import signed, topics
+from tests.proof.attacks import commits, signed, topics
 from tests.proof.attacks.attack import Attack
 
 
@@ -21,4 +21,5 @@ class Place:
 PLACES = (
     Place("Who may write requests", topics.ATTACKS),
     Place("Who may write requests, where they must be signed", signed.ATTACKS, signed=True),
+    Place("Who may write commits", commits.ATTACKS),
 )
