@@ -58,9 +58,10 @@ def run(world: World, attack: Attack) -> None:
         world.afterwards()
         world.work()
         if attack.remedy is not None:
-            assert halted(world), "there is no halt to end"
-            attack.remedy(world)
+            assert world.stopped or halted(world), "there is no halt to end"
             world.stop_workers()
+            world.stopped = ""
+            attack.remedy(world)
             world.work()
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held) / 1024
         assert time.monotonic() - began < MOST_SECONDS
@@ -104,6 +105,7 @@ def halted(world: World) -> list[str]:
 
 def check_not_halted(world: World) -> None:
     """No model is halted, and nothing waits."""
+    assert not world.stopped, world.stopped
     assert not halted(world), f"models are halted: {world.said.getvalue()[-2000:]}"
     for partition in every_partition():
         behind = world.store.cursors.read(partition).behind
@@ -194,12 +196,9 @@ def check_parameters(world: World, model: str) -> None:
 
 def check_chain(world: World, model: str) -> None:
     """The versions that a reader with keys believes are dense and linked, up to the store's."""
-    values = dict.fromkeys(
-        record.value or b""
-        for record in believed(world, topics.VERSIONS)
-        if record.key == model.encode()
-    )
-    versions = [Version.model_validate_json(value) for value in values]
+    values = dict.fromkeys(record.value or b"" for record in believed(world, topics.VERSIONS))
+    made = [Version.model_validate_json(value) for value in values]
+    versions = [version for version in made if version.model_id == model]
     previous = None
     for version in sorted(versions, key=lambda one: one.version):
         check_version(version, previous)
@@ -260,6 +259,7 @@ def check_subscriber(world: World, model: str, attack: Attack) -> None:
         except BrokenChain:
             assert attack.stops_readers, f"subscribers of {model} are stopped"
             return
+    assert model != LINE or not attack.stops_readers, "subscribers are not stopped"
     state = world.platform.load(model)
     assert latest.version == state.version
     assert np.array_equal(latest.theta.ravel(), state.stream.published[:-1].ravel())
@@ -285,7 +285,11 @@ def check_audit(world: World, model: str) -> None:
     )
     with BundleReader(path) as bundle:
         records = [item for item in bundle if isinstance(item, Record)]
-    forged = [record for record in records if not is_believed(record, TRUSTED)]
+    forged = [
+        record
+        for record in records
+        if not is_believed(record, TRUSTED) or json.loads(record.value or b"")["model_id"] != model
+    ]
     wanted = outcome.verdict is not Verdict.HOLDS if forged else outcome.verdict is Verdict.HOLDS
     assert wanted, f"{model}: {outcome.verdict}, with {len(forged)} forged records"
 

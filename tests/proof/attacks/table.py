@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.proof.attacks import commits, signed, topics
+from tests.proof.attacks import commits, evidence, signed, topics
 from tests.proof.attacks.attack import Attack
 
 
@@ -22,4 +22,5 @@ PLACES = (
     Place("Who may write requests", topics.ATTACKS),
     Place("Who may write requests, where they must be signed", signed.ATTACKS, signed=True),
     Place("Who may write commits", commits.ATTACKS),
+    Place("Who may write evidence", evidence.ATTACKS),
 )

@@ -39,6 +39,7 @@ from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
+from lethe.engine.errors import LetheError
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.proof.attacks.attack import Trace
 from tests.proof.live_rows import Row, changed, rows_of
@@ -144,6 +145,7 @@ class World:
         self._count = itertools.count()
         self._workers = ExitStack()
         self._attack = ExitStack()
+        self.stopped = ""
         self.deletion: DeletionWorker | None = None
         self.erasure: ErasureWorker | None = None
         self.metrics = Metrics()
@@ -185,6 +187,7 @@ class World:
         self.client.flushdb()
         restore(self.platform, stored)
         self.truth = truth.copy()
+        self.stopped = ""
         self.said = io.StringIO()
 
     @contextmanager
@@ -242,6 +245,13 @@ class World:
 
     def work(self) -> None:
         """Let all workers work until nothing is left to do, or nothing has been done for long."""
+        try:
+            self._work()
+        except LetheError as error:  # a process ends with it; a person has to act
+            self.stopped = str(error)
+            self.stop_workers()
+
+    def _work(self) -> None:
         self.start_workers()
         assert self.deletion is not None
         assert self.erasure is not None
