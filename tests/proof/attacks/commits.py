@@ -12,7 +12,8 @@ from lethe.consumers.commits.record import encode, open_commit
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.registration.log_loss import Recovery
-from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, commit_partition
+from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, ModelKeys, commit_partition
+from lethe.engine.store.server.connection import text
 from tests.proof.attacks.attack import Act, Attack, Trace
 from tests.proof.attacks.world import LINE, LOGIT, SIGNER, STRANGER, TRUSTED, World
 from tests.support.commit_records import framed, record_of
@@ -182,19 +183,27 @@ def recover(world: World) -> None:
     recovery.run(recovery.plan(LINE))
 
 
+def replaced(world: World, **options: Any) -> None:
+    """Replace a model by the first file, and note what that brings about."""
+    keys = ModelKeys(LINE)
+    decided = {text(name) for name in world.client.hkeys(keys.requests)}
+    erased = world.client.hexists(keys.ledger, "row-24")
+    world.register(LINE, replace_model=True, **options)
+    del world.truth.live[LINE]["new-0"]  # it is not in the file
+    if "before-insert" in decided:
+        world.truth.live[LINE].pop("new-1", None)
+    if not erased:  # a registration leaves out who is on the list: the erasure finds nobody
+        world.truth.erasures["before-erasure"] = 0
+
+
 def replace_model(world: World) -> None:
     """``lethe register line --replace --accept-forgotten``, with the first file."""
-    world.register(LINE, replace_model=True, accept_forgotten=True)
-    truth = world.truth
-    del truth.live[LINE]["new-0"]  # it is not in the file
-    # A registration leaves out who is on the list, so that the erasure finds nobody there.
-    truth.erasures["before-erasure"] = 0
+    replaced(world, accept_forgotten=True)
 
 
 def replace_knowingly(world: World) -> None:
-    """``lethe register line --replace``, after the erasure was done."""
-    world.register(LINE, replace_model=True)
-    del world.truth.live[LINE]["new-0"], world.truth.live[LINE]["new-1"]  # not in the file
+    """``lethe register line --replace``"""
+    replaced(world)
 
 
 RECOVER = "`lethe recover` ends the halt; nothing of the record is applied."

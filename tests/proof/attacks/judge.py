@@ -58,7 +58,7 @@ def run(world: World, attack: Attack) -> None:
         world.afterwards()
         world.work()
         if attack.remedy is not None:
-            assert world.stopped or halted(world), "there is no halt to end"
+            assert world.stopped or halted(world) or waiting(world), "there is no halt to end"
             world.stop_workers()
             world.stopped = ""
             attack.remedy(world)
@@ -101,6 +101,12 @@ def halted(world: World) -> list[str]:
     """Return which models the deletion worker has halted; names that nobody registered are none."""
     assert world.deletion is not None
     return [model for model in MODELS if model in world.deletion._halts]
+
+
+def waiting(world: World) -> set[tuple[str, str]]:
+    """Return which rightful requests have no final receipt."""
+    finals = {(model, name) for model in MODELS for name in world.platform.finals(model)}
+    return world.truth.owed.keys() - finals
 
 
 def check_not_halted(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.proof.attacks import commits, evidence, signed, topics
+from tests.proof.attacks import commits, evidence, signed, store, topics
 from tests.proof.attacks.attack import Attack
 
 
@@ -23,4 +23,5 @@ PLACES = (
     Place("Who may write requests, where they must be signed", signed.ATTACKS, signed=True),
     Place("Who may write commits", commits.ATTACKS),
     Place("Who may write evidence", evidence.ATTACKS),
+    Place("Who may write to the store, or lose it", store.ATTACKS),
 )

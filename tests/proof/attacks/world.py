@@ -174,6 +174,11 @@ class World:
         }
         return kept, backup(self.platform), self.truth.copy()
 
+    @property
+    def kept_store(self) -> Backup:
+        """A backup of the store, of before the first attack."""
+        return self._kept[1]
+
     def reset(self) -> None:
         """Put topics, store and truth back to how they were before the first attack."""
         self.stop_workers()
@@ -272,7 +277,7 @@ class World:
             return worker.run_once(0.001)
         except TRANSIENT:
             worker.recover()
-            return 1
+            return 0
 
     # -- what is rightfully asked for -----------------------------------------------------------
 
