@@ -13,7 +13,6 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.registration.log_loss import Recovery
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, ModelKeys, commit_partition
-from lethe.engine.store.server.connection import text
 from tests.proof.attacks.attack import Act, Attack, Trace
 from tests.proof.attacks.world import LINE, LOGIT, SIGNER, STRANGER, TRUSTED, World
 from tests.support.commit_records import framed, record_of
@@ -186,13 +185,12 @@ def recover(world: World) -> None:
 def replaced(world: World, **options: Any) -> None:
     """Replace a model by the first file, and note what that brings about."""
     keys = ModelKeys(LINE)
-    decided = {text(name) for name in world.client.hkeys(keys.requests)}
-    erased = world.client.hexists(keys.ledger, "row-24")
+    decided = world.platform.finals(LINE)
     world.register(LINE, replace_model=True, **options)
     del world.truth.live[LINE]["new-0"]  # it is not in the file
     if "before-insert" in decided:
         world.truth.live[LINE].pop("new-1", None)
-    if not erased:  # a registration leaves out who is on the list: the erasure finds nobody
+    if not world.client.hexists(keys.ledger, "row-24"):  # a registration leaves out who is on the list: the erasure finds nobody
         world.truth.erasures["before-erasure"] = 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.proof.attacks import commits, evidence, signed, store, topics
+from tests.proof.attacks import commits, evidence, http, signed, store, topics
 from tests.proof.attacks.attack import Attack
 
 
@@ -24,4 +24,5 @@ PLACES = (
     Place("Who may write commits", commits.ATTACKS),
     Place("Who may write evidence", evidence.ATTACKS),
     Place("Who may write to the store, or lose it", store.ATTACKS),
+    Place("Who may call the HTTP API", http.ATTACKS),
 )
