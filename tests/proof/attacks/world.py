@@ -31,6 +31,7 @@ from lethe.consumers.deletions.authenticate import RequestKeys, parse_request_ke
 from lethe.consumers.log.base import Appended, Headers, Message, Record
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.server.app import create_app
+from lethe.consumers.server.console.install import Console, install
 from lethe.consumers.server.guard import Access
 from lethe.consumers.server.services import Services
 from lethe.consumers.service.loop import TRANSIENT
@@ -407,8 +408,11 @@ class World:
         return self._attack.enter_context(made)
 
     def http(self, access: Access | None = None, services: Services | None = None) -> TestClient:
-        """Return a client of an HTTP server, for the time of the attack."""
-        app = create_app(services or self.services(), access)
+        """Return a client of an HTTP server with its console, for the time of the attack."""
+        services = services or self.services()
+        app = create_app(services, access)
+        published, keys = services.published, None if access is None else access.keys
+        install(app, Console(services, published.file, published.follower, keys))
         client = TestClient(app, raise_server_exceptions=False)
         return self._attack.enter_context(client)
 
