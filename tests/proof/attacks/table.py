@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.proof.attacks import commits, evidence, http, signed, store, topics
+from tests.proof.attacks import (
+    bundles,
+    cdc,
+    commits,
+    erasures,
+    evidence,
+    http,
+    signed,
+    store,
+    topics,
+)
 from tests.proof.attacks.attack import Attack
 
 
@@ -25,4 +35,7 @@ PLACES = (
     Place("Who may write evidence", evidence.ATTACKS),
     Place("Who may write to the store, or lose it", store.ATTACKS),
     Place("Who may call the HTTP API", http.ATTACKS),
+    Place("Who may write erasures", erasures.ATTACKS),
+    Place("Who may write captured changes", cdc.ATTACKS),
+    Place("Who hands over an exported history", bundles.ATTACKS),
 )
