@@ -47,9 +47,9 @@ def puts(make: Make, *, model: str = LINE, shift: int = 0, copies: int = 1) -> A
     def act(world: World) -> Sequence[Trace]:
         index = (commit_partition(model) + shift) % COMMIT_PARTITIONS
         value = make(world)
-        return [
-            world.forge(topics.COMMITS, model, value, partition=index) for _ in range(copies)
-        ][-1:]
+        return [world.forge(topics.COMMITS, model, value, partition=index) for _ in range(copies)][
+            -1:
+        ]
 
     return act
 
@@ -73,9 +73,7 @@ def continuing(ahead: int = 1, prev: str = "", **fields: Any) -> Make:
     return make
 
 
-def sealed_again(
-    seals: SealKeys | None = None, signer: Any = STRANGER, name: str = ""
-) -> Make:
+def sealed_again(seals: SealKeys | None = None, signer: Any = STRANGER, name: str = "") -> Make:
     """Return a true commit as the next one: by somebody with the seal key, or with another."""
 
     def make(world: World) -> bytes:
@@ -145,9 +143,7 @@ def strangers(world: World) -> Sequence[Trace]:
     for i in range(200):
         name = f"x{i}"
         value = record_of(model_id=name, commit=0, prev="")
-        traces.append(
-            world.forge(topics.COMMITS, name, value, partition=commit_partition(name))
-        )
+        traces.append(world.forge(topics.COMMITS, name, value, partition=commit_partition(name)))
     return traces
 
 
@@ -190,7 +186,9 @@ def replaced(world: World, **options: Any) -> None:
     del world.truth.live[LINE]["new-0"]  # it is not in the file
     if "before-insert" in decided:
         world.truth.live[LINE].pop("new-1", None)
-    if not world.client.hexists(keys.ledger, "row-24"):  # a registration leaves out who is on the list: the erasure finds nobody
+    if not world.client.hexists(
+        keys.ledger, "row-24"
+    ):  # a registration leaves out who is on the list: the erasure finds nobody
         world.truth.erasures["before-erasure"] = 0
 
 
@@ -211,112 +209,229 @@ REPLACE = (
 )
 
 ATTACKS = (
-    Attack("no commit", "Writes bytes that are no commit.", "They count for nothing.",
-           puts(lambda _world: b"\x00hello")),
-    Attack("a commit without value", "Writes a record without a value.", "It counts for nothing.",
-           puts(lambda _world: None)),
-    Attack("lengths that lie", "Writes a commit whose parts are longer than the record.",
-           "Lengths are checked before anything is read; it counts for nothing.",
-           puts(lambda _world: COMMIT.encode() + b"\n\xff\xff\xff\xff{}")),
-    Attack("six megabytes of zeros", "Writes the label of a commit and 6 MB of zeros.",
-           "It counts for nothing.", puts(lambda _world: COMMIT.encode() + b"\n" + bytes(6 << 20))),
-    Attack("an open part that is too deep", "Nests the open part until a parser overflows.",
-           "A limit of 4 KiB, and the parser's own.", puts(raw_part(b"[" * 4000))),
-    Attack("an open part that is too long", "Writes an open part of 5 KiB.",
-           "Over 4 KiB it is no commit.",
-           puts(raw_part(b'{"model_id":"' + b"x" * 5000 + b'"}'))),
-    Attack("numbers that are no numbers",
-           "Numbers a commit true, 1.0, -1 or with 400 digits, each of which some reader takes for "
-           "the next number.",
-           "A number is a whole number of few digits.",
-           lambda world: [
-               trace for number in (True, float(head_of(world)[0] + 1), -1, 10**400)
-               for trace in puts(continuing(commit=number))(world)
-           ]),
-    Attack("a commit again", "Writes the model's first commit again, its registration.",
-           "Its number is not above the newest: it is void.", puts(first)),
-    Attack("the newest commit again", "Writes the newest commit once more, to apply it twice.",
-           "Its number is not above the newest: it is void.", puts(newest)),
-    Attack("all commits backwards", "Writes all commits of all models again, the newest first.",
-           "They are void.", all_backwards),
-    Attack("a commit with a bit flipped",
-           "Writes the newest commit again, with one bit of its sealed part flipped.",
-           "Its number is not above the newest: it is void, and never opened.", puts(flipped)),
-    Attack("a hundred losers", "Writes a hundred void commits, so that the worker keeps losing.",
-           "Only a record that counts makes an append lose.", puts(newest, copies=100)),
-    Attack("a copy in every other partition",
-           "Copies a model's newest commit to the 15 partitions that are not the model's.",
-           "A record counts only in its model's partition.", everywhere(newest)),
-    Attack("the next commit in every other partition",
-           "Writes a commit that continues the model's newest to the 15 other partitions.",
-           "A record counts only in its model's partition.", everywhere(continuing())),
-    Attack("a gap in every other partition",
-           "Writes a commit far ahead of the model's newest to the 15 other partitions.",
-           "A record counts only in its model's partition.", everywhere(continuing(9))),
-    Attack("a model under another's key",
-           "Writes one model's commit under the key of another.",
-           "The open part names the model, not the key.",
-           lambda world: [world.forge(topics.COMMITS, LOGIT, newest(world),
-                                      partition=commit_partition(LINE))]),
-    Attack("two hundred models of nobody",
-           "Writes first commits of 200 models that were never registered, to fill the store and to "
-           "have readers list them.",
-           "Each of those names halts (`KEY_UNKNOWN`), and no model: the alert on halted models says "
-           "so, until they are registered with `--replace --accept-forgotten`, and unregistered.",
-           strangers, not_stopped=True),
-    Attack("a name made of keys", "Writes a first commit of a model named like a key of the store.",
-           "Names are percent-encoded in keys.",
-           lambda world: [world.forge(
-               topics.COMMITS, "x", record_of(model_id="}:line:head", commit=0, prev=""),
-               partition=commit_partition("}:line:head"))]),
-    Attack("a gap", "Writes a commit whose number is three ahead, so that some seem lost.",
-           "The model halts (`LOG_GAP`), alone. " + RECOVER,
-           puts(continuing(3)), remedy=recover, not_stopped=True),
-    Attack("another predecessor", "Writes the next commit, naming another predecessor.",
-           "The model halts (`LOG_GAP`), alone. " + RECOVER,
-           puts(continuing(prev="a" * 64)), remedy=recover, not_stopped=True),
-    Attack("a gap while it works", "Writes a commit three ahead behind the worker's back.",
-           "The model halts (`LOG_GAP`), alone; what the worker was appending does not count. "
-           + RECOVER,
-           while_it_works(continuing(3)), remedy=recover, not_stopped=True),
-    Attack("a gap, and a store that goes back",
-           "Writes a commit three ahead behind the worker's back; later the store is restored to "
-           "before.",
-           "The model halts (`LOG_GAP`), alone, before what the store had lost. `lethe recover` refuses "
-           "then; `lethe register --replace` ends the halt, and no deletion is forgotten.",
-           a_gap_and_a_backup, remedy=replace_knowingly, not_stopped=True),
-    Attack("a commit under an unknown key", "Writes the next commit, sealed with a key of nobody's.",
-           REPLACE.format("`KEY_UNKNOWN`"), puts(continuing()), remedy=replace_model,
-           not_stopped=True),
-    Attack("a commit under our key's name",
-           "Writes the next commit with random bytes, and names the seal key of the workers.",
-           REPLACE.format("`KEY_UNKNOWN`"),
-           lambda world: puts(continuing(key=world.platform.seals.current))(world),
-           remedy=replace_model, not_stopped=True),
-    Attack("another seal key under our key's name",
-           "Seals a commit with another key, and names the workers' key.",
-           REPLACE.format("`UNTRUSTED`, as its signature is nobody's"),
-           puts(sealed_again(SealKeys([OTHER_SECRET]), name="ours")), remedy=replace_model,
-           not_stopped=True),
-    Attack("a sealed part on another open part",
-           "Puts the sealed part of a true commit, with its signature, behind an open part that "
-           "says that it is the next.",
-           REPLACE.format("`UNTRUSTED`: both are bound to their open part"),
-           puts(spliced), remedy=replace_model, not_stopped=True),
-    Attack("a commit by the seal key alone",
-           "Knows the seal key, and writes the registration's opening as the next commit, "
-           "unsigned.",
-           REPLACE.format("`UNTRUSTED`"), puts(sealed_again(signer=None)), remedy=replace_model,
-           not_stopped=True),
-    Attack("a commit that a stranger signed",
-           "Knows the seal key, and signs the next commit with a key of their own.",
-           REPLACE.format("`UNTRUSTED`"), puts(sealed_again()), remedy=replace_model,
-           not_stopped=True),
-    Attack("a checkpoint of a stranger",
-           "Writes a commit that may skip numbers, as `lethe recover` does.",
-           REPLACE.format("`KEY_UNKNOWN`"), puts(continuing(7, checkpoint=True)),
-           remedy=replace_model, not_stopped=True),
-    Attack("a commit of a later format", "Writes the next commit in a format to come.",
-           REPLACE.format("`FORMAT_TOO_NEW`"), puts(continuing(format=FORMAT + 1)),
-           remedy=replace_model, not_stopped=True),
-)  # fmt: skip
+    Attack(
+        "no commit",
+        "Writes bytes that are no commit.",
+        "They count for nothing.",
+        puts(lambda _world: b"\x00hello"),
+    ),
+    Attack(
+        "a commit without value",
+        "Writes a record without a value.",
+        "It counts for nothing.",
+        puts(lambda _world: None),
+    ),
+    Attack(
+        "lengths that lie",
+        "Writes a commit whose parts are longer than the record.",
+        "Lengths are checked before anything is read; it counts for nothing.",
+        puts(lambda _world: COMMIT.encode() + b"\n\xff\xff\xff\xff{}"),
+    ),
+    Attack(
+        "six megabytes of zeros",
+        "Writes the label of a commit and 6 MB of zeros.",
+        "It counts for nothing.",
+        puts(lambda _world: COMMIT.encode() + b"\n" + bytes(6 << 20)),
+    ),
+    Attack(
+        "an open part that is too deep",
+        "Nests the open part until a parser overflows.",
+        "A limit of 4 KiB, and the parser's own.",
+        puts(raw_part(b"[" * 4000)),
+    ),
+    Attack(
+        "an open part that is too long",
+        "Writes an open part of 5 KiB.",
+        "Over 4 KiB it is no commit.",
+        puts(raw_part(b'{"model_id":"' + b"x" * 5000 + b'"}')),
+    ),
+    Attack(
+        "numbers that are no numbers",
+        "Numbers a commit true, 1.0, -1 or with 400 digits, each of which some reader takes for "
+        "the next number.",
+        "A number is a whole number of few digits.",
+        lambda world: [
+            trace
+            for number in (True, float(head_of(world)[0] + 1), -1, 10**400)
+            for trace in puts(continuing(commit=number))(world)
+        ],
+    ),
+    Attack(
+        "a commit again",
+        "Writes the model's first commit again, its registration.",
+        "Its number is not above the newest: it is void.",
+        puts(first),
+    ),
+    Attack(
+        "the newest commit again",
+        "Writes the newest commit once more, to apply it twice.",
+        "Its number is not above the newest: it is void.",
+        puts(newest),
+    ),
+    Attack(
+        "all commits backwards",
+        "Writes all commits of all models again, the newest first.",
+        "They are void.",
+        all_backwards,
+    ),
+    Attack(
+        "a commit with a bit flipped",
+        "Writes the newest commit again, with one bit of its sealed part flipped.",
+        "Its number is not above the newest: it is void, and never opened.",
+        puts(flipped),
+    ),
+    Attack(
+        "a hundred losers",
+        "Writes a hundred void commits, so that the worker keeps losing.",
+        "Only a record that counts makes an append lose.",
+        puts(newest, copies=100),
+    ),
+    Attack(
+        "a copy in every other partition",
+        "Copies a model's newest commit to the 15 partitions that are not the model's.",
+        "A record counts only in its model's partition.",
+        everywhere(newest),
+    ),
+    Attack(
+        "the next commit in every other partition",
+        "Writes a commit that continues the model's newest to the 15 other partitions.",
+        "A record counts only in its model's partition.",
+        everywhere(continuing()),
+    ),
+    Attack(
+        "a gap in every other partition",
+        "Writes a commit far ahead of the model's newest to the 15 other partitions.",
+        "A record counts only in its model's partition.",
+        everywhere(continuing(9)),
+    ),
+    Attack(
+        "a model under another's key",
+        "Writes one model's commit under the key of another.",
+        "The open part names the model, not the key.",
+        lambda world: [
+            world.forge(topics.COMMITS, LOGIT, newest(world), partition=commit_partition(LINE))
+        ],
+    ),
+    Attack(
+        "two hundred models of nobody",
+        "Writes first commits of 200 models that were never registered, to fill the store and to "
+        "have readers list them.",
+        "Each of those names halts (`KEY_UNKNOWN`), and no model: the alert on halted models says "
+        "so, until they are registered with `--replace --accept-forgotten`, and unregistered.",
+        strangers,
+        not_stopped=True,
+    ),
+    Attack(
+        "a name made of keys",
+        "Writes a first commit of a model named like a key of the store.",
+        "Names are percent-encoded in keys.",
+        lambda world: [
+            world.forge(
+                topics.COMMITS,
+                "x",
+                record_of(model_id="}:line:head", commit=0, prev=""),
+                partition=commit_partition("}:line:head"),
+            )
+        ],
+    ),
+    Attack(
+        "a gap",
+        "Writes a commit whose number is three ahead, so that some seem lost.",
+        "The model halts (`LOG_GAP`), alone. " + RECOVER,
+        puts(continuing(3)),
+        remedy=recover,
+        not_stopped=True,
+    ),
+    Attack(
+        "another predecessor",
+        "Writes the next commit, naming another predecessor.",
+        "The model halts (`LOG_GAP`), alone. " + RECOVER,
+        puts(continuing(prev="a" * 64)),
+        remedy=recover,
+        not_stopped=True,
+    ),
+    Attack(
+        "a gap while it works",
+        "Writes a commit three ahead behind the worker's back.",
+        "The model halts (`LOG_GAP`), alone; what the worker was appending does not count. "
+        + RECOVER,
+        while_it_works(continuing(3)),
+        remedy=recover,
+        not_stopped=True,
+    ),
+    Attack(
+        "a gap, and a store that goes back",
+        "Writes a commit three ahead behind the worker's back; later the store is restored to "
+        "before.",
+        "The model halts (`LOG_GAP`), alone, before what the store had lost. `lethe recover` "
+        "refuses then; `lethe register --replace` ends the halt, and no deletion is forgotten.",
+        a_gap_and_a_backup,
+        remedy=replace_knowingly,
+        not_stopped=True,
+    ),
+    Attack(
+        "a commit under an unknown key",
+        "Writes the next commit, sealed with a key of nobody's.",
+        REPLACE.format("`KEY_UNKNOWN`"),
+        puts(continuing()),
+        remedy=replace_model,
+        not_stopped=True,
+    ),
+    Attack(
+        "a commit under our key's name",
+        "Writes the next commit with random bytes, and names the seal key of the workers.",
+        REPLACE.format("`KEY_UNKNOWN`"),
+        lambda world: puts(continuing(key=world.platform.seals.current))(world),
+        remedy=replace_model,
+        not_stopped=True,
+    ),
+    Attack(
+        "another seal key under our key's name",
+        "Seals a commit with another key, and names the workers' key.",
+        REPLACE.format("`UNTRUSTED`, as its signature is nobody's"),
+        puts(sealed_again(SealKeys([OTHER_SECRET]), name="ours")),
+        remedy=replace_model,
+        not_stopped=True,
+    ),
+    Attack(
+        "a sealed part on another open part",
+        "Puts the sealed part of a true commit, with its signature, behind an open part that "
+        "says that it is the next.",
+        REPLACE.format("`UNTRUSTED`: both are bound to their open part"),
+        puts(spliced),
+        remedy=replace_model,
+        not_stopped=True,
+    ),
+    Attack(
+        "a commit by the seal key alone",
+        "Knows the seal key, and writes the registration's opening as the next commit, unsigned.",
+        REPLACE.format("`UNTRUSTED`"),
+        puts(sealed_again(signer=None)),
+        remedy=replace_model,
+        not_stopped=True,
+    ),
+    Attack(
+        "a commit that a stranger signed",
+        "Knows the seal key, and signs the next commit with a key of their own.",
+        REPLACE.format("`UNTRUSTED`"),
+        puts(sealed_again()),
+        remedy=replace_model,
+        not_stopped=True,
+    ),
+    Attack(
+        "a checkpoint of a stranger",
+        "Writes a commit that may skip numbers, as `lethe recover` does.",
+        REPLACE.format("`KEY_UNKNOWN`"),
+        puts(continuing(7, checkpoint=True)),
+        remedy=replace_model,
+        not_stopped=True,
+    ),
+    Attack(
+        "a commit of a later format",
+        "Writes the next commit in a format to come.",
+        REPLACE.format("`FORMAT_TOO_NEW`"),
+        puts(continuing(format=FORMAT + 1)),
+        remedy=replace_model,
+        not_stopped=True,
+    ),
+)

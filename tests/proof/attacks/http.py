@@ -112,9 +112,11 @@ def head(*lines: bytes) -> bytes:
 _INNER = b'{"request_id":"a-2","row_ids":["row-40"]}'
 SMUGGLED = (
     b"0\r\n\r\nPOST " + DELETIONS.encode() + b" HTTP/1.1\r\nHost: localhost\r\n"
-    b"Content-Type: application/json\r\nContent-Length: " + str(len(_INNER)).encode()
-    + b"\r\n\r\n" + _INNER
-)  # fmt: skip
+    b"Content-Type: application/json\r\nContent-Length: "
+    + str(len(_INNER)).encode()
+    + b"\r\n\r\n"
+    + _INNER
+)
 
 
 def two_subjects(world: World) -> Sequence[Trace]:
@@ -175,7 +177,8 @@ def by_the_hosts_name(world: World) -> Sequence[Trace]:
 def from_another_site(world: World) -> Sequence[Trace]:
     """Have a browser of this machine send a request from another site's page."""
     client = world.http(Access(hosts=frozenset({"localhost"})))
-    headers = {"Host": "localhost", "Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    site = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    headers = {"Host": "localhost", **site}
     found = [
         (one.status_code, _code(one))
         for one in (
@@ -244,95 +247,274 @@ def unwraps_another_id(world: World) -> Sequence[Trace]:
 
 JSON = {"Content-Type": "application/json"}
 ATTACKS = (
-    Attack("no key", "Asks for a deletion without a key.", "401.",
-           asks("POST", DELETIONS, 401, "UNAUTHENTICATED", key="", json=BODY)),
-    Attack("an expired key", "Uses a key after its end.", "401.",
-           asks("POST", DELETIONS, 401, "UNAUTHENTICATED", key="old", json=BODY)),
-    Attack("guessed keys", "Tries keys that begin like a true one.", "A key is compared as a whole.",
-           guesses),
-    Attack("a key in the address", "Gives a key in the query.", "Only the header counts.",
-           asks("GET", "/v1/models?key=x&access_token=x", 401, "UNAUTHENTICATED", key="")),
-    Attack("a key of another scheme", "Gives a key as a password.", "Only `Bearer` counts.",
-           asks("GET", "/v1/models", 401, "UNAUTHENTICATED", key="",
-                headers={"Authorization": "Basic eDp4"})),
-    Attack("another model by a key", "Deletes from a model that the key is not for.",
-           "404, as for a model that does not exist.",
-           asks("POST", OF_OTHERS, 404, "UNKNOWN_MODEL", json=BODY)),
-    Attack("another model in the body", "Names another model in the body than in the path.",
-           "400.", asks("POST", DELETIONS, 400, "INVALID_REQUEST",
-                        json={**BODY, "model_id": LOGIT})),
-    Attack("another model's receipt", "Asks for the receipt of another model's request.",
-           "404, as for a model that does not exist.",
-           asks("GET", OF_OTHERS + "/old-logit", 404, "UNKNOWN_MODEL")),
-    Attack("another model's parameters", "Asks for another model's parameters.",
-           "404, as for a model that does not exist.",
-           asks("GET", f"/v1/models/{LOGIT}/parameters", 404, "UNKNOWN_MODEL")),
-    Attack("a path out of the model", "Leaves its own model by `%2e%2e%2f` in the path.",
-           "A percent-encoded name is one name.",
-           asks("GET", f"/v1/models/{LINE}%2F..%2F{LOGIT}/parameters", 404, "UNKNOWN_MODEL")),
-    Attack("a model of other letters", "Writes its own model's name so that it may match another.",
-           "Names are compared as they are.",
-           asks("POST", f"/v1/models/{LOGIT.upper()}/deletions", 404, "UNKNOWN_MODEL", json=BODY)),
-    Attack("an erasure by a key of one model", "Erases a person by a key that is for one model.",
-           "403.", asks("POST", "/v1/erasures", 403, "FORBIDDEN",
-                        json={"subject_id": "subject-20"})),
-    Attack("an answered id for other rows", "Sends other rows under an answered request's id.",
-           "409, and nothing is sent.", taken_id),
-    Attack("one erasure id, two people", "Sends two people's erasures under an answered erasure's "
-           "id.", "The receipt's commitment tells who was meant: 409.", two_subjects),
-    Attack("an erasure in an envelope", "Wraps an erasure into an event of another id.",
-           "A body is the request itself.", unwraps_another_id),
-    Attack("two ids", "Gives one id in the body and another as `Idempotency-Key`.", "400.",
-           asks("POST", DELETIONS, 400, "INVALID_REQUEST", json=BODY,
-                headers={"Idempotency-Key": "a-2"})),
-    Attack("an erasure's request id", "Uses an id of the form of requests that erasures become.",
-           "400.", asks("POST", DELETIONS, 400, "INVALID_REQUEST",
-                        json={**BODY, "request_id": "erasure-" + "0" * 48})),
-    Attack("an id that is a step in a path", "Names a request `..`.", "400.",
-           asks("POST", DELETIONS, 400, "INVALID_REQUEST", json={**BODY, "request_id": ".."})),
-    Attack("an answer in two", "Puts a line break and a header into a request id.",
-           "Ids are percent-encoded in `Location`.", splits_the_answer),
-    Attack("a member twice over HTTP", "Gives `row_ids` twice in one body.", "400.",
-           asks("POST", DELETIONS, 400, "INVALID_REQUEST", headers=JSON,
-                content=b'{"request_id":"a-1","row_ids":["nobody"],"row_ids":["row-40"]}')),
-    Attack("a body that is deep", "Nests a body 100,000 deep.", "16 levels: 400.",
-           asks("POST", DELETIONS, 400, "INVALID_REQUEST", headers=JSON, content=b"[" * 100_000)),
-    Attack("a body that is long", "Sends a body of 2 MiB.", "413.",
-           asks("POST", DELETIONS, 413, "TOO_LARGE", headers=JSON, content=b" " * (2 << 20))),
-    Attack("a body that is packed", "Sends a gzip of megabytes as `Content-Encoding`.",
-           "Bodies are not unpacked: 400.",
-           asks("POST", DELETIONS, 400, "INVALID_REQUEST",
-                headers={**JSON, "Content-Encoding": "gzip"}, content=b"\x1f\x8b" + bytes(500))),
-    Attack("a form for a request", "Sends a request as text, which a page of another site may.",
-           "415.", asks("POST", DELETIONS, 415, "UNSUPPORTED_MEDIA_TYPE",
-                        headers={"Content-Type": "text/plain"}, content=json.dumps(BODY).encode())),
-    Attack("a limit of a milliard", "Asks for 10^9 versions.", "400.",
-           asks("GET", f"/v1/models/{LINE}/versions?limit=1000000000", 400, "INVALID_REQUEST")),
-    Attack("a page before the first", "Asks for the versions after -10^30.", "400.",
-           asks("GET", f"/v1/models/{LINE}/versions?after=-{10**30}", 400, "INVALID_REQUEST")),
-    Attack("another method", "Uses `TRACE`, which shows headers.", "405.",
-           asks("TRACE", DELETIONS, 405, "METHOD_NOT_ALLOWED")),
-    Attack("too many requests", "Sends many more requests than a key may.",
-           "429; other keys have a rate of their own.", over_the_rate),
-    Attack("a name of its own", "Reaches a server without keys under another name (DNS rebinding).",
-           "421.", by_the_hosts_name),
-    Attack("a page of another site", "Has a browser send requests from another site's page.",
-           "403.", from_another_site),
-    Attack("a form without a token", "Sends the console's form for an erasure as another site would.",
-           "A form carries a token of its session.", forms_without_a_token),
-    Attack("a script in an id", "Puts a script into an id that the console shows.",
-           "Pages escape what they show, and run no script but their own.", page_with_a_script),
-    Attack("two lengths", "Gives two lengths of one body, so that a proxy and the server differ.",
-           "400.", raw(head(b"Content-Type: application/json", b"Content-Length: 5",
-                            b"Content-Length: 60"), SMUGGLED, wanted=(400,))),
-    Attack("a length and chunks", "Gives a length and chunks, so that a proxy and the server differ.",
-           "400, or the connection ends after the first request.",
-           raw(head(b"Content-Type: application/json", b"Content-Length: 5",
-                    b"Transfer-Encoding: chunked"), SMUGGLED, wanted=(400,))),
-    Attack("a negative length", "Gives a negative length.", "400.",
-           raw(head(b"Content-Length: -1"), SMUGGLED, wanted=(400,))),
-    Attack("a head of 100 KB", "Sends 100 KB of headers.", "431 or 400.",
-           raw(head(b"X-A: " + b"x" * 100_000), wanted=(400, 431))),
-    Attack("no HTTP", "Sends bytes that are no HTTP.", "400.",
-           raw(b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\r\n\r\n", wanted=(400, 0))),
-)  # fmt: skip
+    Attack(
+        "no key",
+        "Asks for a deletion without a key.",
+        "401.",
+        asks("POST", DELETIONS, 401, "UNAUTHENTICATED", key="", json=BODY),
+    ),
+    Attack(
+        "an expired key",
+        "Uses a key after its end.",
+        "401.",
+        asks("POST", DELETIONS, 401, "UNAUTHENTICATED", key="old", json=BODY),
+    ),
+    Attack(
+        "guessed keys",
+        "Tries keys that begin like a true one.",
+        "A key is compared as a whole.",
+        guesses,
+    ),
+    Attack(
+        "a key in the address",
+        "Gives a key in the query.",
+        "Only the header counts.",
+        asks("GET", "/v1/models?key=x&access_token=x", 401, "UNAUTHENTICATED", key=""),
+    ),
+    Attack(
+        "a key of another scheme",
+        "Gives a key as a password.",
+        "Only `Bearer` counts.",
+        asks(
+            "GET",
+            "/v1/models",
+            401,
+            "UNAUTHENTICATED",
+            key="",
+            headers={"Authorization": "Basic eDp4"},
+        ),
+    ),
+    Attack(
+        "another model by a key",
+        "Deletes from a model that the key is not for.",
+        "404, as for a model that does not exist.",
+        asks("POST", OF_OTHERS, 404, "UNKNOWN_MODEL", json=BODY),
+    ),
+    Attack(
+        "another model in the body",
+        "Names another model in the body than in the path.",
+        "400.",
+        asks("POST", DELETIONS, 400, "INVALID_REQUEST", json={**BODY, "model_id": LOGIT}),
+    ),
+    Attack(
+        "another model's receipt",
+        "Asks for the receipt of another model's request.",
+        "404, as for a model that does not exist.",
+        asks("GET", OF_OTHERS + "/old-logit", 404, "UNKNOWN_MODEL"),
+    ),
+    Attack(
+        "another model's parameters",
+        "Asks for another model's parameters.",
+        "404, as for a model that does not exist.",
+        asks("GET", f"/v1/models/{LOGIT}/parameters", 404, "UNKNOWN_MODEL"),
+    ),
+    Attack(
+        "a path out of the model",
+        "Leaves its own model by `%2e%2e%2f` in the path.",
+        "A percent-encoded name is one name.",
+        asks("GET", f"/v1/models/{LINE}%2F..%2F{LOGIT}/parameters", 404, "UNKNOWN_MODEL"),
+    ),
+    Attack(
+        "a model of other letters",
+        "Writes its own model's name so that it may match another.",
+        "Names are compared as they are.",
+        asks("POST", f"/v1/models/{LOGIT.upper()}/deletions", 404, "UNKNOWN_MODEL", json=BODY),
+    ),
+    Attack(
+        "an erasure by a key of one model",
+        "Erases a person by a key that is for one model.",
+        "403.",
+        asks("POST", "/v1/erasures", 403, "FORBIDDEN", json={"subject_id": "subject-20"}),
+    ),
+    Attack(
+        "an answered id for other rows",
+        "Sends other rows under an answered request's id.",
+        "409, and nothing is sent.",
+        taken_id,
+    ),
+    Attack(
+        "one erasure id, two people",
+        "Sends two people's erasures under an answered erasure's id.",
+        "The receipt's commitment tells who was meant: 409.",
+        two_subjects,
+    ),
+    Attack(
+        "an erasure in an envelope",
+        "Wraps an erasure into an event of another id.",
+        "A body is the request itself.",
+        unwraps_another_id,
+    ),
+    Attack(
+        "two ids",
+        "Gives one id in the body and another as `Idempotency-Key`.",
+        "400.",
+        asks(
+            "POST", DELETIONS, 400, "INVALID_REQUEST", json=BODY, headers={"Idempotency-Key": "a-2"}
+        ),
+    ),
+    Attack(
+        "an erasure's request id",
+        "Uses an id of the form of requests that erasures become.",
+        "400.",
+        asks(
+            "POST",
+            DELETIONS,
+            400,
+            "INVALID_REQUEST",
+            json={**BODY, "request_id": "erasure-" + "0" * 48},
+        ),
+    ),
+    Attack(
+        "an id that is a step in a path",
+        "Names a request `..`.",
+        "400.",
+        asks("POST", DELETIONS, 400, "INVALID_REQUEST", json={**BODY, "request_id": ".."}),
+    ),
+    Attack(
+        "an answer in two",
+        "Puts a line break and a header into a request id.",
+        "Ids are percent-encoded in `Location`.",
+        splits_the_answer,
+    ),
+    Attack(
+        "a member twice over HTTP",
+        "Gives `row_ids` twice in one body.",
+        "400.",
+        asks(
+            "POST",
+            DELETIONS,
+            400,
+            "INVALID_REQUEST",
+            headers=JSON,
+            content=b'{"request_id":"a-1","row_ids":["nobody"],"row_ids":["row-40"]}',
+        ),
+    ),
+    Attack(
+        "a body that is deep",
+        "Nests a body 100,000 deep.",
+        "16 levels: 400.",
+        asks("POST", DELETIONS, 400, "INVALID_REQUEST", headers=JSON, content=b"[" * 100_000),
+    ),
+    Attack(
+        "a body that is long",
+        "Sends a body of 2 MiB.",
+        "413.",
+        asks("POST", DELETIONS, 413, "TOO_LARGE", headers=JSON, content=b" " * (2 << 20)),
+    ),
+    Attack(
+        "a body that is packed",
+        "Sends a gzip of megabytes as `Content-Encoding`.",
+        "Bodies are not unpacked: 400.",
+        asks(
+            "POST",
+            DELETIONS,
+            400,
+            "INVALID_REQUEST",
+            headers={**JSON, "Content-Encoding": "gzip"},
+            content=b"\x1f\x8b" + bytes(500),
+        ),
+    ),
+    Attack(
+        "a form for a request",
+        "Sends a request as text, which a page of another site may.",
+        "415.",
+        asks(
+            "POST",
+            DELETIONS,
+            415,
+            "UNSUPPORTED_MEDIA_TYPE",
+            headers={"Content-Type": "text/plain"},
+            content=json.dumps(BODY).encode(),
+        ),
+    ),
+    Attack(
+        "a limit of a milliard",
+        "Asks for 10^9 versions.",
+        "400.",
+        asks("GET", f"/v1/models/{LINE}/versions?limit=1000000000", 400, "INVALID_REQUEST"),
+    ),
+    Attack(
+        "a page before the first",
+        "Asks for the versions after -10^30.",
+        "400.",
+        asks("GET", f"/v1/models/{LINE}/versions?after=-{10**30}", 400, "INVALID_REQUEST"),
+    ),
+    Attack(
+        "another method",
+        "Uses `TRACE`, which shows headers.",
+        "405.",
+        asks("TRACE", DELETIONS, 405, "METHOD_NOT_ALLOWED"),
+    ),
+    Attack(
+        "too many requests",
+        "Sends many more requests than a key may.",
+        "429; other keys have a rate of their own.",
+        over_the_rate,
+    ),
+    Attack(
+        "a name of its own",
+        "Reaches a server without keys under another name (DNS rebinding).",
+        "421.",
+        by_the_hosts_name,
+    ),
+    Attack(
+        "a page of another site",
+        "Has a browser send requests from another site's page.",
+        "403.",
+        from_another_site,
+    ),
+    Attack(
+        "a form without a token",
+        "Sends the console's form for an erasure as another site would.",
+        "A form carries a token of its session.",
+        forms_without_a_token,
+    ),
+    Attack(
+        "a script in an id",
+        "Puts a script into an id that the console shows.",
+        "Pages escape what they show, and run no script but their own.",
+        page_with_a_script,
+    ),
+    Attack(
+        "two lengths",
+        "Gives two lengths of one body, so that a proxy and the server differ.",
+        "400.",
+        raw(
+            head(b"Content-Type: application/json", b"Content-Length: 5", b"Content-Length: 60"),
+            SMUGGLED,
+            wanted=(400,),
+        ),
+    ),
+    Attack(
+        "a length and chunks",
+        "Gives a length and chunks, so that a proxy and the server differ.",
+        "400, or the connection ends after the first request.",
+        raw(
+            head(
+                b"Content-Type: application/json",
+                b"Content-Length: 5",
+                b"Transfer-Encoding: chunked",
+            ),
+            SMUGGLED,
+            wanted=(400,),
+        ),
+    ),
+    Attack(
+        "a negative length",
+        "Gives a negative length.",
+        "400.",
+        raw(head(b"Content-Length: -1"), SMUGGLED, wanted=(400,)),
+    ),
+    Attack(
+        "a head of 100 KB",
+        "Sends 100 KB of headers.",
+        "431 or 400.",
+        raw(head(b"X-A: " + b"x" * 100_000), wanted=(400, 431)),
+    ),
+    Attack(
+        "no HTTP",
+        "Sends bytes that are no HTTP.",
+        "400.",
+        raw(b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\r\n\r\n", wanted=(400, 0)),
+    ),
+)

@@ -37,7 +37,7 @@ from tests.support.invariants import live_rows
 from tests.support.oracles import distance, relative, retrain_wide
 
 MOST_SECONDS = 20.0
-MOST_MEGABYTES = 300
+MOST_MEGABYTES = 500
 MOST_KEYS = 400
 """What one attack by a small input may cost: time, memory of this process, keys of the store."""
 

@@ -93,9 +93,7 @@ def replayed_after_all(world: World) -> Sequence[Trace]:
         for topic in (topics.DELETIONS, topics.ROW_CHANGES)
         for one in world.platform.records(topic)
     ]
-    traces = [
-        world.forge(one.partition.topic, one.key, one.value, one.headers) for one in old
-    ]
+    traces = [world.forge(one.partition.topic, one.key, one.value, one.headers) for one in old]
     return traces
 
 
@@ -132,11 +130,18 @@ ATTACKS = (
         "a stranger under another's key id",
         "Signs with a key of their own, and writes the id of a listed key beside it.",
         "The signature is checked with the listed key.",
-        altered(lambda true: [
-            b":".join([*true.split(b":")[:2], dict(
-                STRANGER.signed(DELETION, json.dumps(BODY).encode(), ())
-            )[HEADER].split(b":")[2]])
-        ]),
+        altered(
+            lambda true: [
+                b":".join(
+                    [
+                        *true.split(b":")[:2],
+                        dict(STRANGER.signed(DELETION, json.dumps(BODY).encode(), ()))[
+                            HEADER
+                        ].split(b":")[2],
+                    ]
+                )
+            ]
+        ),
     ),
     Attack(
         "two signatures",
@@ -178,23 +183,42 @@ ATTACKS = (
         "another model's changes of rows",
         "Uses a key that is for one model to insert into another.",
         "The same list holds for changes of rows.",
-        signs(SCOPED, refused, topic=topics.ROW_CHANGES, event=CHANGE, body={
-            "request_id": "a-1", "model_id": LOGIT, "op": "insert",
-            "rows": [{"id": "x-1", "values": [0.1] * 4, "target": 1}]}),
+        signs(
+            SCOPED,
+            refused,
+            topic=topics.ROW_CHANGES,
+            event=CHANGE,
+            body={
+                "request_id": "a-1",
+                "model_id": LOGIT,
+                "op": "insert",
+                "rows": [{"id": "x-1", "values": [0.1] * 4, "target": 1}],
+            },
+        ),
     ),
     Attack(
         "an erasure by the key of one model",
         "Uses a key that is for one model to erase a person from all.",
         "An erasure takes a key for every model.",
-        signs(SCOPED, refused, topic=topics.ERASURES, event=ERASURE,
-              body={"erasure_id": "a-1", "subject_id": "subject-20"}),
+        signs(
+            SCOPED,
+            refused,
+            topic=topics.ERASURES,
+            event=ERASURE,
+            body={"erasure_id": "a-1", "subject_id": "subject-20"},
+        ),
     ),
     Attack(
         "a deletion's signature on an erasure",
         "Signs an erasure as a deletion request, whose type a signature covers.",
         "The type follows from the topic, and is part of what is signed.",
-        signs(DESK, refused, topic=topics.ERASURES, event=DELETION,
-              body={"erasure_id": "a-1", "subject_id": "subject-20", **BODY}),
+        signs(
+            DESK,
+            refused,
+            topic=topics.ERASURES,
+            event=DELETION,
+            body={"erasure_id": "a-1", "subject_id": "subject-20", **BODY},
+        ),
     ),
     Attack(
         "an erasure's signature on a deletion",
@@ -244,17 +268,34 @@ ATTACKS = (
         "Says in `ce_type` that the record is the result of a refresh, which needs no signature, "
         "and gives it rows.",
         "It only names a job, and its rows are not looked at.",
-        sends(topics.DELETIONS, LINE, {**BODY, "job_id": "a-1"},
-              headers=(("ce_specversion", b"1.0"), ("ce_type", b"lethe.refresh.completed.v1"),
-                       ("ce_source", b"/x"), ("ce_id", b"a-1"))),
+        sends(
+            topics.DELETIONS,
+            LINE,
+            {**BODY, "job_id": "a-1"},
+            headers=(
+                ("ce_specversion", b"1.0"),
+                ("ce_type", b"lethe.refresh.completed.v1"),
+                ("ce_source", b"/x"),
+                ("ce_id", b"a-1"),
+            ),
+        ),
     ),
     Attack(
         "a member that is not covered",
         "Wraps a signed value into an envelope whose own members say another model.",
         "What is signed is the record's value, byte for byte.",
-        signs(SCOPED, refused, body={
-            "specversion": "1.0", "type": DELETION, "source": "/x", "id": "a-1",
-            "data": {**BODY, "model_id": LOGIT}}, key=LOGIT,
-            more=(("content-type", b"application/cloudevents+json"),)),
+        signs(
+            SCOPED,
+            refused,
+            body={
+                "specversion": "1.0",
+                "type": DELETION,
+                "source": "/x",
+                "id": "a-1",
+                "data": {**BODY, "model_id": LOGIT},
+            },
+            key=LOGIT,
+            more=(("content-type", b"application/cloudevents+json"),),
+        ),
     ),
-)  # fmt: skip
+)

@@ -11,10 +11,12 @@ from tests.proof.attacks import (
     commits,
     erasures,
     evidence,
+    files,
     http,
     signed,
     store,
     topics,
+    upkeep,
 )
 from tests.proof.attacks.attack import Attack
 
@@ -38,4 +40,6 @@ PLACES = (
     Place("Who may write erasures", erasures.ATTACKS),
     Place("Who may write captured changes", cdc.ATTACKS),
     Place("Who hands over an exported history", bundles.ATTACKS),
+    Place("Who provides files", files.ATTACKS),
+    Place("Who chooses the moment", upkeep.ATTACKS),
 )

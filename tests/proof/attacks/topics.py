@@ -95,9 +95,7 @@ def many_headers(world: World) -> Sequence[Trace]:
 
 def many_jobs(world: World) -> Sequence[Trace]:
     body = {"model_id": LINE, "generation": 0, "version": 3, "reason": "x", "size": "rebuild"}
-    made = [
-        world.forge(topics.REFRESH_JOBS, LINE, {"job_id": f"a-{i}", **body}) for i in range(30)
-    ]
+    made = [world.forge(topics.REFRESH_JOBS, LINE, {"job_id": f"a-{i}", **body}) for i in range(30)]
 
     def refreshes() -> bool:
         versions = world.platform.versions(LINE)
@@ -167,8 +165,9 @@ ATTACKS = (
         "request id of another model's request",
         "Sends a request to one model under the id of a request to another.",
         "Ids belong to a model: each has an index of its own.",
-        deletes(rejected(LOGIT, "before-line", "UNKNOWN_ROWS"), model=LOGIT,
-                request_id="before-line"),
+        deletes(
+            rejected(LOGIT, "before-line", "UNKNOWN_ROWS"), model=LOGIT, request_id="before-line"
+        ),
     ),
     Attack(
         "three hundred copies",
@@ -204,14 +203,18 @@ ATTACKS = (
         "a record without model",
         "Sends a request that names no model, under a key that is no UTF-8.",
         "It becomes a dead letter; a key is never trusted alone.",
-        sends(topics.DELETIONS, b"\xff\xfe", {"request_id": "a-1", "row_ids": ["row-40"]}, letter()),
+        sends(
+            topics.DELETIONS, b"\xff\xfe", {"request_id": "a-1", "row_ids": ["row-40"]}, letter()
+        ),
     ),
     Attack(
         "key of one model, body of another",
         "Names one model in the record's key and another in its body.",
         "A key that contradicts the body is `INVALID_REQUEST`.",
         sends(
-            topics.DELETIONS, LINE, {"request_id": "a-1", "model_id": LOGIT, "row_ids": ["row-40"]},
+            topics.DELETIONS,
+            LINE,
+            {"request_id": "a-1", "model_id": LOGIT, "row_ids": ["row-40"]},
             rejected(LOGIT, "a-1", "INVALID_REQUEST"),
         ),
     ),
@@ -221,7 +224,8 @@ ATTACKS = (
         "two requests.",
         "JSON with a repeated member is not read.",
         sends(
-            topics.DELETIONS, LINE,
+            topics.DELETIONS,
+            LINE,
             b'{"request_id":"a-1","model_id":"line","row_ids":["nobody"],"row_ids":["row-40"]}',
             letter(),
         ),
@@ -231,7 +235,8 @@ ATTACKS = (
         "Gives `row_ids` twice, once with an escaped letter in its name.",
         "Names are compared as they are read.",
         sends(
-            topics.DELETIONS, LINE,
+            topics.DELETIONS,
+            LINE,
             b'{"request_id":"a-1","model_id":"line","row_ids":["nobody"],"row_id\\u0073":["row-4"]}',
             letter(),
         ),
@@ -247,7 +252,8 @@ ATTACKS = (
         "Sends a row id that is a whole number of 100,000 digits, which is slow to convert.",
         "Digits are counted before they are converted.",
         sends(
-            topics.DELETIONS, LINE,
+            topics.DELETIONS,
+            LINE,
             b'{"request_id":"a-1","model_id":"line","row_ids":[' + b"9" * 100_000 + b"]}",
             letter(),
         ),
@@ -256,24 +262,37 @@ ATTACKS = (
         "numbers that are none",
         "Sends NaN and Infinity where JSON has no such number.",
         "They are not read.",
-        sends(topics.ROW_CHANGES, LINE, b'{"request_id":"a-1","model_id":"line","op":"insert",'
-              b'"rows":[{"id":"x","values":[NaN,1e999,-Infinity,0],"target":1}]}', letter()),
+        sends(
+            topics.ROW_CHANGES,
+            LINE,
+            b'{"request_id":"a-1","model_id":"line","op":"insert",'
+            b'"rows":[{"id":"x","values":[NaN,1e999,-Infinity,0],"target":1}]}',
+            letter(),
+        ),
     ),
     Attack(
         "another encoding",
         "Sends a request in UTF-16.",
         "Only UTF-8 is read.",
-        sends(topics.DELETIONS, LINE,
-              json.dumps({"request_id": "a-1", "model_id": LINE, "row_ids": ["row-40"]})
-              .encode("utf-16"), letter()),
+        sends(
+            topics.DELETIONS,
+            LINE,
+            json.dumps({"request_id": "a-1", "model_id": LINE, "row_ids": ["row-40"]}).encode(
+                "utf-16"
+            ),
+            letter(),
+        ),
     ),
     Attack(
         "more than a mebibyte",
         "Sends a record over the limit of a request.",
         "Its length is looked at before it is parsed.",
-        sends(topics.DELETIONS, LINE,
-              b'{"request_id":"a-1","model_id":"line","row_ids":["' + b"x" * (1 << 20) + b'"]}',
-              letter()),
+        sends(
+            topics.DELETIONS,
+            LINE,
+            b'{"request_id":"a-1","model_id":"line","row_ids":["' + b"x" * (1 << 20) + b'"]}',
+            letter(),
+        ),
     ),
     Attack(
         "ten thousand rows and one",
@@ -346,15 +365,25 @@ ATTACKS = (
         "another namespace's person",
         "Asks a model for a subject in a namespace that is not the model's.",
         "A request that names a namespace names no row of any other.",
-        deletes(rejected(LOGIT, "a-1", "UNKNOWN_ROWS"), model=LOGIT, rows=...,
-                subject_id="subject-20", namespace=""),
+        deletes(
+            rejected(LOGIT, "a-1", "UNKNOWN_ROWS"),
+            model=LOGIT,
+            rows=...,
+            subject_id="subject-20",
+            namespace="",
+        ),
     ),
     Attack(
         "a namespace in other letters",
         "Spells the namespace in capitals.",
         "Namespaces are compared byte for byte.",
-        deletes(rejected(LOGIT, "a-1", "UNKNOWN_ROWS"), model=LOGIT, rows=...,
-                subject_id="subject-20", namespace="CRM"),
+        deletes(
+            rejected(LOGIT, "a-1", "UNKNOWN_ROWS"),
+            model=LOGIT,
+            rows=...,
+            subject_id="subject-20",
+            namespace="CRM",
+        ),
     ),
     Attack(
         "no rows",
@@ -372,47 +401,83 @@ ATTACKS = (
         "an event of another type",
         "Sends a change of rows, or something unknown, to the topic of deletions.",
         "The type must be one of that topic's.",
-        sends(topics.DELETIONS, LINE,
-              {"request_id": "a-1", "model_id": LINE, "op": "insert", "rows": [GOOD]},
-              invalid, headers=(*TYPED, ("ce_type", CHANGE.encode()))),
+        sends(
+            topics.DELETIONS,
+            LINE,
+            {"request_id": "a-1", "model_id": LINE, "op": "insert", "rows": [GOOD]},
+            invalid,
+            headers=(*TYPED, ("ce_type", CHANGE.encode())),
+        ),
     ),
     Attack(
         "an envelope in an envelope",
         "Wraps a CloudEvent into a CloudEvent, each with a model and an id of its own.",
         "One envelope is opened; what is in it must be a request.",
-        sends(topics.DELETIONS, LINE,
-              {"specversion": "1.0", "type": DELETION, "source": "/x", "id": "a-1", "data":
-               {"specversion": "1.0", "type": DELETION, "source": "/x", "id": "a-2", "data":
-                {"request_id": "a-2", "model_id": LINE, "row_ids": ["row-40"]}}},
-              invalid, headers=(("content-type", b"application/cloudevents+json"),)),
+        sends(
+            topics.DELETIONS,
+            LINE,
+            {
+                "specversion": "1.0",
+                "type": DELETION,
+                "source": "/x",
+                "id": "a-1",
+                "data": {
+                    "specversion": "1.0",
+                    "type": DELETION,
+                    "source": "/x",
+                    "id": "a-2",
+                    "data": {"request_id": "a-2", "model_id": LINE, "row_ids": ["row-40"]},
+                },
+            },
+            invalid,
+            headers=(("content-type", b"application/cloudevents+json"),),
+        ),
     ),
     Attack(
         "a header for an id",
         "Gives another id in `ce_id` than in the body, to take a waiting request's id.",
         "The body's id counts.",
-        sends(topics.DELETIONS, LINE, {"request_id": "a-1", "model_id": LINE, "row_ids": ["nobody"]},
-              unknown, headers=(*TYPED[:2], ("ce_id", b"before-line"), ("ce_type", DELETION.encode()))),
+        sends(
+            topics.DELETIONS,
+            LINE,
+            {"request_id": "a-1", "model_id": LINE, "row_ids": ["nobody"]},
+            unknown,
+            headers=(*TYPED[:2], ("ce_id", b"before-line"), ("ce_type", DELETION.encode())),
+        ),
     ),
     Attack(
         "a result that nobody computed",
         "Says that a refresh job is done which never was ordered.",
         "A job's result must be in the store under that job; without one, nothing happens.",
-        sends(topics.DELETIONS, LINE, {"job_id": "a-1", "model_id": LINE},
-              headers=(*TYPED, ("ce_type", REFRESHED.encode()))),
+        sends(
+            topics.DELETIONS,
+            LINE,
+            {"job_id": "a-1", "model_id": LINE},
+            headers=(*TYPED, ("ce_type", REFRESHED.encode())),
+        ),
     ),
     Attack(
         "a result under another model's key",
         "Says that a job is done whose name holds the store's separators and another model.",
         "Names are percent-encoded in keys.",
-        sends(topics.DELETIONS, LINE, {"job_id": "}:job:logit", "model_id": LINE},
-              headers=(*TYPED, ("ce_type", REFRESHED.encode()))),
+        sends(
+            topics.DELETIONS,
+            LINE,
+            {"job_id": "}:job:logit", "model_id": LINE},
+            headers=(*TYPED, ("ce_type", REFRESHED.encode())),
+        ),
     ),
     Attack(
         "a result without an id",
         "Says that a job is done, and leaves out which.",
         "It becomes a dead letter.",
-        sends(topics.DELETIONS, LINE, {"model_id": LINE}, letter(),
-              headers=(*TYPED, ("ce_type", REFRESHED.encode()))),
+        sends(
+            topics.DELETIONS,
+            LINE,
+            {"model_id": LINE},
+            letter(),
+            headers=(*TYPED, ("ce_type", REFRESHED.encode())),
+        ),
     ),
     Attack(
         "a line in the log",
@@ -472,15 +537,20 @@ ATTACKS = (
         "an erased person among others",
         "Hides a row of an erased person among rows of others in one insert.",
         "A change is applied as a whole or not at all.",
-        changes(rejected(LINE, "a-1", "SUBJECT_ERASED"),
-                rows=[GOOD, GOOD | {"id": "x-2", "subject": "subject-1"}]),
+        changes(
+            rejected(LINE, "a-1", "SUBJECT_ERASED"),
+            rows=[GOOD, GOOD | {"id": "x-2", "subject": "subject-1"}],
+        ),
     ),
     Attack(
         "a correction that gives a row to an erased person",
         "Corrects a live row and names an erased person as its subject.",
         "A correction may not name a subject.",
-        changes(rejected(LINE, "a-1", "SUBJECT_ERASED"), op="correct",
-                rows=[GOOD | {"id": "row-40", "subject": "subject-1"}]),
+        changes(
+            rejected(LINE, "a-1", "SUBJECT_ERASED"),
+            op="correct",
+            rows=[GOOD | {"id": "row-40", "subject": "subject-1"}],
+        ),
     ),
     Attack(
         "a row of an enormous value",
@@ -548,9 +618,13 @@ ATTACKS = (
         "Dead letters of changes hold a digest alone.",
         lambda world: [
             *sends(topics.ROW_CHANGES, LINE, b'{"rows": [{"id": "secret-person"', letter())(world),
-            Trace("values in a letter", lambda: any(
-                b"secret-person" in (one.value or b"") for one in world.platform.dead_letters()
-            ), False),
+            Trace(
+                "values in a letter",
+                lambda: any(
+                    b"secret-person" in (one.value or b"") for one in world.platform.dead_letters()
+                ),
+                False,
+            ),
         ],
     ),
     Attack(
@@ -563,8 +637,11 @@ ATTACKS = (
         "a job of an unknown model",
         "Orders a refresh of a model that is not registered.",
         "The job is dropped.",
-        sends(topics.REFRESH_JOBS, "x", {"job_id": "a", "model_id": "x", "generation": 0,
-              "version": 0, "reason": "x"}),
+        sends(
+            topics.REFRESH_JOBS,
+            "x",
+            {"job_id": "a", "model_id": "x", "generation": 0, "version": 0, "reason": "x"},
+        ),
     ),
     Attack(
         "thirty jobs at once",
@@ -580,4 +657,4 @@ ATTACKS = (
         erased_person_without_subject,
         not_stopped=True,
     ),
-)  # fmt: skip
+)

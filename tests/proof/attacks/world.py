@@ -7,6 +7,7 @@ what each must come to.
 
 from __future__ import annotations
 
+import base64
 import io
 import itertools
 import json
@@ -198,7 +199,7 @@ class World:
 
     @contextmanager
     def attacked(self) -> Iterator[None]:
-        """Have the world as it was; what the block opens ends with it, and all that is said is kept."""
+        """Have the world as it was; what the block opens ends with it, and what is said is kept."""
         self.reset()
         with redirect_stdout(self.said), redirect_stderr(self.said):
             configure_logging("DEBUG")
@@ -241,8 +242,10 @@ class World:
         self.erasure = ErasureWorker(
             log, stores[2], seals, signer=lambda: SIGNER, sweep_seconds=0.0, **options
         )
-        for end in (*stores, self.deletion, self.refresh, self.erasure):
-            self._workers.callback(end.close)
+        for close in (*(store.close for store in stores), self.deletion.close):
+            self._workers.callback(close)
+        self._workers.callback(self.refresh.close)
+        self._workers.callback(self.erasure.close)
 
     def stop_workers(self) -> None:
         """Stop them in order."""
@@ -266,9 +269,9 @@ class World:
             done = sum(self._turn(one) for one in (self.deletion, self.refresh, self.erasure))
             if done:
                 quiet = time.monotonic()
-            elif self.deletion.idle() and self.erasure.idle() and self.refresh.idle():
-                return
-            elif time.monotonic() - quiet > QUIET_SECONDS:
+                continue
+            idle = self.deletion.idle() and self.erasure.idle() and self.refresh.idle()
+            if idle or time.monotonic() - quiet > QUIET_SECONDS:
                 return
         raise TimeoutError(f"the workers were not done after {_TURNS} turns")
 
@@ -284,8 +287,7 @@ class World:
 
     def registrar(self, **options: Any) -> Registrar:
         """Return what registers models as a person with all keys does."""
-        options = {"signer": lambda: SIGNER, "trusted": TRUSTED} | options
-        return self.platform.registrar(**options)
+        return self.platform.registrar(signer=lambda: SIGNER, trusted=TRUSTED, **options)
 
     def register(self, model: str, *, replace_model: bool = False, **options: Any) -> None:
         """Register a model, or replace it."""
@@ -363,12 +365,13 @@ class World:
         """Write to a topic past all of ours; return the trace of it."""
         data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
         name = key.encode() if isinstance(key, str) else key
-        message = Message(topic, name, data, headers, partition=partition)
+        message = Message(topic, name or b"", data, headers, partition=partition)
         [place] = self.forger.begin([message]).wait()
         return Trace(f"{topic} has the record", lambda: self.at(place).value, data)
 
     def at(self, place: Appended) -> Record:
         """Return the record at a place."""
+        assert place.offset is not None
         stored = self.log.find(place.partition, place.offset)
         return stored.records[place.offset - stored.begin]
 
@@ -376,8 +379,8 @@ class World:
         """Trace: so many of the attack's records became dead letters with a code."""
 
         def found() -> int:
-            letters = self.platform.dead_letters()
-            return sum(dict(one.headers).get("lethe-error-code") == code.encode() for one in letters)
+            letters = [dict(one.headers) for one in self.platform.dead_letters()]
+            return sum(one.get("lethe-error-code") == code.encode() for one in letters)
 
         return Trace(f"dead letters with {code}", found, count)
 
@@ -422,7 +425,5 @@ class World:
 
     def secrets(self) -> list[str]:
         """Return what must never be printed."""
-        import base64
-
         raw = [SECRET, *(bytes([number] * 32) for number in range(1, 5))]
         return [form for one in raw for form in (base64.b64encode(one).decode(), one.hex())]
