@@ -65,11 +65,15 @@ class Verdict(Enum):
     GAP = "gap"
 
 
-def judge(part: OpenPart, head: Head, index: int) -> Verdict:
-    """Judge a record of commits partition ``index`` against its model's newest commit."""
+def judge(part: OpenPart, head: Head, index: int, *, gap: bool = False) -> Verdict:
+    """Judge a record of commits partition ``index`` against its model's newest commit.
+
+    ``gap``: a record between the two was judged to lie behind a gap. Only one that skips ends it,
+    because a person has accepted what is missing: an append that was on its way must not count.
+    """
     if commit_partition(part.model_id) != index or part.number <= head.commit:
         return Verdict.VOID
-    follows = part.number == head.commit + 1 or part.skips
+    follows = part.skips or (part.number == head.commit + 1 and not gap)
     return Verdict.VALID if follows and part.prev == head.digest else Verdict.GAP
 
 

@@ -18,6 +18,7 @@ THOROUGH = (
     "tests/studies/test_last_layer",
     "tests/studies/test_paper",
     "tests/studies/test_stream_study",
+    "tests/proof/attacks/test_attacks.py::test_no_attack",
     "tests/proof/bundles/",
     "tests/proof/chaos/test_chaos.py::test_a_minute",
     "tests/proof/conversions/test_conversions.py::test_drawn",

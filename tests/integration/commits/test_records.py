@@ -24,7 +24,7 @@ from lethe.engine.errors import CorruptState, LogReset
 from lethe.engine.store.layout.keys import ModelKeys, commit_partition
 from tests.support import erasures
 from tests.support.commit_records import framed, record_of
-from tests.support.invariants import check_model
+from tests.support.invariants import check_model, live_rows
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 from tests.support.stores import backup, neighbour_of, restore
@@ -245,6 +245,25 @@ def test_a_record_that_cannot_be_gone_on_from_halts_its_model_alone(
     cursors = platform.store.cursors.read(ModelKeys("m").partition)
     assert set(cursors.behind) == {"m"}
     assert cursors.pair.apply > cursors.behind["m"].apply
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_whatever_a_stranger_wrote_a_person_can_go_on_without_it(
+    platform: Platform, what: str
+) -> None:
+    put(platform, forge(platform, FORGED[what]))
+    request = platform.send_index("m", 1)
+    turns(platform, platform.pair[0])
+    assert platform.statuses(request) == []
+    early = backup(platform, "m")
+    platform.register("m", budget=10.0, replace_model=True, accept_forgotten=True)
+    for again in range(2):  # also from a store of before
+        platform.pair[0].recover()
+        platform.drain()
+        assert platform.final(request).status == "APPLIED"
+        assert live_rows(platform).isdisjoint({"row-0", "row-1"})
+        if not again:
+            restore(platform, early, "m")
 
 
 def test_a_name_that_only_a_stranger_has_used_is_registered_and_halts_no_more(
