@@ -151,13 +151,14 @@ class FittedLinear(Fitted):
         self.certified = solution.minimiser.error
 
     def polish(self, target: float) -> float:  # noqa: ARG002 (it is at the optimum)
-        """Publish the minimiser."""
-        self.stream = complete(self.stream)
+        """Publish the minimiser; it is the point at which the influence method takes errors."""
+        self.stream = complete(self.stream)._replace(theta_r=self.stream.theta_exact)
         return self.solution.minimiser.error
 
     def compact(self) -> None:
-        """Publish the minimiser: there is nothing to fold away."""
+        """Publish the minimiser; its Hessian is the influence method's. Nothing is folded away."""
         self.stream = complete(self.stream)
+        self.begun = replace(self.solution, sums=self.solution.live_sums, warm=None)
 
     def rebuild(self, leave_out: tuple[str, ...]) -> None:
         """Begin a generation without ``leave_out``. Cost O(k d^2 + d^3): no pass over the rows."""
