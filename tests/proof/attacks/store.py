@@ -91,7 +91,8 @@ def back_and_forth(world: World) -> Sequence[Trace]:
 def other_head(world: World) -> Sequence[Trace]:
     dumped = world.client.dump(OTHERS.head)
     world.client.restore(KEYS.head, 0, dumped, replace=True)
-    return [Trace("heads are the same", lambda: True)]
+    found = world.client.hget(KEYS.head, "digest"), world.client.hget(OTHERS.head, "digest")
+    return [Trace("heads are the same", lambda: found[0] == found[1])]
 
 
 def loses_a_row(world: World) -> Sequence[Trace]:
