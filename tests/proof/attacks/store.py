@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lethe.consumers.erasures.models import read_models
 from lethe.engine.store.layout.keys import ModelKeys, commit_partition
 from tests.proof.attacks.attack import Act, Attack, Trace
 from tests.proof.attacks.commits import replace_knowingly
@@ -91,7 +90,8 @@ def back_and_forth(world: World) -> Sequence[Trace]:
 def other_head(world: World) -> Sequence[Trace]:
     dumped = world.client.dump(OTHERS.head)
     world.client.restore(KEYS.head, 0, dumped, replace=True)
-    return [Trace("heads are the same", lambda: True)]
+    found = world.client.hget(KEYS.head, "digest"), world.client.hget(OTHERS.head, "digest")
+    return [Trace("heads are the same", lambda: found[0] == found[1])]
 
 
 def loses_a_row(world: World) -> Sequence[Trace]:
@@ -101,12 +101,10 @@ def loses_a_row(world: World) -> Sequence[Trace]:
 
 
 def off_the_list(world: World) -> Sequence[Trace]:
-    """Remove a model from the list; a backup is restored before anybody works."""
-    kept = backup(world.platform)
-    world.client.srem(f"{SLOT}:models", LINE)
-    seen = [one.model_id for one in read_models(world.store).registered]
-    restore(world.platform, kept)
-    return [Trace("an erasure would ask", lambda: seen, [LOGIT])]
+    world.work()
+    found = world.client.srem(f"{SLOT}:models", LINE)
+    world.erase("subject-9", "a-1", {LINE: ["row-27", "row-28", "row-29"]})
+    return [Trace("it was on the list", lambda: found, 1)]
 
 
 def junk(world: World) -> Sequence[Trace]:
@@ -276,10 +274,20 @@ ATTACKS = (
     Attack(
         "a model off the list",
         "Removes a model from its partition's list of models, so that erasures pass it over.",
-        "Nothing yet: while it is off the list, erasures do not ask the model, and the worker's "
-        "commits to it do not count. A backup of the store ends it.",
+        "The store knows how many there were: the list is made again from the topic of versions.",
+        command("SREM", f"{SLOT}:models", LINE),
+    ),
+    Attack(
+        "a model off the list while it works",
+        "Removes a model from the list behind the workers' back, and has a person erased.",
+        "The store knows how many there were: the list is made again from the topic of versions.",
         off_the_list,
-        not_stopped=True,
+    ),
+    Attack(
+        "the list of models gone",
+        "Deletes the list of models of a partition.",
+        "The store knows how many there were: the list is made again from the topic of versions.",
+        command("DEL", f"{SLOT}:models"),
     ),
     Attack(
         "the list of erased people gone",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,11 +31,12 @@ def worker_of(world: World, **options: Any) -> DeletionWorker:
 
 
 def dies_at(*steps: str) -> Act:
-    """Return what lets a worker die at each of these steps in turn."""
+    """Return what lets a worker die at each of these steps in turn, with a request in hand."""
 
     def act(world: World) -> Sequence[Trace]:
         died: list[str] = []
-        for step in steps:
+        for number, step in enumerate(steps):
+            world.delete(LINE, f"row-{50 + number}")
 
             def at_step(reached: str, step: str = step) -> None:
                 if reached == step:
@@ -47,8 +48,9 @@ def dies_at(*steps: str) -> Act:
                     worker.run_once(0.001)
             except Died:
                 died.append(step)
-            world.stop_workers()
-        return [Trace("deaths", lambda: len(died) > 0)]
+            with suppress(Died):
+                world.stop_workers()
+        return [Trace("deaths", lambda: died, list(steps))]
 
     return act
 
@@ -76,16 +78,18 @@ def by_the_clock(days: float) -> Act:
 def two_at_once(world: World) -> Sequence[Trace]:
     """Let two workers take turns, and take the first one's partitions from it in between."""
     one, other = worker_of(world), worker_of(world)
+    taken = {one: 0, other: 0}
     for turn in range(12):
+        world.delete(LINE, f"row-{50 + turn}")
         for worker in (one, other):
             try:
-                worker.run_once(0.001)
+                taken[worker] += worker.run_once(0.001)
             except LetheError:
                 worker.recover()
         if turn % 3 == 0:
             world.log.evict(one._consumer)  # type: ignore[arg-type]  # the memory log's
     world.stop_workers()
-    return [Trace("both ran", lambda: True)]
+    return [Trace("both took requests", lambda: min(taken.values()) > 0)]
 
 
 def stalls(world: World) -> Sequence[Trace]:
@@ -151,21 +155,29 @@ def go_on(world: World) -> None:
 
 def read_again(world: World) -> Sequence[Trace]:
     """Read all requests again from the beginning, as after a lost watermark, five times."""
+    gone = []
     for _ in range(5):
         world.work()
         world.stop_workers()
-        for name in world.client.scan_iter("lethe:watermark:*"):
-            world.client.delete(name)
-    return [Trace("read again", lambda: True)]
+        gone.append(sum(map(world.client.delete, world.client.keys("lethe:watermark:*"))))
+    return [Trace("watermarks each time", lambda: min(gone) > 0)]
 
 
 def silent_reader(world: World) -> Sequence[Trace]:
-    """Leave the group without a word, with requests that were read."""
-    worker = worker_of(world)
-    worker.run_once(0.001)
-    with closing(worker):
-        world.log.evict(worker._consumer)  # type: ignore[arg-type]  # as above
-    return [Trace("it left", lambda: True)]
+    """Leave the group without a word, with requests that were read and are not decided."""
+    left: list[str] = []
+
+    def at_step(reached: str) -> None:
+        if reached == "decide" and not left:
+            left.append(reached)
+            world.log.evict(worker._consumer)  # type: ignore[arg-type]  # as above
+            raise Died
+
+    worker = worker_of(world, at_step=at_step)
+    with suppress(Died):
+        worker.run_once(0.001)
+    world.stop_workers()
+    return [Trace("it left", lambda: left, ["decide"])]
 
 
 ATTACKS = (
@@ -185,7 +197,7 @@ ATTACKS = (
         "death in the middle of a fold",
         "Kills workers while they read the log again.",
         "What is repeated is byte for byte the same.",
-        dies_at("apply", "fold-apply", "fold-publish", "apply"),
+        dies_at("apply", "fold_apply", "fold_publish", "fold_advance"),
     ),
     Attack(
         "a clock a year ahead",
