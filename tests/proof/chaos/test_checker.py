@@ -321,7 +321,12 @@ def test_what_was_lost_with_its_topic_is_judged_by_its_request(*, acknowledged: 
         replace(altered(sent[0], model_id="nobody"), source=(topics.DELETIONS, 0, 2)),
         replace(sent[-1], value=b"no request 2", source=(topics.DELETIONS, 0, 3)),
     ]
-    made.topics[topics.DELETIONS] = [*(replace(one, life=-1) for one in former), *sent]
+    event = {"job_id": "j", "model_id": MODEL}  # of a refresh, where a request lies now
+    made.topics[topics.DELETIONS] = [
+        *(replace(one, life=-1) for one in former),
+        *(replace(one, life=1, data=event) for one in sent),  # newer than what is answered
+        *sent,
+    ]
     made.asked.append(Asked(MODEL, "lost", ("row-0", "row-1"), None, acknowledged=acknowledged))
     made.garbage[b"no request 2"] = True
     broken = {promise for promise, wrong in verdicts(made).items() if wrong}
