@@ -71,7 +71,6 @@ class Record:
     life: int = 0
 
 
-_NAMES = ("model_id", "request_id", "erasure_id")
 _CLOCK_MS = 1_000
 
 
@@ -95,11 +94,14 @@ def answered_by(receipt: Json, at: Mapping[Source, Sequence[Record]]) -> Record 
     same = [
         record
         for record in at.get(source_of(receipt), ())
-        if record.data is not None
-        and all(receipt.get(name) == record.data[name] for name in _NAMES if name in record.data)
-        and record.timestamp_ms <= before
+        if _named(receipt) == _named(record.data or {}) and record.timestamp_ms <= before
     ]
     return max(same, key=lambda record: record.life, default=None)
+
+
+def _named(data: Json) -> tuple[Any, ...]:
+    """Return of which model a request or its receipt is, and its id."""
+    return tuple(data.get(name) for name in ("model_id", "request_id", "erasure_id"))
 
 
 @dataclass(frozen=True, slots=True)
