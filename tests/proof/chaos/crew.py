@@ -130,16 +130,16 @@ class Crew:
                 for member in gone:
                     self.start(member.role)
 
-    def refused(self) -> str | None:
-        """Return the topic for whose loss some worker has ended, as it must; None if none has."""
+    def refused(self) -> tuple[str, float] | None:
+        """Return the topic for whose loss some worker has ended, as it must, and when it did."""
         with self.lock:
             dead = [m for m in self.members if not m.killed and not m.alive()]
             return next(filter(None, map(self._refuses, dead)), None)
 
-    def _refuses(self, member: Member) -> str | None:
+    def _refuses(self, member: Member) -> tuple[str, float] | None:
         for line in self._diary(member, newest=1 << 12):
             if line["what"] == "ended" and (found := _REFUSES.match(line["reason"])):
-                return found[1]
+                return found[1], line["t"]
         return None
 
     def stop(self, member: Member) -> None:

@@ -15,6 +15,7 @@ from lethe.engine.errors import Unavailable
 from tests.proof.chaos.collect import read_topic
 from tests.proof.chaos.crew import ROLES, Crew, wait_until
 from tests.proof.chaos.history import Record
+from tests.proof.chaos.store_pair import Loss
 from tests.support.command import Lethe
 
 _LOOK_SECONDS = 0.5
@@ -77,7 +78,7 @@ def make_again(log: Log, crew: Crew, gate: Gate, topic: str) -> list[Record]:
     Whoever sends to it is held up, so that everything that was in it is known; deletion workers
     go on with what they have.
     """
-    sending = ["erasures"] if topic == topics.DELETIONS else []
+    sending = ["erasures", "refresh"] if topic == topics.DELETIONS else []
     with crew.without(*sending), gate.shut(), closing(log.reader()) as reader:
         had: list[Record] = []
         while True:  # what was sent by those who were killed may still come
@@ -109,6 +110,8 @@ class Operator:
         The workers, and the command.
     send_again
         Has senders send what they have no final receipt of to a topic; returns how much that was.
+    losses
+        When the store lost what.
     recovered, sent_again
         How often each topic was recovered, and how many requests were sent again then.
     errors
@@ -118,6 +121,7 @@ class Operator:
     crew: Crew
     lethe: Lethe
     send_again: Sequence[Callable[[str], int]]
+    losses: Sequence[Loss]
     recovered: Counter[str] = field(default_factory=Counter)
     sent_again: Counter[str] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
@@ -125,18 +129,19 @@ class Operator:
     def run(self, stop: threading.Event) -> None:
         """Recover what workers name until told to stop."""
         while not stop.wait(_LOOK_SECONDS):
-            topic = self.crew.refused()
-            if topic is not None:
-                self._recover(topic)
+            refused = self.crew.refused()
+            if refused is not None:
+                self._recover(*refused)
 
-    def _recover(self, topic: str) -> None:
+    def _recover(self, topic: str, since: float) -> None:
         with self.crew.without(*ROLES):
             said = ""
             deadline = time.monotonic() + _PATIENCE_SECONDS
             while _RECOVERED not in said and time.monotonic() < deadline:
                 before, said = said, self.lethe.say("recover", "--topic", topic, "--yes")
                 if _NOTHING_LOST in said:
-                    if not before:  # else the answer to the try before was lost
+                    # The answer to the try before may be lost, or what the store knew of topics.
+                    if not before and not any(loss.end > since for loss in self.losses):
                         self.errors.append(f"workers ended for {topic}, and {said}")
                     break
             else:

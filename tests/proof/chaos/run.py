@@ -219,6 +219,7 @@ class Run:
             self.crew,
             Lethe(self._directory / "operator", **servers),
             [self.producers.send_again, self.askers.send_again],
+            self.store.losses,
         )
         self.faults.decided = lambda: len(self.producers.answered)
 
