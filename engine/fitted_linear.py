@@ -35,7 +35,7 @@ from lethe.engine.refresh.refreshes import complete
 from lethe.engine.rows import Membership
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class FittedLinear(Fitted):
     """Everything that a linear fit produces; its other attributes are those of `Fitted`.
 
@@ -44,11 +44,11 @@ class FittedLinear(Fitted):
     solution
         Exact sums and the minimiser of the live rows.
     begun
-        The same when the generation began; the influence method uses its Hessian.
+        The same at the last compact or rebuild: the influence method uses its Hessian.
     """
 
-    solution: Solution = None  # type: ignore[assignment]  # the fields of `Fitted` have defaults
-    begun: Solution = None  # type: ignore[assignment]
+    solution: Solution
+    begun: Solution
 
     @classmethod
     def of_rows(

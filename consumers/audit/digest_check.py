@@ -12,6 +12,7 @@ from lethe.consumers.audit.verify import read_published
 from lethe.consumers.contract.version_chain import digest_of
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.errors import InvalidData
+from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.objective import Kind, Rows, with_intercept
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.state import ModelState
@@ -67,14 +68,14 @@ def verify_digest(
     UnknownModel, CorruptState, CommitConflict
         The model cannot be read.
     InvalidData
-        Its parameters are not defined to the last bit, or the rows have no minimiser.
+        Its parameters are never rounded to the last bit, or the rows have no minimiser.
     """
     snapshot, event, theta = read_published(store, model_id)
     state, config = snapshot.state, snapshot.state.meta.config
-    why = _not_defined(config)
+    why = _not_rounded(config)
     if why is not None:
         raise InvalidData(
-            f"model {model_id!r}: its parameters are not defined to the last bit: {why}; run "
+            f"model {model_id!r}: its parameters are not rounded to the last bit: {why}; run "
             f"`lethe verify {model_id}` without --digest"
         )
     rows, other_row = snapshot.rows, None
@@ -86,7 +87,7 @@ def verify_digest(
     refitted = np.zeros_like(theta)
     if len(rows):
         refitted = rational_refit(rows, state.generation.objective.penalty)
-    names = (*config.feature_names, *(("intercept",) if config.fit_intercept else ()))
+    names = config.coefficient_names
     differ = (refitted.view(np.int64) != theta.view(np.int64)).any(axis=1)
     return DigestCheck(
         state=state,
@@ -98,24 +99,25 @@ def verify_digest(
     )
 
 
-def _not_defined(config: ModelConfig) -> str | None:
+def _not_rounded(config: ModelConfig) -> str | None:
     if config.kind is not Kind.LINEAR:
         return "only a linear model has a minimiser in closed form"
     if config.preprocess:
         return "preprocessing is part of the model"
+    if config.d > ROUNDED_FEATURES:
+        return f"it has {config.d} coefficients, and only up to {ROUNDED_FEATURES} are rounded"
     return None if config.certify is None else "noise of its own is part of them"
 
 
 def _other_row(ids: Sequence[str], rows: Rows, snapshot: Snapshot) -> str | None:
     """Return how the first row of a table differs from the model's, or None if none does."""
     config, place = snapshot.state.meta.config, {row: i for i, row in enumerate(snapshot.ids)}
-    names = (*config.feature_names, *(("intercept",) if config.fit_intercept else ()))
     for i, row in enumerate(ids):
         live = place.pop(row, None)
         if live is None:
             return f"row {row!r} is not a live row of the model"
         for columns, here, there in (
-            (names, rows.X[i], snapshot.rows.X[live]),
+            (config.coefficient_names, rows.X[i], snapshot.rows.X[live]),
             (config.target_names, rows.y[i], snapshot.rows.y[live]),
         ):
             for name, value, other in zip(columns, here.tolist(), there.tolist(), strict=True):

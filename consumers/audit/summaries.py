@@ -40,7 +40,7 @@ def summaries(
         Sums.of(snapshot.rows),
         state.generation.objective.penalty,
         state.stream.theta_exact,
-        (*config.feature_names, *(("intercept",) if config.fit_intercept else ())),
+        config.coefficient_names,
         rows=int(np.count_nonzero(snapshot.rows.weight)),
         intercept=config.fit_intercept,
         level=level,

@@ -19,7 +19,7 @@ from lethe.consumers.log.base import Log, Partition, Record
 from lethe.consumers.log.scan import scan
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.consumers.subscriber.subscriber import ModelSubscriber
-from lethe.engine.fit.objective import Array, Rows, with_intercept
+from lethe.engine.fit.objective import Array, Rows, ridge_penalty, with_intercept
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +147,12 @@ class Observer:
         X, y = model.data.X[live], model.data.y[live, 0]
         identical = None
         if version.event.error.kind == "rounded":
-            penalty = np.append(np.full(X.shape[1], model.config.ridge), 0.0)
-            refitted = rational_refit(
-                Rows(with_intercept(X), y[:, np.newaxis], np.ones(len(y))), penalty
+            rows = Rows(with_intercept(X), y[:, np.newaxis], np.ones(len(y)))
+            penalty = ridge_penalty(
+                model.config.ridge, rows.X.shape[1], intercept=True, penalise_intercept=False
             )
             published = np.append(version.theta, version.intercept)
-            identical = refitted.tobytes() == published.tobytes()
+            identical = rational_refit(rows, penalty).tobytes() == published.tobytes()
         return Observed(
             version,
             retrain(version.kind, X, y, model.config.ridge),

@@ -80,10 +80,6 @@ class Digits:
         """Return a part of the array: ``index`` of one place."""
         return Digits(self.first, self.places[(slice(None), *np.index_exp[index])])
 
-    def negative(self) -> Digits:
-        """Return the digits with the other sign; they may have to be balanced again."""
-        return Digits(self.first, -self.places)
-
     def is_zero(self) -> bool:
         """Return whether every number is 0."""
         return not self.places.any()
@@ -120,7 +116,7 @@ class Digits:
         return total
 
     def exponents(self) -> NDArray[np.int_]:
-        """Return e of each number, at most 2^e and above 2^(e - 3); of 0, `NOTHING`."""
+        """Return e of each number, at most 2^e and above 2^(e - 4); of 0, `NOTHING`."""
         shape = self.places.shape[1:]
         if not len(self.places):
             return np.full(shape, NOTHING)
@@ -151,6 +147,17 @@ def added(parts: Iterable[Digits]) -> Digits:
     return Digits(first, places).balanced()
 
 
+def scaled(values: Digits, factor: Digits) -> Digits:
+    """Return factor_i values_ij, balanced unless every factor is 1 or -1, for k x c and (k,)."""
+    parts = [
+        Digits(values.first + factor.first + p, values.places * place[:, np.newaxis])
+        for p, place in enumerate(factor.places)
+    ]
+    if len(parts) == 1 and (np.abs(factor.places) == 1).all():
+        return parts[0]
+    return added(parts or [Digits(0, values.places[:0])])
+
+
 def stacked(upper: Digits, lower: Digits) -> Digits:
     """Return the rows of two arrays in one."""
     return _joined(upper, lower, 1)
@@ -173,10 +180,9 @@ def _joined(one: Digits, other: Digits, axis: int) -> Digits:
     return Digits(first, places)
 
 
-def unit_of(values: Array) -> int:
-    """Return the unit in which the largest of ``values`` has one digit before the point."""
-    largest = float(np.max(np.abs(values), initial=0.0))
-    return int(np.frexp(largest)[1]) - (BITS - 1)
+def units_of(largest: Array) -> NDArray[np.int_]:
+    """Return the units in which numbers up to ``largest`` have one digit before the point."""
+    return np.frexp(largest)[1].astype(np.int_) - (BITS - 1)
 
 
 def cut(values: Array, unit: Units) -> Digits:

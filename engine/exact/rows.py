@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.exact.digits import BITS, SUMMED, Digits, added, cut, stacked, unit_of
+from lethe.engine.exact.digits import BITS, SUMMED, Digits, added, cut, scaled, stacked, units_of
 from lethe.engine.fit.objective import Array, Rows
 
 MOST = 64
@@ -68,7 +68,7 @@ class ChangedRows:
             Whether the targets count.
         """
         error = self._errors(y) if not targets else added([self.target, self._errors(y)])
-        return self._weighted_sum(_times(self.factor, error))
+        return self._weighted_sum(scaled(error, self.factor))
 
     def _errors(self, y: Digits) -> Digits:
         """Return -x_i.y, k x m."""
@@ -100,19 +100,6 @@ def cut_weights(weight: Array) -> Digits:
     """Return the digits of weights, in units of 1."""
     if (np.abs(weight) == 1.0).all():
         return Digits(0, weight.astype(np.int64)[np.newaxis])
-    unit = BITS * (unit_of(weight) // BITS)
+    unit = BITS * (int(units_of(np.max(np.abs(weight), initial=0.0))) // BITS)
     digits = cut(weight, unit)
     return Digits(digits.first - unit // BITS, digits.places)
-
-
-def _times(factor: Digits, values: Digits) -> Digits:
-    """Return factor_i values_ic, balanced, for (k,) and k x m."""
-    if not len(factor.places) or not len(values.places):
-        return Digits(0, values.places[:0])
-    if len(factor.places) == 1 and (np.abs(factor.places) == 1).all():
-        signed = values.places * factor.places[0, :, np.newaxis]
-        return Digits(values.first + factor.first, signed)
-    return added(
-        Digits(values.first + factor.first + p, values.places * place[:, np.newaxis])
-        for p, place in enumerate(factor.places)
-    )

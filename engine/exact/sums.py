@@ -15,7 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.exact.digits import BITS, SUMMED, Digits, added, cut, side_by_side, sliced
+from lethe.engine.exact.digits import (
+    SUMMED,
+    Digits,
+    added,
+    cut,
+    scaled,
+    side_by_side,
+    sliced,
+    units_of,
+)
 from lethe.engine.exact.rows import ChangedRows, cut_weights
 from lethe.engine.fit.objective import Array, Rows
 
@@ -58,7 +67,7 @@ class Sums:
             The numbers of a column differ too much in size (`engine.exact.digits.LONGEST`).
         """
         largest = np.concatenate([_largest(rows.X), _largest(rows.y)])
-        unit = np.frexp(largest)[1].astype(np.int_) - (BITS - 1)
+        unit = units_of(largest)
         total = _Total(len(unit))
         for start in range(0, len(rows), SUMMED):
             total.add_rows(rows.take(slice(start, start + SUMMED)), unit)
@@ -70,7 +79,7 @@ class Sums:
         for start in range(0, len(rows), SUMMED):
             block = slice(start, start + SUMMED)
             part = z.of((block, slice(None)))
-            change.add(_pieces(_scaled(part, rows.factor.of(block))), _pieces(part))
+            change.add(_pieces(scaled(part, rows.factor.of(block))), _pieces(part))
         return Sums(self.unit, added([self.entries, change.balanced()]), self.m)
 
     @property
@@ -83,15 +92,6 @@ def _largest(values: Array) -> Array:
     """Return the largest magnitude of each column, without a copy of the values."""
     largest: Array = np.maximum(values.max(axis=0, initial=0.0), -values.min(axis=0, initial=0.0))
     return largest
-
-
-def _scaled(z: Digits, factor: Digits) -> Digits:
-    """Return the digits of factor_i z_i."""
-    parts = [
-        Digits(z.first + factor.first + p, z.places * place[:, np.newaxis])
-        for p, place in enumerate(factor.places)
-    ]
-    return added(parts or [Digits(0, z.places[:0])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class _Total:
             self.add(pieces, pieces)
         else:
             digits = cut(z, unit)
-            self.add(_pieces(_scaled(digits, cut_weights(rows.weight))), _pieces(digits))
+            self.add(_pieces(scaled(digits, cut_weights(rows.weight))), _pieces(digits))
 
     def add(self, left: list[_Piece], right: list[_Piece]) -> None:
         """Add left^T right."""
