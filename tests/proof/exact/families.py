@@ -24,7 +24,7 @@ class Family:
     ordinary
         Whether nothing about them was made to need rational arithmetic.
     weighted
-        Whether rows have weights, 1e-8 to 1e8.
+        Whether rows have weights, 1e-8 to 1e8: few rows then outweigh all others.
     most
         Features at most.
     few
@@ -91,7 +91,7 @@ def _signs(rng: np.random.Generator, k: int, d: int) -> tuple[Array, Array]:
 
 FAMILIES = {
     "normal": Family(_normal),
-    "weighted": Family(_normal, weighted=True),
+    "weighted": Family(_normal, weighted=True, ordinary=False),
     "whole numbers": Family(_whole),
     "float32": Family(_float32),
     "scales 1e-6 to 1e6": Family(_scaled),
