@@ -61,7 +61,7 @@ def test_a_typing_error_and_its_correction_leave_a_model_that_verifies(
     assert (unknown["error"]["kind"], unknown["error"]["value"]) == ("unknown", None)
     assert repaired["refresh"]["size"] == "rebuild"
     assert "V has lost its digits" in repaired["refresh"]["reason"]
-    assert repaired["error"]["kind"] == "exact"
+    assert repaired["error"]["kind"] == "rounded"
     assert verified["distance"] <= repaired["error"]["bound"] <= 1e-7
 
 

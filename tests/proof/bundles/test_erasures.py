@@ -119,6 +119,6 @@ def test_true_evidence_is_proved_if_it_says_that_the_person_is_gone(
     for name, subject in ((erasure, "NOT CHECKED"), (f"{erasure}.own", "OK")):
         found = judged(page, Path(made.path(name)), trust)
         assert (found.verdict, found.results["subject"]) == (verdict, subject), found.why
-    named = ERASURES[erasure].encode()
+    named = f'"{ERASURES[erasure]}"'.encode()  # hashes in base64 may have the letters by chance
     assert named not in Path(made.path(erasure)).read_bytes()
     assert named in Path(made.path(f"{erasure}.own")).read_bytes()

@@ -96,8 +96,12 @@ class Followed:
 
 
 def _follow(data: Data) -> Followed:
-    kind = LinearModel if data.kind == "linear" else LogisticModel
-    model = kind(ridge=data.ridge, fit_intercept=data.intercept)
+    """Follow a model. What is followed is the stream, so that no version is rounded instead."""
+    model: LinearModel | LogisticModel
+    if data.kind == "linear":
+        model = LinearModel(ridge=data.ridge, fit_intercept=data.intercept, rounded_features=0)
+    else:
+        model = LogisticModel(ridge=data.ridge, fit_intercept=data.intercept)
     model.fit(data.X, data.y[:, 0], sample_weight=data.weight)
     followed = Followed(data, model, np.zeros((1, 1), dtype=np.longdouble))
     followed.anchor = followed.retrained()
