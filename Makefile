@@ -142,6 +142,10 @@ fuzz: setup ## Fuzz every decoder, coverage-guided, SECONDS=60 each (ONLY=name f
 bounds: setup ## Judge published bounds and estimates against an 80-bit oracle (SEEDS=n)
 	$(BIN)/python -m tests.proof.bounds $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST)) $(if $(ONLY),--only $(ONLY)) $(if $(TUNING),--tuning-only) $(if $(JSON),--json $(JSON))
 
+.PHONY: exact
+exact: setup ## Linear models after 10,000 streams of changes, byte for byte, docs/exact.md (SEEDS=n of each family)
+	$(BIN)/python -m tests.proof.exact $(if $(SEEDS),--seeds $(SEEDS))
+
 .PHONY: conversions
 conversions: setup ## Convert scikit-learn's estimators and pipelines, setting by setting, docs/scikit-learn.md (SEED=n SIZE=n)
 	$(BIN)/python -m tests.proof.conversions $(if $(SEED),--seed $(SEED)) $(if $(SIZE),--size $(SIZE))

@@ -2,9 +2,9 @@
 
 `engine.models` and `engine.generalised` have the classes to use alone, without servers.
 `engine.fit` goes from rows to a fitted model and its precomputation, `engine.deletion` leaves rows
-out, `engine.error` states how far the result may be from retraining, `engine.refresh` makes it
-exact again, `engine.preprocess` keeps the preprocessing of a table inside a library model, and
-`engine.store` keeps the state in Redis.
+out, `engine.exact` keeps linear models right to the last bit, `engine.error` states how far the
+result may be from retraining, `engine.refresh` makes it exact again, `engine.preprocess` keeps the
+preprocessing of a table inside a library model, and `engine.store` keeps the state in Redis.
 """
 
 from __future__ import annotations

@@ -23,10 +23,12 @@ from lethe.engine.error.estimate import (
     published_error,
 )
 from lethe.engine.error.sentinels import SENTINELS, Sentinels
+from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.classes import one_sided, unbounded, weighted_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
+from lethe.engine.refresh.policy import Facts, facts_of
 from lethe.engine.refresh.refreshes import (
     NewGeneration,
     adopt_polish,
@@ -155,6 +157,25 @@ class Fitted:
         if self.certified is not None:
             return 0.0
         return believed_estimate(self.generation, self.stream, self.sentinels, len(self.members))
+
+    def facts(self, budget: float) -> Facts:
+        """Return what the policy of refreshes looks at, for a relative error ``budget``."""
+        return facts_of(
+            self.generation,
+            self.stream,
+            rows_live=len(self.members),
+            estimate=self.estimate(),
+            budget_relative=budget,
+            audited=self.certified is not None,
+        )
+
+    def sums(self) -> Sums:
+        """Return the exact sums of the live rows. Cost O(n d^2)."""
+        return Sums.of(self.members.rows.take(self.members.live))
+
+    def diagnosed(self) -> Fitted:
+        """Return the state that `engine.diagnostics` looks at: one with present dual rows."""
+        return self
 
     def needs_refit(self, ids: tuple[str, ...]) -> bool:
         """Return whether the present objective has no minimiser without ``ids``. O(k m)."""

@@ -17,11 +17,19 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.diagnosing import DiagnosableModel
+from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import probabilities
-from lethe.engine.fit.objective import Array, Kind
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows
+from lethe.engine.fitted import Fitted
+from lethe.engine.fitted_linear import FittedLinear
+from lethe.engine.inference import Summary, summarise
+from lethe.engine.preprocess.input.columns import Columns
+from lethe.engine.preprocess.input.frozen import FrozenTransformer
 from lethe.engine.preprocess.input.table import TableLike
+from lethe.engine.refresh.policy import Limits
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -97,10 +105,56 @@ class LinearModel(ConvertibleModel):
         What is done to each column of a table, by name (`engine.preprocess.input.columns`): its
         statistics forget rows, too, and the model is that of a ``Pipeline`` refitted on the
         remaining rows. Or a fitted transformer, which stays as it is (`preprocess_frozen`).
+    rounded_features
+        Number of coefficients, the intercept among them, up to which every version of a model
+        without preprocessing is correctly rounded (docs/exact.md). With more, rounding adds up,
+        and the error's bound counts it.
     """
 
     kind = Kind.LINEAR
     estimator_type = "regressor"
+
+    def __init__(
+        self,
+        ridge: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        penalise_intercept: bool = False,
+        error_budget: float = 0.01,
+        limits: Limits | None = None,
+        seed: int = 0,
+        preprocess: Columns | FrozenTransformer | None = None,
+        rounded_features: int = ROUNDED_FEATURES,
+    ) -> None:
+        super().__init__(
+            ridge,
+            fit_intercept=fit_intercept,
+            penalise_intercept=penalise_intercept,
+            error_budget=error_budget,
+            limits=limits,
+            seed=seed,
+            preprocess=preprocess,
+        )
+        self.rounded_features = rounded_features
+
+    def _fitted_to(
+        self,
+        penalty: Array,
+        names: tuple[str, ...],
+        rows: Rows,
+        classes: tuple[str, ...],
+        columns: tuple[str, ...] | None,
+    ) -> Fitted:
+        if len(penalty) > self.rounded_features:
+            return super()._fitted_to(penalty, names, rows, classes, columns)
+        return FittedLinear.of_rows(
+            Objective(Kind.LINEAR, penalty),
+            names,
+            rows,
+            intercept=self.fit_intercept,
+            ridge=float(self.ridge),
+            columns=columns,
+        )
 
     def predict(self, X: TableLike) -> Array:
         """Return the predictions of new rows, (n,) or (n, m).
@@ -124,6 +178,53 @@ class LinearModel(ConvertibleModel):
         from sklearn.metrics import r2_score  # noqa: PLC0415 (not to import it with the library)
 
         return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+
+    def summary(
+        self, *, level: float = 0.95, covariance: str = "sampling"
+    ) -> Summary | tuple[Summary, ...]:
+        """Return standard errors, tests, intervals and R^2 of the exact parameters.
+
+        Parameters
+        ----------
+        level
+            Of the confidence intervals.
+        covariance
+            ``sampling``, that of the ridge estimator given its penalty, or ``bayesian``
+            (`engine.inference`).
+
+        Returns
+        -------
+        Summary
+            One for each target, if there are several.
+
+        Raises
+        ------
+        InvalidData
+            A parameter cannot be used, no degree of freedom is left, or preprocessing is part of
+            the model: statistics that move with the rows are not fixed features.
+
+        Notes
+        -----
+        Cost O(d^3), and O(n d^2) above `rounded_features`: what was deleted does not matter.
+        """
+        state = self._fitted
+        if self.prepared is not None:
+            raise InvalidData(
+                "a summary is of models without preprocessing inside: its statistics move with the "
+                "rows, and standard errors of fixed features would be too small"
+            )
+        columns = state.columns or tuple(f"x{j}" for j in range(self.n_features_in_))
+        found = summarise(
+            state.sums(),
+            state.generation.objective.penalty,
+            state.stream.theta_exact,
+            (*columns, *(("intercept",) if state.intercept else ())),
+            rows=state.members.weighted,
+            intercept=state.intercept,
+            level=level,
+            covariance=covariance,
+        )
+        return found[0] if self._flat else found
 
     @property
     def coef_(self) -> Array:

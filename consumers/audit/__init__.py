@@ -16,7 +16,12 @@ A model's history (`lethe audit`) against everything else:
 One model (`lethe verify`):
 
 - `verify`: a refit by independent code
+- `digest_check`, `rational_refit`: a linear model to the last bit (`--digest`)
 - `pipeline_rows`: the rows of a refit whose preprocessing is fitted anew, too
+
+Its coefficients (`lethe summary`):
+
+- `summaries`: standard errors, tests and intervals
 
 An erasure (`lethe erasures --bundle`):
 

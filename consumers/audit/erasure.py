@@ -82,7 +82,7 @@ def evidence_of(
     InvalidRequest
         The erasure is not of this person, or it cannot be opened here.
     """
-    record = KnownErasures(store, reader, trusted).record_of(erasure_id)
+    record = KnownErasures(store.client, reader, trusted).record_of(erasure_id)
     if record is None:
         raise UnknownErasure(
             f"erasure {erasure_id!r} has no receipt: it is not processed yet, was never sent, or "

@@ -9,9 +9,10 @@ from typing import Any
 from lethe.consumers.audit.commit_checks import precedes
 from lethe.consumers.audit.commits import CommitChain
 from lethe.consumers.audit.published.finding import Faults, Finding, Result
-from lethe.consumers.audit.published.history import CONFLICT, UNKNOWN_MODEL, History
+from lethe.consumers.audit.published.history import UNKNOWN_MODEL, History
 from lethe.consumers.audit.reading import ledger_of
 from lethe.consumers.commits.receipt_index import kept_receipts
+from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import leaf_hash, root_of

@@ -20,6 +20,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from lethe.consumers.audit.pipeline_rows import pipeline_rows
+from lethe.consumers.contract.events import Parameters
 from lethe.consumers.subscriber.published import published
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.engine.errors import CommitConflict, NotConverged
@@ -31,7 +32,7 @@ from lethe.engine.refresh.blockwise import precompute_blocks, rows_of, together
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.records import ErrorRecord, OutputCertificateRecord
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.offline.snapshot import take_snapshot
+from lethe.engine.store.offline.snapshot import Snapshot, take_snapshot
 from lethe.engine.store.store import ModelStore
 
 _REFINEMENTS = 6
@@ -133,15 +134,7 @@ def verify(store: ModelStore, model_id: str) -> Verification:
     -----
     Cost O(n d^2) time, X and an n x d copy in memory.
     """
-    for _ in range(_TRIES):
-        snapshot = take_snapshot(store, model_id)
-        event, theta = published(store, model_id)
-        if event.version == snapshot.state.version:
-            break
-    else:
-        raise CommitConflict(
-            f"model {model_id!r}: deletions were committed while it was read; try again in a moment"
-        )
+    snapshot, _, theta = read_published(store, model_id)
     state, rows = snapshot.state, snapshot.rows
     objective = state.generation.objective
     if snapshot.table is not None and len(rows):
@@ -152,6 +145,24 @@ def verify(store: ModelStore, model_id: str) -> Verification:
     if state.meta.config.output_noise is not None:
         measured = norm(state.stream.theta_exact - oracle.theta)
     return Verification(**asdict(compared), state=state, rows_live=len(rows), measured=measured)
+
+
+def read_published(store: ModelStore, model_id: str) -> tuple[Snapshot, Parameters, Array]:
+    """Return the live rows, and the parameters that are published for them.
+
+    Raises
+    ------
+    UnknownModel, CorruptState, CommitConflict
+        The model cannot be read.
+    """
+    for _ in range(_TRIES):
+        snapshot = take_snapshot(store, model_id)
+        event, theta = published(store, model_id)
+        if event.version == snapshot.state.version:
+            return snapshot, event, theta
+    raise CommitConflict(
+        f"model {model_id!r}: deletions were committed while it was read; try again in a moment"
+    )
 
 
 def _refitted_pipeline(meta: Meta, table: Table, rows: Rows) -> tuple[Objective, Rows]:

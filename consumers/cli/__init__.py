@@ -29,6 +29,7 @@ Checks and keys:
 - `check`: the installation
 - `dead_letters`: requests that could not be read
 - `verify`, `audit`: a model against a refit, a model's history
+- `summary`: standard errors, tests and intervals of a linear model
 - `disclosure`: what versions have told of rows
 - `key`: signing keys and seal secrets
 """

@@ -8,9 +8,6 @@ from typing import Any
 
 import click
 
-from lethe.consumers.audit.commits import seals_of_auditor
-from lethe.consumers.audit.erasure import evidence_of
-from lethe.consumers.audit.published.bundle import write_bundle
 from lethe.consumers.cli.requests.erasure import lines_of, where
 from lethe.consumers.cli.terminal.options import cosigned_option, global_options, trust_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
@@ -79,7 +76,7 @@ def erasures(
     if subject is not None or cosigned:
         raise click.UsageError("--own-copy and --cosigned require --bundle FILE")
     with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
-        known = KnownErasures(runtime.store(), reader, runtime.trusted())
+        known = KnownErasures(runtime.client(), reader, runtime.trusted())
         if erasure_id is None:
             _list(out, known.list_recent(limit))
         elif (one := known.find(erasure_id)) is not None:
@@ -100,6 +97,11 @@ def _write(
     cosigned: tuple[Path, ...],
 ) -> None:
     """Write the evidence of an erasure to a file."""
+    # The list of erasures need not wait for these: they import NumPy.
+    from lethe.consumers.audit.commits import seals_of_auditor  # noqa: PLC0415
+    from lethe.consumers.audit.erasure import evidence_of  # noqa: PLC0415
+    from lethe.consumers.audit.published.bundle import write_bundle  # noqa: PLC0415
+
     if erasure_id is None:
         raise click.UsageError("--bundle writes the evidence of one erasure: give its ERASURE_ID")
     with (

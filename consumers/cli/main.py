@@ -49,6 +49,10 @@ COMMANDS = MappingProxyType(
             "Keep a model registry at the newest versions, and delete older ones.",
         ),
         "verify": ("cli.verify", "Compare a model with an independent refit."),
+        "summary": (
+            "cli.summary",
+            "Show a linear model's standard errors, tests and intervals.",
+        ),
         "receipt": ("cli.receipt", "Show what became of one request or erasure."),
         "disclosure": ("cli.disclosure", "Show what published versions disclose of rows."),
         "audit": ("cli.audit", "Check a model's whole published history."),

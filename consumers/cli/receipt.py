@@ -98,7 +98,7 @@ def receipt(
         try:
             report = report_of(store, reader, request_id, model, trusted, progress, seals=seals)
         except UnknownRequest:
-            erasure = KnownErasures(store, reader, trusted).find(request_id)
+            erasure = KnownErasures(store.client, reader, trusted).find(request_id)
             if erasure is None:
                 raise
             if model is not None or asked or signer is not None:

@@ -37,10 +37,6 @@ class CommitKind(StrEnum):
     """A log that lost commits continues from what the store holds (`lethe recover`)."""
 
 
-BODY_BYTES = 16
-"""Length of the digest of a request's content: a collision harms only whoever constructs it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A receipt of this commit, as it is kept in the request index.

@@ -65,11 +65,15 @@ class Verdict(Enum):
     GAP = "gap"
 
 
-def judge(part: OpenPart, head: Head, index: int) -> Verdict:
-    """Judge a record of commits partition ``index`` against its model's newest commit."""
+def judge(part: OpenPart, head: Head, index: int, *, gap: bool = False) -> Verdict:
+    """Judge a record of commits partition ``index`` against its model's newest commit.
+
+    ``gap``: a record between the two was judged to lie behind a gap. Only one that skips ends it,
+    because a person has accepted what is missing: an append that was on its way must not count.
+    """
     if commit_partition(part.model_id) != index or part.number <= head.commit:
         return Verdict.VOID
-    follows = part.number == head.commit + 1 or part.skips
+    follows = part.skips or (part.number == head.commit + 1 and not gap)
     return Verdict.VALID if follows and part.prev == head.digest else Verdict.GAP
 
 
@@ -379,6 +383,15 @@ def check_tail(reader: Reader, tail: Tail, end: int) -> None:
     advice = "the log lost commits. Restore it, or run `lethe recover` for each of its models"
     kept = Kept(tail.partition, tail.offset, tail.last_digest)
     check_kept(reader, kept, end, advice, _digest_of)
+
+
+def tail_of(reader: Reader, partition: Partition, offset: int) -> Tail:
+    """Return a partition's tail at an offset, with what is known of the record below."""
+    below = reader.record_at(partition, offset - 1)
+    if below is None:
+        return Tail(partition, offset)
+    epoch = -1 if below.leader_epoch is None else below.leader_epoch
+    return Tail(partition, offset, _digest_of(below), epoch)
 
 
 def _digest_of(record: Record) -> str:

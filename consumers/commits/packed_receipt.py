@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
-from lethe.consumers.commits.commit import BODY_BYTES, Answer
+from lethe.consumers.commits.commit import Answer
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.receipt import Receipt, ReceiptStatus
+from lethe.consumers.contract.requests import BODY_BYTES
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.records import (
     CertificateRecord,
@@ -48,7 +49,7 @@ _CODES = (
 """Append only: their positions are stored."""
 
 _HAS_ERROR, _HAS_COMMITMENT, _HAS_DETAIL, _HAS_CERTIFICATE = 1, 2, 4, 8
-_HAS_VALUE, _HAS_BOUND, _BOUND_IS_VALUE, _HAS_RELATIVE = 4, 8, 16, 32
+_HAS_VALUE, _HAS_BOUND, _BOUND_IS_VALUE, _HAS_RELATIVE, _IS_ROUNDED = 4, 8, 16, 32, 64
 _DOUBLE = struct.Struct("<d")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -155,7 +156,7 @@ def _pack_error(out: bytearray, error: ErrorRecord) -> None:
     if not error.bound:  # zero and minus zero differ in the published bytes
         bound_is_value = bound_is_value and repr(error.bound) == repr(error.value)
     out.append(
-        _KINDS.index(error.kind)
+        (_IS_ROUNDED if error.kind == "rounded" else _KINDS.index(error.kind))
         | _HAS_VALUE * (error.value is not None)
         | _HAS_BOUND * (error.bound is not None and not bound_is_value)
         | _BOUND_IS_VALUE * bound_is_value
@@ -259,7 +260,7 @@ def _unpack_error(reader: _Reader) -> ErrorRecord:
     relative = reader.double() if kind_and_flags & _HAS_RELATIVE else None
     return ErrorRecord(
         value=value,
-        kind=_KINDS[kind_and_flags & 3],
+        kind="rounded" if kind_and_flags & _IS_ROUNDED else _KINDS[kind_and_flags & 3],
         bound=bound,
         certified_version=None if certified < 0 else certified,
         budget=reader.double(),

@@ -11,6 +11,8 @@ import heapq
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import accumulate
+from operator import itemgetter
 
 from lethe.consumers.commits.apply import thetas_in
 from lethe.consumers.commits.commit import Commit
@@ -60,12 +62,26 @@ def without_replaced(messages: Sequence[Message]) -> list[Message]:
 
 
 def _receipts(commit: Commit) -> Iterable[tuple[Receipt, bytes]]:
-    """Return a commit's receipts, conflicts included, in the order of their requests."""
+    """Return a commit's receipts, conflicts included, in the order of their requests.
+
+    A receipt of an earlier commit that is sent again names the place of its first request, which
+    may have lain anywhere, also in a former topic: it goes with what is before it.
+    """
     answers = [(answer.receipt, answer.value) for answer in commit.answers]
     if not commit.repeats:
         return answers
     repeats = [(Receipt.read(value), value) for value in commit.repeats]
-    return heapq.merge(answers, repeats, key=lambda pair: pair[0].source.offset)
+    own = {value for _, value in answers}
+    places = [
+        receipt.source.offset if receipt.conflicts_with is not None or value in own else -1
+        for receipt, value in repeats
+    ]
+    ordered = heapq.merge(
+        ((receipt.source.offset, receipt, value) for receipt, value in answers),
+        ((place, *pair) for place, pair in zip(accumulate(places, max), repeats, strict=True)),
+        key=itemgetter(0),
+    )
+    return ((receipt, value) for _, receipt, value in ordered)
 
 
 def receipt_message(receipt: Receipt, value: bytes) -> Message:

@@ -18,7 +18,7 @@ from lethe.consumers.commits.frame import (
     signed_bytes,
 )
 from lethe.consumers.commits.sealed_part import decode_sealed_part, deleted_rows, encode_sealed_part
-from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
+from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import HEADER, Signer, TrustedKeys
 from lethe.engine.errors import CorruptState, Unauthenticated, check_format
 from lethe.engine.store.layout.config import ModelConfig
@@ -29,10 +29,6 @@ class Untrusted(CorruptState):
     """A commit is not signed by a key that is trusted."""
 
     code = "UNTRUSTED"
-
-
-UNOPENED = (KeyUnknown, Untrusted)
-"""Why a commit that counts cannot be opened here, whatever is in it."""
 
 
 def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[bytes, str]:

@@ -7,7 +7,8 @@ The keys are in another server, out of reach of the store's scripts: those of de
 dropped once the commit is applied (it may be published before), and again by every fold that reads
 it, because whoever applied it may have died before. A deleted row never comes back, so dropping its
 key again does no harm. The other keys of a generation that ends, by a refresh, ``--replace`` or
-unregistration, are not dropped: they expire (`RowKeys.retire_generation`).
+unregistration, are not dropped: they expire (`RowKeys.retire_generation`). So do those of a
+generation that a commit names and that did not become live, because the store lost its rows.
 
 A commit that leaves no row (the last ones are deleted, or the model is unregistered) does not name
 the generation that it ends, and a fold could not find it out once the commit is applied: all of
@@ -44,7 +45,8 @@ def shred(store: ModelStore, commit: Commit, former: str, live: str, at_step: At
     """
     staged = commit.staged
     rows = dict.fromkeys((*commit.deleted, *(() if staged is None else staged.caught_up)))
-    discarded = {former, *_generations(() if staged is None else staged.former)} - {"", live}
+    named = () if staged is None else (staged.generation, *_generations(staged.former))
+    discarded = {former, *named} - {"", live}
     if store.row_keys is None or not (rows or discarded):
         return
     at_step(Step.SHRED)

@@ -33,6 +33,11 @@ class SubjectErasureRequested(Event):
     requested_at: Any = Field(default=None, exclude_if=absent)
     reason: Any = Field(default=None, exclude_if=absent)
 
+    @property
+    def op(self) -> Literal["erase", "lift"]:
+        """What is asked for, as receipts name it."""
+        return "lift" if self.lift else "erase"
+
 
 ModelErasureStatus = ReceiptStatus | Literal["AWAITED", "NOT_COVERED"]
 

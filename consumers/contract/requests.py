@@ -17,15 +17,19 @@ from lethe.consumers.contract.events import (
     ROWS_CHANGED,
     DeletionRequest,
     RowsChanged,
+    Source,
 )
 from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.log.base import Message
+from lethe.consumers.log.base import Message, Record
 from lethe.engine.errors import InvalidRequest
 
 Item = TypeVar("Item")
 
 ERASURE = "erasure-"
 """How the ids of requests begin that erasures become."""
+
+BODY_BYTES = 16
+"""Length of the digest of a request's content: a collision harms only whoever constructs it."""
 
 _ERASURE_REQUEST = re.compile(ERASURE + "[0-9a-f]{48}")
 
@@ -38,6 +42,12 @@ def erasure_request_id(digest: str) -> str:
 def is_of_erasure(request_id: str) -> bool:
     """Return whether a request is one that an erasure became (`consumers.erasures`)."""
     return _ERASURE_REQUEST.fullmatch(request_id) is not None
+
+
+def source_of(record: Record) -> Source:
+    """Return a request's place in the log, as receipts name it."""
+    where = record.partition
+    return Source(topic=where.topic, partition=where.index, offset=record.offset)
 
 
 def check_own_id(request_id: str) -> None:

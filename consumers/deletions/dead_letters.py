@@ -14,10 +14,9 @@ from datetime import datetime
 from lethe.consumers.commits.recovery.change_requests import digest_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Source, rfc3339
-from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import PACKED_BATCH, Headers, Message, Reader, Record
-from lethe.consumers.log.scan import tail
+from lethe.consumers.log.scan import read_at, tail
 from lethe.engine.errors import InvalidRequest
 
 _DEAD_LETTER_KEY = 1024
@@ -41,7 +40,7 @@ class DeadLetter:
     @property
     def at(self) -> datetime:
         """When the log took the letter."""
-        return log_time(self.record)
+        return self.record.logged_at
 
     @property
     def headers(self) -> Headers:
@@ -165,7 +164,7 @@ def replay_message(reader: Reader, letter: DeadLetter) -> Message:
         )
     record = letter.record
     if not letter.whole:
-        found = _record_at(reader, source)
+        found = read_at(reader, source.topic, source.partition, source.offset)
         if found is None or digest_of(found).encode() != letter.record.value:
             raise InvalidRequest(
                 f"dead letter {number} does not have the whole record, and {source.topic} no "
@@ -173,13 +172,6 @@ def replay_message(reader: Reader, letter: DeadLetter) -> Message:
             )
         return Message(source.topic, found.key or b"", found.value, found.headers)
     return Message(source.topic, record.key or b"", record.value, letter.headers)
-
-
-def _record_at(reader: Reader, source: Source) -> Record | None:
-    for partition in reader.partitions(source.topic):
-        if partition.index == source.partition:
-            return reader.record_at(partition, source.offset)
-    return None
 
 
 def _place(text: str) -> Source | None:

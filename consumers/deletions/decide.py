@@ -10,9 +10,8 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import rows_commitment
 from lethe.consumers.contract.events import DeletionRequest, RowsChanged, Source
 from lethe.consumers.contract.receipt import Op, Receipt
-from lethe.consumers.contract.requests import is_of_erasure
+from lethe.consumers.contract.requests import is_of_erasure, source_of
 from lethe.consumers.deletions.validate import Refused, Valid
-from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.lost_rows import DATA_LOST
 from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.lookup import Lookup
@@ -98,13 +97,6 @@ class Deferred:
 
 
 Decision = Rejected | Duplicate | DuplicateInBatch | Conflicting | Accepted | Deferred
-
-
-def source_of(record: Record) -> Source:
-    """Return a record's place in the log, as receipts name it."""
-    return Source(
-        topic=record.partition.topic, partition=record.partition.index, offset=record.offset
-    )
 
 
 def op_of(item: Valid | Refused) -> Op:

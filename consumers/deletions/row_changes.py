@@ -25,8 +25,9 @@ from lethe.consumers.commits.recovery.changed_rows import (
 )
 from lethe.consumers.contract.commitment import rows_commitment, tombstone_of
 from lethe.consumers.contract.events import RowsChanged, Source
+from lethe.consumers.contract.requests import source_of
 from lethe.consumers.deletions.compute import GuardRefusal
-from lethe.consumers.deletions.decide import Decider, Decision, Rejected, source_of
+from lethe.consumers.deletions.decide import Decider, Decision, Rejected
 from lethe.consumers.deletions.out_of_range import check_least, check_version, least_error_of
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.refresh.lost_rows import DATA_LOST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from lethe.consumers.commits.apply import NOTHING, Arrays, Live, new_since
 from lethe.consumers.commits.commit import Commit, CommitKind, Tombstones
 from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import SourceRange
-from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.receipt import CONFLICT, Receipt
+from lethe.consumers.contract.requests import source_of
 from lethe.consumers.deletions.compute import StepResult
 from lethe.consumers.deletions.decide import (
     Accepted,
@@ -25,7 +26,6 @@ from lethe.consumers.deletions.decide import (
     Rejected,
     deferred_record,
     op_of,
-    source_of,
 )
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.log.base import Record
@@ -46,15 +46,6 @@ from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.records import Certificate
 from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.server.rewrite import ERASURE_SECONDS
-
-_LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
-
-
-def log_time(record: Record) -> datetime:
-    """Return a record's timestamp in the log; the beginning of 1970 if it makes no sense."""
-    if not 0 < record.timestamp_ms < _LATEST_MS:
-        return datetime.fromtimestamp(0, UTC)
-    return datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
 
 
 def unknown_model(item: Valid | Refused) -> Receipt | None:
@@ -78,7 +69,7 @@ def unknown_model(item: Valid | Refused) -> Receipt | None:
         code=code,
         detail=detail,
         source=source_of(item.record),
-        completed_at=log_time(item.record),
+        completed_at=item.record.logged_at,
     )
 
 
@@ -343,7 +334,7 @@ def _conflict(model_id: str, decision: Conflicting, now: datetime) -> Receipt:
         model_id=model_id,
         op=decision.op,
         status="REJECTED",
-        code="REQUEST_ID_CONFLICT",
+        code=CONFLICT,
         detail="this request id was used before for another body; the first receipt stands",
         source=decision.source,
         completed_at=now,

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from lethe.consumers.commits.commit import BODY_BYTES
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import (
     DELETION_REQUESTED,
@@ -25,7 +24,9 @@ from lethe.consumers.contract.events import (
     RefreshCompleted,
     RowsChanged,
 )
-from lethe.consumers.log.base import Record
+from lethe.consumers.contract.requests import BODY_BYTES
+from lethe.consumers.log.base import Reader, Record
+from lethe.consumers.log.scan import read_at
 from lethe.engine.store.layout.reading import first_error
 
 _DETAIL_LIMIT = 300
@@ -66,6 +67,18 @@ class Refreshed:
 
 
 Validated = Valid | Refused | Refreshed
+
+
+def request_at(
+    reader: Reader, model_id: str, request_id: str, topic: str, index: int, offset: int
+) -> Valid | Refused | None:
+    """Return a request that lies at a place of the log; None if it no longer has it there."""
+    record = read_at(reader, topic, index, offset)
+    found = None if record is None else validate(record)
+    if found is None or isinstance(found, Refreshed):
+        return None
+    named = found.request if isinstance(found, Valid) else found
+    return found if (named.model_id, named.request_id) == (model_id, request_id) else None
 
 
 def validate(record: Record) -> Validated:

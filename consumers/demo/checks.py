@@ -60,6 +60,17 @@ def within_bound(outcome: Outcome) -> Check:
     )
 
 
+def rounded_is_identical(outcome: Outcome) -> Check:
+    """Check that a version whose error is rounded has the bits of a refit in fractions."""
+    rounded = [seen for seen in _all(outcome) if seen.identical is not None]
+    failures = [f"{_name(seen)}: its bits are others" for seen in rounded if not seen.identical]
+    return Check(
+        "each rebuild of the linear model is identical to retraining in fractions, bit for bit",
+        f"{len(rounded)} versions",
+        failures if rounded else ["no version is rounded"],
+    )
+
+
 def no_projection_over_budget(outcome: Outcome) -> Check:
     """Check that nothing over the budget is published where the exact answer is within it.
 
@@ -200,6 +211,7 @@ def each_size_happened(outcome: Outcome) -> Check:
 
 CHECKS: Sequence[Callable[[Outcome], Check]] = (
     within_bound,
+    rounded_is_identical,
     no_projection_over_budget,
     under_budget_after_refresh,
     chain_holds,

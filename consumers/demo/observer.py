@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lethe.consumers.audit.rational_refit import rational_refit
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import RefreshRequested, Version
 from lethe.consumers.contract.receipt import Receipt
@@ -18,7 +19,7 @@ from lethe.consumers.log.base import Log, Partition, Record
 from lethe.consumers.log.scan import scan
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.consumers.subscriber.subscriber import ModelSubscriber
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, Rows, ridge_penalty, with_intercept
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Observed:
     rows_live: int  # according to the requests, not to the version
     newly_deleted: int  # number of rows that this version has forgotten
     ordered: str | None = None  # why its refresh was scheduled; None if it is not a refresh
+    identical: bool | None = None  # to the bits of a rational refit; None unless it is `rounded`
 
     @property
     def event(self) -> Version:
@@ -143,10 +145,19 @@ class Observer:
             deleted.update(self._rows[model.model_id, request_id])
         live = np.array([row not in deleted for row in model.data.ids], dtype=np.bool_)
         X, y = model.data.X[live], model.data.y[live, 0]
+        identical = None
+        if version.event.error.kind == "rounded":
+            rows = Rows(with_intercept(X), y[:, np.newaxis], np.ones(len(y)))
+            penalty = ridge_penalty(
+                model.config.ridge, rows.X.shape[1], intercept=True, penalise_intercept=False
+            )
+            published = np.append(version.theta, version.intercept)
+            identical = rational_refit(rows, penalty).tobytes() == published.tobytes()
         return Observed(
             version,
             retrain(version.kind, X, y, model.config.ridge),
             rows_live=int(live.sum()),
             newly_deleted=len(deleted) - before,
             ordered=None if refresh is None else self._reasons.get(refresh.job_id, "ordered"),
+            identical=identical,
         )

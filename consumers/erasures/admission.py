@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED, RequestKeys
 from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.validate import Refused
-from lethe.consumers.erasures.pending import CONFLICT, PendingErasure, lifted, rejected
+from lethe.consumers.erasures.pending import PendingErasure, lifted, rejected
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
 from lethe.consumers.log.base import Message, Producer, Record
@@ -166,5 +167,5 @@ class Admission:
 
     def _commitments(self, item: ErasureRequest) -> Sequence[str]:
         return subject_commitments(
-            self._seals, item.erasure_id, item.namespace, item.event.subject_id, item.op
+            self._seals, item.erasure_id, item.namespace, item.event.subject_id, item.event.op
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lethe.consumers.commits.packed_receipt import body_of, unpack
-from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.erasures.pending import CONFLICT, Awaited
+from lethe.consumers.contract.receipt import CONFLICT, Receipt
+from lethe.consumers.erasures.pending import Awaited
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.server.pipeline import CHUNK, run_pipeline

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lethe.consumers.contract.events import MAX_ROWS, DeletionRequest
 from lethe.consumers.contract.requests import erasure_request_id, in_parts
 from lethe.consumers.deletions.validate import content_digest
-from lethe.consumers.erasures.models import Registered
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:  # it needs NumPy, and who reads receipts does not
+    from lethe.consumers.erasures.models import Registered
 
 PART_BYTES = 900_000
 """Of the row ids in one request, as JSON: a request has at most 1 MiB."""

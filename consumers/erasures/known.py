@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+import redis
+
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
-from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
-from lethe.consumers.deletions.transition import log_time
-from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.receipts import PublishedReceipts
-from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
+from lethe.consumers.erasures.request import ErasureRequest, erasure_at, validate_erasure
 from lethe.consumers.log.base import Reader, Record
 from lethe.consumers.log.scan import scan, scan_topic, tail
 from lethe.engine.errors import LetheError
-from lethe.engine.store.store import ModelStore
+from lethe.engine.store.cursors import Cursors
 
 _RECEIPTS_EACH = 3
 """Receipts of one erasure, at most as a rule: one that models were asked, a deferral, a final one.
@@ -49,7 +49,7 @@ class KnownErasure:
     @property
     def op(self) -> str:
         """What is asked for."""
-        known = self.receipt or self.request
+        known = self.receipt or (None if self.request is None else self.request.event)
         return "erase" if known is None else known.op
 
     @property
@@ -73,11 +73,11 @@ class KnownErasures:
     With ``trusted`` keys, a receipt that none of them signed is none.
     """
 
-    def __init__(self, store: ModelStore, reader: Reader, trusted: TrustedKeys | None) -> None:
-        self._store = store
+    def __init__(self, client: redis.Redis, reader: Reader, trusted: TrustedKeys | None) -> None:
+        self._cursors = Cursors(client)
         self._reader = reader
         self._trusted = trusted
-        self._published = PublishedReceipts(store, reader, trusted)
+        self._published = PublishedReceipts(client, reader, trusted)
 
     def find(self, erasure_id: str) -> KnownErasure | None:
         """Return one erasure; None if neither its request nor a receipt is there.
@@ -92,15 +92,15 @@ class KnownErasures:
         self._published.catch_up()
         receipt = self._published.find([erasure_id]).get(erasure_id)
         if receipt is not None and receipt.completed_at is not None:
-            return KnownErasure(
-                erasure_id, receipt.completed_at, self._request_at(receipt.source), receipt
-            )
+            source = receipt.source
+            request = erasure_at(self._reader, erasure_id, source.partition, source.offset)
+            return KnownErasure(erasure_id, receipt.completed_at, request, receipt)
         waiting = {one.erasure_id: one for one in self._unfinished()}.get(erasure_id)
         said = self._newest(scan_topic(self._reader, topics.ERASURE_RECEIPTS)).get(erasure_id)
         if waiting is None:
             return said
         receipt = None if said is None else said.receipt
-        return KnownErasure(erasure_id, log_time(waiting.record), waiting, receipt)
+        return KnownErasure(erasure_id, waiting.record.logged_at, waiting, receipt)
 
     def record_of(self, erasure_id: str) -> Record | None:
         """Return the record of the newest receipt of an erasure; of a final one, the first.
@@ -142,7 +142,7 @@ class KnownErasures:
         waiting = [
             KnownErasure(
                 name,
-                log_time(request.record),
+                request.record.logged_at,
                 request,
                 said[name].receipt if name in said else None,
             )
@@ -160,21 +160,12 @@ class KnownErasures:
         """Yield the requests from the watermark on; records that are none are passed over."""
         for partition in self._reader.partitions(topics.ERASURES):
             bounds = self._reader.bounds(partition)
-            watermark = self._store.cursors.watermark(str(partition)) or 0
+            watermark = self._cursors.watermark(str(partition)) or 0
             start = max(watermark, bounds.begin)
             for record in scan(self._reader, partition, start, bounds.end):
                 item = validate_erasure(record, None)
                 if isinstance(item, ErasureRequest):
                     yield item
-
-    def _request_at(self, source: Source) -> ErasureRequest | None:
-        """Return the request that a receipt names, if the log still has it."""
-        for partition in self._reader.partitions(source.topic):
-            if partition.index == source.partition:
-                record = self._reader.record_at(partition, source.offset)
-                item = None if record is None else validate_erasure(record, None)
-                return item if isinstance(item, ErasureRequest) else None
-        return None
 
     def _newest(self, records: Iterator[Record]) -> dict[str, KnownErasure]:
         """Return what receipts say of each erasure: the first final one, or else the last one."""
@@ -190,6 +181,6 @@ class KnownErasures:
             before = found.get(name)
             if receipt.code == CONFLICT or (before and before.receipt and before.receipt.final):
                 continue
-            at = receipt.completed_at or log_time(record)
+            at = receipt.completed_at or record.logged_at
             found[name] = KnownErasure(name, at, receipt=receipt)
         return found

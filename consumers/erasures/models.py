@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from lethe.engine.errors import CorruptState
+from lethe.engine.store.counts import KeysLost
 from lethe.engine.store.layout.config import parse_config
 from lethe.engine.store.layout.keys import DatasetKeys, ModelKeys
 from lethe.engine.store.layout.reading import parse_ids, parse_json_value, parse_text
 from lethe.engine.store.layout.state import check_stored_format, parse_opening
-from lethe.engine.store.membership import every_model
+from lethe.engine.store.membership import listed_models
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, run_pipeline
 from lethe.engine.store.store import ModelStore
@@ -60,9 +61,22 @@ class Models:
 
 
 def read_models(store: ModelStore) -> Models:
-    """Read which models are registered. Two round trips for a few hundred models."""
+    """Read which models are registered. Two round trips for a few hundred models.
+
+    Raises
+    ------
+    KeysLost
+        The store's lists of models lack some: whoever may have rows of a person is not known.
+    """
+    names, lacking = listed_models(store.client)
+    if lacking:
+        raise KeysLost(
+            f"the store has lost models of its list {lacking[0].models} (a key was removed, or "
+            "evicted under a maxmemory-policy): erasures would pass them over. A deletion worker "
+            "that starts makes the list again from lethe.versions"
+        )
     registered, damaged = [], set()
-    for chunk in chunks(every_model(store.client)):
+    for chunk in chunks(names):
         stored = run_pipeline(store.client, (), partial(_queue_heads, names=chunk), each=True)
         for name, fields in zip(chunk, stored, strict=True):
             try:

@@ -14,11 +14,9 @@ from typing import Literal
 from lethe.consumers.contract.erasure_events import ModelErasure, SubjectErasureCompleted
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.erasures.fan_out import Asked
 from lethe.consumers.erasures.request import ErasureRequest
 
-CONFLICT = "REQUEST_ID_CONFLICT"
 HOLDS_NOTHING = frozenset({"UNKNOWN_ROWS", "MODEL_UNREGISTERED"})
 """Codes of rejections after which a model holds no row of the subject."""
 
@@ -184,7 +182,7 @@ class PendingErasure:
     def _completed_at(self) -> datetime:
         """Return when the last model answered: it follows from the receipts alone."""
         answers = [one.receipt.completed_at for one in self.awaited.values() if one.receipt]
-        return max([log_time(self.request.record), *answers])
+        return max([self.request.record.logged_at, *answers])
 
 
 def lifted(request: ErasureRequest, commitment: str) -> SubjectErasureCompleted:
@@ -197,7 +195,7 @@ def lifted(request: ErasureRequest, commitment: str) -> SubjectErasureCompleted:
         complete=True,
         subject_commitment=commitment,
         source=request.source,
-        completed_at=log_time(request.record),
+        completed_at=request.record.logged_at,
     )
 
 
@@ -213,14 +211,14 @@ def rejected(
     return SubjectErasureCompleted(
         erasure_id=request.erasure_id,
         namespace=request.event.namespace,
-        op="lift" if request.event.lift else "erase",
+        op=request.event.op,
         status="REJECTED",
         complete=False,
         code=code,
         detail=detail,
         subject_commitment=commitment,
         source=request.source,
-        completed_at=log_time(request.record),
+        completed_at=request.record.logged_at,
         conflicts_with=conflicts_with,
     )
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import redis
+
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.erasure_events import (
     SUBJECT_ERASURE_COMPLETED,
     SubjectErasureCompleted,
 )
+from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
-from lethe.consumers.deletions.transition import log_time
-from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.request import ErasureRequest
 from lethe.consumers.log.base import Message, Reader, Record
 from lethe.consumers.suppression.topic_view import TopicView
 from lethe.engine.store.layout.keys import ERASURE_RECEIPTS, SIGNED_ERASURE_RECEIPTS
 from lethe.engine.store.layout.reading import integer
 from lethe.engine.store.log_view import Added, LogView
-from lethe.engine.store.store import ModelStore
 
 
 class PublishedReceipts:
@@ -32,7 +32,7 @@ class PublishedReceipts:
     With ``trusted`` keys, a receipt that none of them signed is none.
     """
 
-    def __init__(self, store: ModelStore, reader: Reader, trusted: TrustedKeys | None) -> None:
+    def __init__(self, client: redis.Redis, reader: Reader, trusted: TrustedKeys | None) -> None:
         self._reader = reader
         self._trusted = trusted
         key, name = (
@@ -40,7 +40,7 @@ class PublishedReceipts:
             if trusted is None
             else (SIGNED_ERASURE_RECEIPTS, "signed-receipts")
         )
-        self._view = LogView(store.client, key, name, first_counts=True)
+        self._view = LogView(client, key, name, first_counts=True)
         self._topic = TopicView(
             self._view, reader, lambda: topics.ERASURE_RECEIPTS, self._added, expires=True
         )
@@ -108,7 +108,7 @@ class PublishedReceipts:
 
 def receipt_message(receipt: SubjectErasureCompleted, request: ErasureRequest) -> Message:
     """Return the message of a combined receipt, the same bytes for the same receipt."""
-    time = receipt.completed_at or log_time(request.record)
+    time = receipt.completed_at or request.record.logged_at
     headers = cloudevents.headers(
         SUBJECT_ERASURE_COMPLETED, receipt.erasure_id, time, receipt.erasure_id
     )

@@ -1,4 +1,4 @@
-"""A record of ``lethe.erasures``: an erasure, or the lifting of one. Pure."""
+"""A record of ``lethe.erasures``: an erasure, or the lifting of one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import (
     SUBJECT_ERASURE_REQUESTED,
     SubjectErasureRequested,
 )
 from lethe.consumers.contract.events import Source
+from lethe.consumers.contract.requests import source_of
 from lethe.consumers.deletions.authenticate import RequestKeys
-from lethe.consumers.deletions.decide import source_of
 from lethe.consumers.deletions.validate import Refused, parsed, unreadable
-from lethe.consumers.log.base import Record
+from lethe.consumers.log.base import Reader, Record
+from lethe.consumers.log.scan import read_at
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.errors import Unauthenticated
 from lethe.engine.store.layout.reading import first_error
@@ -44,14 +46,18 @@ class ErasureRequest:
         return self.namespace, self.event.subject_id
 
     @property
-    def op(self) -> str:
-        """What is asked for, as receipts name it."""
-        return "lift" if self.event.lift else "erase"
-
-    @property
     def source(self) -> Source:
         """Where it was read."""
         return source_of(self.record)
+
+
+def erasure_at(reader: Reader, erasure_id: str, index: int, offset: int) -> ErasureRequest | None:
+    """Return an erasure that lies at a place of the log; None if the log no longer has it there."""
+    record = read_at(reader, topics.ERASURES, index, offset)
+    found = None if record is None else validate_erasure(record, None)
+    if not isinstance(found, ErasureRequest) or found.erasure_id != erasure_id:
+        return None
+    return found
 
 
 def validate_erasure(record: Record, keys: RequestKeys | None) -> ErasureRequest | Refused:

@@ -7,7 +7,6 @@ from datetime import datetime
 
 from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.contract.signatures import Signer
-from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.erasures.fan_in import read_receipts
 from lethe.consumers.erasures.fan_out import Asked, requests_to
 from lethe.consumers.erasures.models import Models, rows_of_subjects
@@ -90,7 +89,7 @@ class RequestSender:
             self._producer.publish([deletion_message(one.request, signer, time) for one in part])
 
     def _message(self, erasure: PendingErasure, asked: Asked) -> Message:
-        time = log_time(erasure.request.record)
+        time = erasure.request.record.logged_at
         return deletion_message(asked.request, self._signer(), time)
 
     def _wanted(

@@ -21,10 +21,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Protocol
 
 from lethe.engine.errors import LogReset, LogUnavailable
 from lethe.engine.store.layout.keys import partition_index
+
+_LATEST_MS = 253_402_300_800_000  # the year 10000, which no datetime holds
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -72,6 +75,12 @@ class Record:
     def place(self) -> str:
         """Where it lies, in words."""
         return f"{self.partition.topic}/{self.partition.index} at offset {self.offset}"
+
+    @property
+    def logged_at(self) -> datetime:
+        """Its timestamp in the log; the beginning of 1970 if it makes no sense."""
+        sound = 0 < self.timestamp_ms < _LATEST_MS
+        return datetime.fromtimestamp(self.timestamp_ms / 1000 if sound else 0, UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,17 @@ def extent_of(reader: Reader, *topics: str) -> Extent:
     return {partition: reader.bounds(partition) for partition in partitions}
 
 
+def read_at(reader: Reader, topic: str, index: int, offset: int) -> Record | None:
+    """Return the record at a place that somebody noted; None if the log has none there.
+
+    In a topic that was made again since it is another record: compare what it says.
+    """
+    for partition in reader.partitions(topic):
+        if partition.index == index:
+            return reader.record_at(partition, offset)
+    return None
+
+
 def scan(
     reader: Reader,
     partition: Partition,

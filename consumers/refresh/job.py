@@ -24,6 +24,7 @@ from lethe.engine.error.drift import audit
 from lethe.engine.error.estimate import scale
 from lethe.engine.error.terms import gradient_limit
 from lethe.engine.errors import CorruptState, IllConditioned, LetheError
+from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.preprocess.answer import prepare
@@ -261,7 +262,12 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         )
     generation, status = _penalised_if_needed(state, remaining.rows)
     generation = renoised(config, generation)
-    rebuilt = rebuild(generation, remaining.rows, state.stream.theta_exact)
+    rebuilt = rebuild(
+        generation,
+        remaining.rows,
+        state.stream.theta_exact,
+        rounded=config.d <= ROUNDED_FEATURES,
+    )
     ledger = first_ledger(config, generation.objective, remaining.rows, rebuilt)
     return stage_generation(
         job, remaining, rebuilt, choice, status=status, resolved=resolved, ledger=ledger

@@ -20,6 +20,7 @@ from lethe.engine.deletion.stream import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import sample_sentinels
 from lethe.engine.errors import InvalidData
+from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
@@ -129,7 +130,8 @@ def _precompute(
     )
     objective = noisy(config, Objective(config.kind, penalty))
     status: Status = "INTERCEPT_PENALISED" if unbounded else "ACTIVE"
-    return objective, rows, precompute_blocks(objective, rows), status
+    rounded = config.d <= ROUNDED_FEATURES
+    return objective, rows, precompute_blocks(objective, rows, rounded=rounded), status
 
 
 def stage(

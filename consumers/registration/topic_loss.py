@@ -11,8 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+from lethe.consumers.commits.publish import job_message
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Log, Message, Partition, Producer, Reader, Record
 from lethe.consumers.log.kept import Kept, check_kept
 from lethe.consumers.log.scan import scan
@@ -32,6 +35,8 @@ from lethe.engine.store.layout.keys import (
     SIGNED_ERASURE_RECEIPTS,
 )
 from lethe.engine.store.log_view import LogView
+from lethe.engine.store.lookup import read_summaries
+from lethe.engine.store.membership import registered_models
 from lethe.engine.store.store import ModelStore
 from lethe.engine.store.topics import KnownTopic, Loss
 
@@ -142,6 +147,7 @@ class TopicRecovery:
         """
         loss = plan.loss
         if plan.expired and not plan.remake:
+            producer.publish(self._pending_jobs(plan.topic))
             self._store.topics.record(loss)
             self._store.cursors.set_watermarks({str(p): begin for p, begin in plan.expired})
             return loss
@@ -149,7 +155,7 @@ class TopicRecovery:
         present = self._make_again(plan, log)
         if plan.topic == topics.SUPPRESSIONS:
             restart_list(self._store, producer)
-        producer.publish(rest)
+        producer.publish([*rest, *self._pending_jobs(plan.topic)])
         if plan.topic == topics.ERASURE_RECEIPTS:
             for view in self._views(plan.topic):
                 view.restart(keep=False)
@@ -158,6 +164,25 @@ class TopicRecovery:
         )
         self._store.topics.accept(KnownTopic(present[0].topic_id, len(present)), loss)
         return loss
+
+    def _pending_jobs(self, topic: str) -> Iterator[Message]:
+        """Yield the jobs that models wait for, if a topic may have lost them or that they are done.
+
+        A job that is done twice changes nothing.
+        """
+        if topic not in (topics.DELETIONS, topics.REFRESH_JOBS):
+            return
+        for summary in read_summaries(self._store.client, registered_models(self._store.client)):
+            meta, pending = summary.meta, summary.meta.pending_job
+            if pending is not None:
+                job = RefreshRequested(
+                    job_id=pending.job_id,
+                    model_id=summary.model_id,
+                    generation=meta.generation,
+                    version=summary.version,
+                    reason=pending.reason,
+                )
+                yield job_message(job, datetime.now(UTC))
 
     def _make_again(self, plan: TopicPlan, log: Log) -> Sequence[Partition]:
         """Return the partitions of the topic to go on with, which is created where there is none.

@@ -154,6 +154,10 @@ class Guard:
         if _head_size(scope) > MAX_HEAD_BYTES:
             detail = f"path, query and headers have at most {MAX_HEAD_BYTES} bytes together"
             raise Problem(431, "TOO_LARGE", detail, {"Connection": "close"})
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # A proxy that counts and a server that reads chunks see two requests, or one.
+            detail = "a request has a length or chunks, not both"
+            raise Problem(400, "INVALID_REQUEST", detail, {"Connection": "close"})
         self._check_host(headers)
         if scope["method"] not in _SAFE:
             _check_site(headers)

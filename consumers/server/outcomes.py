@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json
 
 from lethe.consumers.commits.packed_receipt import Indexed, body_of, unpack
-from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
+from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.erasures.receipts import PublishedReceipts
-from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
+from lethe.consumers.erasures.request import erasure_at
 from lethe.consumers.log.base import Appended, Reader
 from lethe.consumers.server.appender import Identity
 from lethe.consumers.server.index.published import IndexPublished
@@ -46,7 +45,7 @@ class Asked(NamedTuple):
     def by(cls, event: SubjectErasureRequested) -> Asked:
         """Return what an event asks for."""
         namespace = event.namespace or DEFAULT_NAMESPACE
-        return cls(namespace, event.subject_id, "lift" if event.lift else "erase")
+        return cls(namespace, event.subject_id, event.op)
 
     @property
     def digest(self) -> bytes:
@@ -111,7 +110,7 @@ class Outcomes:
         self._reader = reader
         self._reading = threading.Lock()  # a reader is used by one thread at a time
         self._published = published
-        self._erasures = PublishedReceipts(store, reader, published.trusted)
+        self._erasures = PublishedReceipts(store.client, reader, published.trusted)
 
     def stored(self, model_id: str, request_id: str) -> Indexed | None:
         """Return what the store keeps of a request: its newest receipt, and its content's digest.
@@ -159,9 +158,9 @@ class Outcomes:
         """Return whether an erasure that asks for something else has an id, answered or not yet."""
         receipt = self.newest_of_erasure(erasure_id)
         if receipt is None and (place := self._published.erasure_place(erasure_id)) is not None:
-            first = self._erasure_at(*place)
+            first = self._asks_for(erasure_id, *place)
             if first is not None:
-                return Asked.by(first) != asked
+                return first != asked
             receipt = self.newest_of_erasure(erasure_id)  # it was decided meanwhile
         return receipt is not None and self.answers_other(receipt, asked)
 
@@ -186,19 +185,13 @@ class Outcomes:
                 seals, receipt.erasure_id, asked.namespace, asked.subject_id, asked.op
             )
             return receipt.subject_commitment not in commitments
-        first = self._erasure_at(source.partition, source.offset)
-        return first is None or Asked.by(first) != asked
+        return self._asks_for(receipt.erasure_id, source.partition, source.offset) != asked
 
-    def _erasure_at(self, index: int, offset: int) -> SubjectErasureRequested | None:
-        """Return the erasure at a place of the log; None if the log no longer has it."""
+    def _asks_for(self, erasure_id: str, index: int, offset: int) -> Asked | None:
+        """Return what an erasure at a place of the log asks for; None if it is no longer there."""
         with self._reading:
-            for partition in self._reader.partitions(topics.ERASURES):
-                if partition.index == index:
-                    record = self._reader.record_at(partition, offset)
-                    first = None if record is None else validate_erasure(record, None)
-                    if isinstance(first, ErasureRequest):
-                        return first.event
-        return None
+            first = erasure_at(self._reader, erasure_id, index, offset)
+        return None if first is None else Asked.by(first.event)
 
     def losses(self, topic: str) -> str:
         """Return what a topic has lost, as an ending of a sentence that says what is unknown."""

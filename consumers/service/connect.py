@@ -70,6 +70,14 @@ class Runtime:
             self._stack.enter_context(opening.pop_all())
         return store
 
+    def client(self) -> redis.Redis:
+        """Return a connection for what needs no model; closed with the runtime.
+
+        Raises what `store` raises, and imports none of the numerical code.
+        """
+        client, _ = self._stack.enter_context(self._connected())
+        return client
+
     def models(self) -> list[str]:
         """Return the ids of the registered models, without importing the numerical code.
 

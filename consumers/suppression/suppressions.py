@@ -114,11 +114,13 @@ class Suppressions:
     def suppressing(
         self, namespace: str, subject_id: str, erasure_id: str, request: Record
     ) -> list[Message]:
-        """Return what puts a subject on the list; nothing if this erasure has done so before."""
-        if self.of(namespace, [subject_id]).get(subject_id) == erasure_id:
-            return []
-        newest = marks_of(self._seals, namespace, subject_id)[0]
-        return [_changing(newest, erasure_id, request, lifted=False)]
+        """Return what puts a subject on the list; nothing if this request has done so before.
+
+        The same erasure may be sent again behind a lift, after its topic was lost.
+        """
+        marks = marks_of(self._seals, namespace, subject_id)
+        change = _changing(marks[0], erasure_id, request, lifted=False)
+        return [] if change.stored in self._view.get(marks).values() else [_message(change)]
 
     def lifting(
         self, namespace: str, subject_id: str, erasure_id: str, request: Record
@@ -126,7 +128,7 @@ class Suppressions:
         """Return what takes a subject off the list, whatever it was marked under."""
         newest, *older = marks_of(self._seals, namespace, subject_id)
         marks = [newest, *self._view.get(older)]
-        return [_changing(mark, erasure_id, request, lifted=True) for mark in marks]
+        return [_message(_changing(mark, erasure_id, request, lifted=True)) for mark in marks]
 
     def repeating(self) -> list[Message]:
         """Return what counts of the marks whose newest record does not, as of the last `catch_up`.
@@ -150,12 +152,10 @@ def restart_list(store: ModelStore, producer: Producer) -> None:
     view.restart(keep=True)
 
 
-def _changing(mark: str, erasure_id: str, request: Record, *, lifted: bool) -> Message:
+def _changing(mark: str, erasure_id: str, request: Record, *, lifted: bool) -> Suppression:
     partition, offset = str(request.partition), request.offset
-    return _message(
-        Suppression(
-            mark=mark, erasure_id=erasure_id, lifted=lifted, partition=partition, offset=offset
-        )
+    return Suppression(
+        mark=mark, erasure_id=erasure_id, lifted=lifted, partition=partition, offset=offset
     )
 
 

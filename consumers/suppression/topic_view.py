@@ -90,6 +90,9 @@ class TopicView:
                     f"{reached.topic_id or 'none'}: the topic was recreated or has lost records. "
                     f"{_ADVICE}"
                 )
+            if reached.lost:
+                self._view.restart(keep=True)
+                continue
             if reached.offset >= end:
                 return
             records, high = self._read(partition, reached.offset, bounds)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from lethe.consumers.commits.recovery.model_lists import restore_lists
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
@@ -42,6 +43,7 @@ from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.service.topic_watch import TopicWatch
 from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.workers.assignment import Assignment
+from lethe.engine.store.counts import KeysLost
 from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-erasures"
@@ -114,7 +116,7 @@ class ErasureWorker:
         self._producer = log.producer()
         self._reader = log.reader()
         self._suppressions = Suppressions(store, self._reader, seals)
-        self._receipts = PublishedReceipts(store, self._reader, trusted)
+        self._receipts = PublishedReceipts(store.client, self._reader, trusted)
         self._admission = Admission(
             self._producer,
             self._suppressions,
@@ -197,7 +199,7 @@ class ErasureWorker:
                 self._consumer.bounds(partition).end <= self._next_offset(partition)
                 for partition in assigned
             )
-            and not unchecked(self._store, read_models(self._store))
+            and not unchecked(self._store, self._models())
         )
 
     # -- 1 ------------------------------------------------------------------------------------
@@ -251,7 +253,7 @@ class ErasureWorker:
         for erasure in erasures:
             erasure.changes = changes
         self._at_step(Step.ERASE_ASK)
-        self._sender.ask(erasures, read_models(self._store))
+        self._sender.ask(erasures, self._models())
         self._at_step(Step.ERASE_AWAIT)
         for erasure in erasures:
             self._logger.info(
@@ -280,7 +282,7 @@ class ErasureWorker:
         waiting = [one for one in self._pending.values() if not one.asked_again]
         silent = [(erasure, one) for erasure, one in open_requests if one.receipt is None]
         if waiting or silent:
-            models = read_models(self._store)
+            models = self._models()
             self._send_again(silent, models)
             answers += self._ask_again(waiting, models)
         return answers
@@ -313,7 +315,7 @@ class ErasureWorker:
     def _finish(self) -> int:
         """Publish the receipts of finished erasures, and of others whose state is news."""
         if done := [one for one in self._pending.values() if one.finished]:
-            models = read_models(self._store)
+            models = self._models()
             note_not_covered(done, models)
             for erasure in (one for one in done if one.unknown):
                 known = known_spellings(self._store, models.registered, *erasure.request.subject)
@@ -367,6 +369,14 @@ class ErasureWorker:
         )
         return min(pending, default=self._assignment.positions.get(partition, 0))
 
+    def _models(self) -> Models:
+        """Return the registered models; a list of them that lacks some is made again first."""
+        try:
+            return read_models(self._store)
+        except KeysLost:
+            restore_lists(self._store, self._reader)
+            return read_models(self._store)
+
     # -- registrations ------------------------------------------------------------------------
 
     def _sweep_registrations(self) -> None:
@@ -375,7 +385,7 @@ class ErasureWorker:
         if now < self._sweep_due or not self._consumer.assignment():
             return
         self._sweep_due = now + self._sweep_seconds
-        models = unchecked(self._store, read_models(self._store))
+        models = unchecked(self._store, self._models())
         self._suppressions.catch_up()
         if late := self._suppressions.repeating():
             self._producer.publish(late)

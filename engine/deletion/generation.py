@@ -52,6 +52,8 @@ class Generation:
     factor_error
         The same of what is solved with the factor, once it was not made from the rows
         (`engine.fit.precompute.factor_error`); 0 while it is the one that the dual rows came from.
+    rounded
+        Whether theta_b is a linear model's minimiser, correctly rounded (`engine.exact`).
     """
 
     number: int
@@ -61,6 +63,7 @@ class Generation:
     largest: float
     dual_error: float
     factor_error: float = 0.0
+    rounded: bool = False
 
     @property
     def by_factor(self) -> Generation:
@@ -173,7 +176,13 @@ def begin(
     """Begin a generation at a fresh precomputation."""
     smallest, largest = precomputation.factor.smallest, precomputation.factor.largest
     generation = Generation(
-        number, objective, precomputation.theta, smallest, largest, precomputation.dual_error
+        number,
+        objective,
+        precomputation.theta,
+        smallest,
+        largest,
+        precomputation.dual_error,
+        rounded=precomputation.rounded,
     )
     stream = at_rest(precomputation.theta, precomputation.certificate.left, generation.blocks)
     if precomputation.certificate.bound is None:  # the reference has no bound: no estimate from it

@@ -1,7 +1,9 @@
 """The error that the budget counts: |theta_published - theta*_live| (docs/error.md).
 
-Four things are kept apart by name:
+Five things are kept apart by name:
 
+- *rounded*: what is published is a linear model's minimiser, correctly rounded (docs/exact.md):
+  half a unit in the last place of each coefficient is a bound, and no number of more digits exists;
 - *exact*: a linear model's error is |published - theta_exact| plus a stated rounding allowance,
   and that sum is a bound;
 - *estimate*: a logistic model's error between audits, from a random sample of live rows, the
@@ -25,6 +27,7 @@ from lethe.engine.error.budget import over_budget
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.error.stiffness import least_stiffness
 from lethe.engine.errors import UNSTATED, IllConditioned
+from lethe.engine.exact.rounding import half_a_unit
 from lethe.engine.fit import blocks
 from lethe.engine.fit.objective import Array, Kind, Rows, norm
 
@@ -44,6 +47,7 @@ _FLOOR = 1e-3  # of |theta_b|: a model deleted down to nothing has no relative e
 class ErrorKind(StrEnum):
     """How a published error is known."""
 
+    ROUNDED = "rounded"
     EXACT = "exact"
     ESTIMATE = "estimate"
     CERTIFICATE = "certificate"
@@ -238,6 +242,10 @@ def published_error(
     if has_lost_digits(stream):  # neither theta_exact nor what was measured by V is believed
         return UNKNOWN
     distance = distance_to_exact(stream)
+    if is_rounded(generation, stream):
+        bound = distance + half_a_unit(stream.theta_exact)
+        kind = ErrorKind.ROUNDED if distance == 0.0 else ErrorKind.EXACT
+        return _error(generation, stream, bound, kind, bound)
     if generation.objective.kind is Kind.LINEAR:
         bound = distance + rounding(generation, stream) + stream.carried
         return _error(generation, stream, bound, ErrorKind.EXACT, bound)
@@ -249,6 +257,18 @@ def published_error(
         return UNKNOWN
     value = distance + rounding(generation, stream) + stream.carried + remains
     return _error(generation, stream, value, ErrorKind.ESTIMATE, None)
+
+
+def is_rounded(generation: Generation, stream: Stream) -> bool:
+    """Return whether theta_exact is the correctly rounded minimiser that the generation began with.
+
+    O(d), and O(1) once a row has come or gone.
+    """
+    if not generation.rounded or len(stream.V):
+        return False
+    return stream.theta_exact is generation.theta_b or np.array_equal(
+        stream.theta_exact, generation.theta_b
+    )
 
 
 def _error(

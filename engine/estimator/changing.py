@@ -18,7 +18,7 @@ from lethe.engine.preprocess.input.table import Table, TableLike
 from lethe.engine.preprocess.library.fitted import PreparedFit
 from lethe.engine.preprocess.library.state import PreparedRows
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.refresh.policy import Choice, Limits, choose, facts_of
+from lethe.engine.refresh.policy import Choice, Limits, choose
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.result import ChangeResult, DeletionResult
 
@@ -237,14 +237,7 @@ class ChangingModel(BaseModel):
             RefreshKind.REBUILD if leave_out else None if size is None else RefreshKind(size)
         )
         limits = self.limits or Limits()
-        facts = facts_of(
-            state.generation,
-            state.stream,
-            rows_live=len(state.members),
-            estimate=state.estimate(),
-            budget_relative=self.error_budget,
-            audited=state.certified is not None,
-        )
+        facts = state.facts(self.error_budget)
         choice = choose(facts, limits, requested)
         target = limits.far_under * facts.budget
         if choice.size is RefreshKind.REBUILD or state.members.weighted == 0:

@@ -19,6 +19,7 @@ from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.estimator.base import overflow_allowed
 from lethe.engine.estimator.changing import ChangingModel
 from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.fitted import Fitted
 from lethe.engine.ids import ids_of
 from lethe.engine.preprocess.library.fitted import PreparedFit
 from lethe.engine.result import GroupInfluence, LeaveOneOut
@@ -54,7 +55,7 @@ class DiagnosableModel(ChangingModel):
         -----
         Cost O(k d), and O(k K d) once K rows have changed since the last compact or rebuild.
         """
-        _, each = self._left_out_each(self._live_places(ids))
+        _, each = _left_out_each(self._fitted.diagnosed(), self._live_places(ids))
         return each.leverage[:, 0] if each.leverage.shape[1] == 1 else each.leverage
 
     @overflow_allowed
@@ -83,8 +84,8 @@ class DiagnosableModel(ChangingModel):
         version. Cost that of `leverage` of all rows, whatever ``ids`` are.
         """
         everything = self._live_places(None)
-        rows, each = self._left_out_each(everything)
-        state = self._fitted
+        state = self._fitted.diagnosed()
+        rows, each = _left_out_each(state, everything)
         distances = cooks_distances(each, scale(state.generation, state.stream, rows, each))
         chosen = everything if ids is None else self._live_places(ids)
         return self._shaped(distances[np.searchsorted(everything, chosen)])
@@ -117,8 +118,8 @@ class DiagnosableModel(ChangingModel):
         or rebuild.
         """
         places = self._live_places(ids)
-        rows, each = self._left_out_each(places)
-        state = self._fitted
+        state = self._fitted.diagnosed()
+        rows, each = _left_out_each(state, places)
         margin = rows.X @ state.stream.theta_exact + each.reach * each.q
         predictions = state.generation.objective.mean(margin)
         moved = steps(state.stream, rows, state.members.W[places], each)
@@ -163,9 +164,10 @@ class DiagnosableModel(ChangingModel):
                 "without these rows a class, or the model, would have none left: there is no step; "
                 "fit the other rows to see what is left"
             )
+        state = state.diagnosed()
         rows, W = state.members.rows.take(places), state.members.W[places]
         step, squares = leave_group_out(state.generation, state.stream, rows, W)
-        live, each = self._left_out_each(self._live_places(None))
+        live, each = _left_out_each(state, self._live_places(None))
         measured = scale(state.generation, state.stream, live, each)
         with np.errstate(divide="ignore"):
             distance = squares / (measured.freedom * measured.variance)
@@ -188,7 +190,7 @@ class DiagnosableModel(ChangingModel):
                 raise UnknownRows(f"row {name!r} was deleted from this model; name live rows")
         return members.places(wanted)
 
-    def _left_out_each(self, places: NDArray[np.intp]) -> tuple[Rows, EachLeftOut]:
-        state = self._fitted
-        rows = state.members.rows.take(places)
-        return rows, leave_each_out(state.generation, state.stream, rows, state.members.W[places])
+
+def _left_out_each(state: Fitted, places: NDArray[np.intp]) -> tuple[Rows, EachLeftOut]:
+    rows = state.members.rows.take(places)
+    return rows, leave_each_out(state.generation, state.stream, rows, state.members.W[places])

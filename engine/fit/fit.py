@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lethe.engine.errors import InvalidData, NotConverged
+from lethe.engine.errors import IllConditioned, InvalidData, NotConverged
+from lethe.engine.exact.running import Solution
+from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import EPS, Factor, factorise, lower_triangle, solve_with
 from lethe.engine.fit.magnitude import check_data, check_fitted
 from lethe.engine.fit.multinomial import unvec, vec
@@ -23,15 +25,30 @@ _BACKTRACKS = 50
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fitted model: ``theta`` (d x m), the factor of the Hessian at it, and its gradient."""
+    """A fitted model: ``theta`` (d x m), the factor of the Hessian at it, and its gradient.
+
+    ``rounded`` tells whether theta is a linear model's minimiser, correctly rounded.
+    """
 
     theta: Array
     factor: Factor
     gradient: Array
+    rounded: bool = False
 
 
-def fit(objective: Objective, rows: Rows, start: Array | None = None) -> Fit:
+def fit(
+    objective: Objective, rows: Rows, start: Array | None = None, *, rounded: bool = False
+) -> Fit:
     """Minimise the objective over ``rows``.
+
+    Parameters
+    ----------
+    objective, rows
+        The loss and the penalty, and n rows.
+    start
+        Where Newton's method begins.
+    rounded
+        Whether a linear model's theta is to be correctly rounded (`engine.exact`), if it can be.
 
     Linear models: the normal equations (X^T X + lam I) theta = X^T Y (the paper prints XY) by
     Cholesky, with iterative refinement. Other models: Newton's method with backtracking
@@ -53,6 +70,8 @@ def fit(objective: Objective, rows: Rows, start: Array | None = None) -> Fit:
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is detected below
         if objective.kind is Kind.LINEAR:
             fitted = _fit_linear(objective, rows)
+            if rounded:
+                fitted = _rounded(objective, rows, fitted)
         else:
             fitted = _fit_by_newton(objective, rows, start)
     check_fitted(fitted.factor, fitted.theta, pull)
@@ -71,6 +90,19 @@ def _fit_linear(objective: Objective, rows: Rows) -> Fit:
         if norm(step) <= _SETTLED * norm(theta):
             break
     return Fit(theta, factor, gradient)
+
+
+def _rounded(objective: Objective, rows: Rows, fitted: Fit) -> Fit:
+    """Return the fit with its theta correctly rounded, or as it is where nothing is proved."""
+    if objective.linear is not None:
+        return fitted
+    try:
+        found = Solution.of(Sums.of(rows), objective.penalty).minimiser
+    except (InvalidData, IllConditioned):
+        return fitted
+    if not found.rounded:
+        return fitted
+    return Fit(found.theta, fitted.factor, objective.gradient(rows, found.theta), rounded=True)
 
 
 def _fit_by_newton(objective: Objective, rows: Rows, start: Array | None) -> Fit:

@@ -54,6 +54,8 @@ class Precomputation:
         Bound of the distance from theta to the true minimiser (rounding, for linear models).
     dual_error
         The error of the dual rows (`dual_error`).
+    rounded
+        Whether theta is a linear model's minimiser, correctly rounded (`engine.exact`).
     """
 
     theta: Array
@@ -61,17 +63,22 @@ class Precomputation:
     dual_rows: Array
     certificate: Certificate
     dual_error: float
+    rounded: bool = False
 
 
-def precompute(objective: Objective, rows: Rows, start: Array | None = None) -> Precomputation:
+def precompute(
+    objective: Objective, rows: Rows, start: Array | None = None, *, rounded: bool = False
+) -> Precomputation:
     """Fit and precompute. Cost O(n d^2) time, X and W in memory.
+
+    ``rounded`` is as of `engine.fit.fit.fit`.
 
     Raises
     ------
     InvalidData, IllConditioned, NotConverged
         As `engine.fit.fit.fit`.
     """
-    fitted = fit(objective, rows, start)
+    fitted = fit(objective, rows, start, rounded=rounded)
     return from_fit(objective, rows, fitted)
 
 
@@ -82,7 +89,7 @@ def from_fit(objective: Objective, rows: Rows, fitted: Fit) -> Precomputation:
     certificate = _certified(objective, rows, theta, factor, W, fitted.gradient)
     off = dual_error(objective, rows, theta, W, factor.largest)
     check_inverse(factor.smallest, off)
-    return Precomputation(theta, factor, W, certificate, off)
+    return Precomputation(theta, factor, W, certificate, off, fitted.rounded)
 
 
 def certify_afresh(objective: Objective, rows: Rows, theta: Array) -> Certificate:

@@ -53,11 +53,11 @@ def together(parts: Sequence[Certificate]) -> Certificate:
 
 
 def precompute_blocks(
-    objective: Objective, rows: Rows, start: Array | None = None
+    objective: Objective, rows: Rows, start: Array | None = None, *, rounded: bool = False
 ) -> Precomputation:
     """Fit and precompute every block; factors are stacked, dual rows lie side by side.
 
-    Cost O(n d^2) and n d numbers a block.
+    Cost O(n d^2) and n d numbers a block. ``rounded`` is as of `engine.fit.fit.fit`.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def precompute_blocks(
     """
     h = objective.blocks(rows.y.shape[1])
     if h == 1:
-        return precompute(objective, rows, start)
+        return precompute(objective, rows, start, rounded=rounded)
     d = objective.d
     W = np.empty((len(rows), h * d))
     thetas, factors, certificates, errors = [], [], [], []

@@ -20,7 +20,8 @@ from lethe.engine.deletion.crossover import (
 )
 from lethe.engine.deletion.generation import has_lost_digits
 from lethe.engine.deletion.stream import Generation, Stream, condition, rounding
-from lethe.engine.error.estimate import leverage_limit, scale
+from lethe.engine.error.estimate import is_rounded, leverage_limit, scale
+from lethe.engine.exact.rounding import half_a_unit
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.refresh.kind import RefreshKind
 
@@ -203,6 +204,8 @@ def facts_of(
     ``estimate`` is the sentinels' (0 for linear models), None where it is not believed.
     """
     left = rounding(generation, stream) + stream.carried
+    if is_rounded(generation, stream):
+        left = half_a_unit(stream.theta_exact)
     return Facts(
         kind=generation.objective.kind,
         d=stream.V.array.shape[1] // generation.blocks,  # coordinates that share a Hessian

@@ -257,10 +257,15 @@ def _trace(generation: Generation, rows: Rows) -> float:
     return float(np.max(drawn) + np.sum(generation.objective.penalty))
 
 
-def rebuild(generation: Generation, rows: Rows, start: Array | None = None) -> NewGeneration:
-    """Refit, refactor and make new dual rows from the live rows alone."""
+def rebuild(
+    generation: Generation, rows: Rows, start: Array | None = None, *, rounded: bool = False
+) -> NewGeneration:
+    """Refit, refactor and make new dual rows from the live rows alone.
+
+    ``rounded`` is as of `engine.fit.fit.fit`.
+    """
     warm = None if generation.objective.kind is Kind.LINEAR else start
-    precomputation = precompute_blocks(generation.objective, rows, warm)
+    precomputation = precompute_blocks(generation.objective, rows, warm, rounded=rounded)
     after, stream = begin(generation.number + 1, generation.objective, precomputation)
     return NewGeneration(
         after,

@@ -272,6 +272,10 @@ if next(manifest.erase) ~= nil or manifest.records > #manifest.inserted or #KEYS
   redis.call('HSET', ERASURES, 'last', time[1] .. '.' .. string.format('%06d', time[2]))
 end
 redis.call('HSET', HEAD, 'counts', counted(), 'data', counted_data())
-redis.call('SADD', MODELS, manifest.model)
+if redis.call('SADD', MODELS, manifest.model) == 1 or redis.call('HEXISTS', CURSORS, 'models') == 0 then
+  -- Never lower: a set that was removed or evicted, and begins anew, must be noticed.
+  local known, now = redis.call('HGET', CURSORS, 'models'), redis.call('SCARD', MODELS)
+  redis.call('HSET', CURSORS, 'models', math.max(tonumber(known or 0), now))
+end
 move_cursors()
 return {'APPLIED', tostring(manifest.commit)}

@@ -1,8 +1,9 @@
 -- Moves one of the two cursors of a commits partition, or of a model that lags behind it.
 --
 -- KEYS  1 cursors
--- ARGV  1 which cursor: apply or published; or behind: only note the pairs   2 low   3 high   4 digest of the record below high, or
---       empty   5 its leader epoch   6 the model whose own cursor this is, or empty
+-- ARGV  1 which cursor: apply or published; or behind: only note the pairs   2 low   3 high
+--       4 digest of the record below high, empty if nothing is known of it   5 its leader epoch
+--       6 the model whose own cursor this is, or empty
 --       7.. models that halt
 --
 -- A cursor moves only from low or above it, and never back. Before a cursor passes records of a
@@ -50,7 +51,7 @@ if low <= cursor and cursor < high then
     redis.call('HSETNX', CURSORS, 'behind:' .. ARGV[i], text({apply, published}))
   end
   redis.call('HSET', CURSORS, which, string.format('%.0f', high))
-  if which == 'apply' and ARGV[4] ~= '' then
+  if which == 'apply' then
     redis.call('HSET', CURSORS, 'below', ARGV[4], 'epoch', ARGV[5])
   end
 end

@@ -165,6 +165,12 @@ class Cursors:
             pipeline.hset(partition.cursors, mapping=fields)
             pipeline.execute()
 
+    def list_models(self, partition: PartitionKeys, models: Collection[str]) -> None:
+        """Put models back on the list of a partition that lacks some."""
+        if models:
+            with reachable(self._client):
+                self._client.sadd(partition.models, *models)
+
     def restart(self, partition: PartitionKeys, topic_id: str, at: Pair) -> None:
         """Begin anew: the log lost commits, and an operator chose to go on (`lethe recover`)."""
         with reachable(self._client):

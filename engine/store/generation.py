@@ -59,6 +59,7 @@ def generation_info(
         "largest": generation.largest,
         "dual_error": generation.dual_error,
         "factor_error": generation.factor_error,
+        "rounded": generation.rounded,
         "sentinels": sampled.ids,
     }
     if sampled.pi is not None:
@@ -121,6 +122,7 @@ def read_fixed(
         largest=float(info["largest"]),
         dual_error=float(info["dual_error"]),
         factor_error=float(info["factor_error"]),
+        rounded=info.get("rounded") is True,
     )
     return generation, _sampled(info, what)
 

@@ -10,6 +10,9 @@
 --       the last value   6 the first offset that the topic has   7 number n of secrets
 --       8..7+n secrets   then fields and values
 --
+-- Beside its cursor it notes how many fields the hash has then: a key that was removed or evicted
+-- reads as an empty one.
+--
 -- Returns 1, or 0 if the view had not reached that offset of that topic: nothing was changed then.
 
 local VIEW, CURSORS, SECRETS, LATE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -40,5 +43,6 @@ for i = 8 + secrets, #ARGV, 2 do
     redis.call('SADD', LATE, field)
   end
 end
-redis.call('HSET', CURSORS, ARGV[1], ARGV[2] .. ' ' .. ARGV[4])
+redis.call('HSET', CURSORS, ARGV[1], ARGV[2] .. ' ' .. ARGV[4],
+           ARGV[1] .. ':size', redis.call('HLEN', VIEW))
 return 1

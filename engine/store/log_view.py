@@ -26,12 +26,14 @@ ADVANCE = Script(files("lethe.engine.store").joinpath("log_view.lua").read_text(
 class Reached:
     """How far a view has read: the topic's id (empty if it has read nothing), and an offset.
 
-    ``digest`` is that of the record just below it; empty if it is not known.
+    ``digest`` is that of the record just below it; empty if it is not known. ``lost``: the hash has
+    fewer fields than it had then, so that somebody has removed some, or the server has evicted it.
     """
 
     topic_id: str = ""
     offset: int = 0
     digest: str = ""
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,22 @@ class LogView:
         self._client = client
         self._key = key
         self._name = name
+        self._fields = (name, f"{name}:size")
         self._rule = "first" if first_counts else "newest"
 
     def reached(self) -> Reached:
         """Return how far it has read."""
         with reachable(self._client):
-            stored: Any = self._client.hget(ERASED_CURSORS, self._name)
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.hmget(ERASED_CURSORS, self._fields)
+            pipeline.hlen(self._key)
+            (stored, size), found = pipeline.execute()
         if stored is None:
             return Reached()
         what = f"cursor of {self._key}"
         topic_id, offset, digest = [*parse_text(stored, what).split(" "), "", ""][:3]
-        return Reached(topic_id, integer(offset, what), digest)
+        lost = size is not None and found < integer(size, what)
+        return Reached(topic_id, integer(offset, what), digest, lost)
 
     def advance(self, low: int, reached: Reached, added: Added, *, begin: int = 0) -> bool:
         """Add what the topic has from ``low`` on; False: the view is not at ``low`` any more.
@@ -88,13 +95,13 @@ class LogView:
         return bool(answer)
 
     def restart(self, *, keep: bool) -> None:
-        """Have the topic that is there now read from its beginning: a person has given up another.
+        """Have the topic that is there now read from its beginning.
 
-        ``keep`` what was read of the other one.
+        Fields were lost, or a person has given up another topic: ``keep`` what was read of that.
         """
         with reachable(self._client):
             pipeline = self._client.pipeline(transaction=True)
-            pipeline.hdel(ERASED_CURSORS, self._name)
+            pipeline.hdel(ERASED_CURSORS, *self._fields)
             if not keep:
                 pipeline.delete(self._key)
             pipeline.execute()

@@ -58,10 +58,32 @@ def unknown(model_id: str) -> UnknownModel:
 
 def every_model(client: redis.Redis) -> list[str]:
     """Return the ids of all models that were ever registered, sorted."""
-    partitions = run_pipeline(
-        client, (), lambda pipe: [pipe.smembers(part.models) for part in every_partition()]
+    return listed_models(client)[0]
+
+
+def listed_models(
+    client: redis.Redis, partitions: Sequence[PartitionKeys] = ()
+) -> tuple[list[str], list[PartitionKeys]]:
+    """Return the ids of all models of some partitions, or of all, and which lists lack some.
+
+    A key that was removed or evicted reads as an empty one. One round trip.
+    """
+    partitions = partitions or list(every_partition())
+    stored = run_pipeline(
+        client,
+        (),
+        lambda pipe: [
+            (pipe.smembers(one.models), pipe.hget(one.cursors, "models")) for one in partitions
+        ],
     )
-    return sorted(text(member) for members in partitions for member in members)
+    names: list[str] = []
+    lacking: list[PartitionKeys] = []
+    for one, members, known in zip(partitions, stored[::2], stored[1::2], strict=True):
+        names += map(text, members)
+        what = f"the number of models of commits partition {one.index}"
+        if known is not None and len(members) < integer(known, what):
+            lacking.append(one)
+    return sorted(names), lacking
 
 
 def registered_models(client: redis.Redis) -> list[str]:

@@ -50,7 +50,7 @@ def run(plan: Plan, setup: Setup) -> Iterable[Record]:
     A = objective.hessian(design, made.theta)
     calls: dict[str, Call] = {
         "scikit-learn's Ridge, cholesky": partial(Ridge(solver="cholesky").fit, rows.X, y),
-        "LinearModel.fit": partial(LinearModel().fit, rows.X, y),
+        "LinearModel.fit": partial(LinearModel(rounded_features=0).fit, rows.X, y),
         "precomputation": partial(precompute, objective, design),
         "Gram matrix": partial(objective.hessian, design, made.theta),
         "factor": partial(lower_triangle, A),

@@ -32,6 +32,8 @@ def fitted(data: StreamData) -> Model:
     """Return a model fitted on all rows, with the product's limits and budget."""
     made = LinearModel if data.kind == "linear" else LogisticModel
     model: Model = made(ridge=data.ridge, fit_intercept=False, error_budget=BUDGET, limits=LIMITS)
+    if isinstance(model, LinearModel):
+        model.rounded_features = 0  # the stream, as the service has it
     return model.fit(data.X, data.y)
 
 

@@ -343,7 +343,7 @@ def request(request_id: str, status: str, code: str | None = None) -> Request:
 
 def good() -> Outcome:
     """Return an outcome that passes every check."""
-    versions = [observed(None)]
+    versions = [replace(observed(None), identical=True)]
     for size in checks.WANTED_SIZES:
         newest = versions[-1].event
         versions.append(observed(newest, refresh=size, ordered="error_budget"))
@@ -381,6 +381,11 @@ def other_parameters(outcome: Outcome) -> Outcome:
     return replace(outcome, versions={"m": seen})
 
 
+def other_bits(outcome: Outcome) -> Outcome:
+    seen = list(outcome.versions["m"])
+    return replace(outcome, versions={"m": [replace(seen[0], identical=False), *seen[1:]]})
+
+
 def second_receipt(outcome: Outcome) -> Outcome:
     later = seen_receipt("r", "APPLIED", rows_deleted=5)
     return replace(outcome, receipts=[*outcome.receipts, later])
@@ -388,6 +393,8 @@ def second_receipt(outcome: Outcome) -> Outcome:
 
 BROKEN: list[tuple[Callable[[Outcome], Check], Callable[[Outcome], Outcome]]] = [
     (checks.within_bound, smaller_bound),
+    (checks.rounded_is_identical, other_bits),
+    (checks.rounded_is_identical, lambda o: replace(o, versions={"m": o.versions["m"][1:]})),
     (checks.under_budget_after_refresh, smaller_budget),
     (checks.no_projection_over_budget, smaller_budget),
     (

@@ -148,8 +148,11 @@ class Library:
 
     def __init__(self, started: Started) -> None:
         data = started.data
-        models = {"linear": LinearModel, "logistic": LogisticModel, "poisson": PoissonModel}
-        kind = models[data.kind]
+        kind: type[LinearModel | LogisticModel | PoissonModel] = {
+            "linear": LinearModel,
+            "logistic": LogisticModel,
+            "poisson": PoissonModel,
+        }[data.kind]
         self._model = kind(
             ridge=data.ridge,
             fit_intercept=data.intercept,

@@ -68,6 +68,18 @@ class Lethe:
         )
         return Answer(done.returncode, done.stdout, done.stderr)
 
+    def say(self, *arguments: str) -> str:
+        """Run to the end, whatever comes of it; return all that it says."""
+        done = subprocess.run(
+            [PROGRAM, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Run beside the test; the caller ends it."""
         return subprocess.Popen(

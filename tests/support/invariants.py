@@ -169,6 +169,7 @@ def check_commits(platform: Platform, model_id: str) -> None:
     state, partition = platform.load(model_id), commit_partition(model_id)
     records = [r for r in platform.records(topics.COMMITS) if r.partition.index == partition]
     chain: dict[int, Framed] = {}
+    gap = False
     for framed in (decode_frame(record.value) for record in records):
         if framed is None or framed.open.model_id != model_id or framed.open.number in chain:
             continue
@@ -176,9 +177,12 @@ def check_commits(platform: Platform, model_id: str) -> None:
         if framed.open.skips and chain:
             before = chain[max(chain)]
         if before is None and framed.open.number > 0 and chain:
+            gap = True
             continue
         if before is None or framed.open.prev == before.digest:
-            chain[framed.open.number] = framed
+            if gap and not framed.open.skips:
+                continue
+            chain[framed.open.number], gap = framed, False
     first, last = min(chain), max(chain)
     assert (last, chain[last].digest) == (state.head.commit, state.head.digest)
     numbers = {version.version: version for version in platform.versions(model_id)}

@@ -220,6 +220,7 @@ class Platform:
         budget: float = 0.05,
         limits: LimitsRecord | None = None,
         replace_model: bool = False,
+        accept_forgotten: bool = False,
         keep: Sequence[int] | None = None,
         store: ModelStore | None = None,
         certify: Terms | None = None,
@@ -239,6 +240,7 @@ class Platform:
             config,
             training_data(data, keep),
             replace_model=replace_model,
+            accept_forgotten=accept_forgotten,
             allow_change=allow_change,
         )
         self.data[model_id] = data

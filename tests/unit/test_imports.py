@@ -124,9 +124,10 @@ def test_the_parts_of_a_package_import_downwards(package: str) -> None:
     [
         ("requests.deletion", {"numpy", "scipy"}),  # one message: SciPy alone would take longer
         ("delete", {"numpy", "scipy", "pydantic", "redis", "rich", "structlog"}),  # only its help
+        ("erasures", {"numpy", "scipy"}),
     ],
 )
-def test_delete_starts_without_what_it_does_not_need(module: str, absent: set[str]) -> None:
+def test_commands_start_without_what_they_do_not_need(module: str, absent: set[str]) -> None:
     look = f"import sys, lethe.consumers.cli.{module}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT

@@ -14,7 +14,6 @@ from lethe.consumers.audit.published.checks import chain_finding, signatures_fin
 from lethe.consumers.audit.published.evidence import event_of, parse_evidence
 from lethe.consumers.audit.published.finding import Faults, Finding, Result
 from lethe.consumers.audit.published.history import (
-    CONFLICT,
     History,
     ReceiptFact,
     Signatures,
@@ -29,6 +28,7 @@ from lethe.consumers.contract.erasure_events import (
     ModelErasure,
     SubjectErasureCompleted,
 )
+from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.witnesses import Policy
 from lethe.consumers.log.base import Record

@@ -26,7 +26,7 @@ from lethe.consumers.contract.events import (
     Parameters,
     Version,
 )
-from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.receipt import CONFLICT, Receipt
 from lethe.consumers.contract.signatures import HEADER, TrustedKeys
 from lethe.consumers.contract.signed_log import signed_type
 from lethe.consumers.log.base import Record
@@ -36,7 +36,6 @@ from lethe.engine.merkle import HASH_BYTES, leaf_hash, verify_inclusion
 from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.records import LogHead
 
-CONFLICT = "REQUEST_ID_CONFLICT"
 UNKNOWN_MODEL = "UNKNOWN_MODEL"
 
 _CANDIDATES = 8  # parameters of one version that are kept, 1 MiB each

@@ -15,7 +15,6 @@ from lethe.consumers.audit.commits import Opener, RequestCommit, commit_of
 from lethe.consumers.audit.published.checks import chain_finding
 from lethe.consumers.audit.published.finding import Finding, Result
 from lethe.consumers.audit.published.history import (
-    CONFLICT,
     History,
     Signature,
     VersionFact,
@@ -26,13 +25,13 @@ from lethe.consumers.commits.packed_receipt import Indexed, unpack
 from lethe.consumers.commits.receipt_index import leaves_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_RECEIPT, rfc3339
-from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.receipt import CONFLICT, Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
-from lethe.consumers.deletions.validate import Refused, Valid, validate
+from lethe.consumers.deletions.validate import Refused, Valid, request_at
 from lethe.consumers.log.base import Reader, Record
-from lethe.consumers.log.scan import extent_of, scan, scan_topic
+from lethe.consumers.log.scan import extent_of, scan_topic
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import CorruptState, LetheError
 from lethe.engine.merkle import inclusion_proof, leaf_hash, verify_inclusion
@@ -326,19 +325,11 @@ def _indexed(store: ModelStore, model_id: str, request_id: str) -> Indexed | Non
 
 def _request_of(reader: Reader, receipt: Receipt) -> FoundRequest | None:
     """Return the request that a receipt names, if the log still holds it."""
-    source, at = receipt.source, receipt.source.offset
-    for partition in reader.partitions(source.topic):
-        bounds = reader.bounds(partition) if partition.index == source.partition else None
-        if bounds is None or not bounds.begin <= at < bounds.end:
-            continue
-        for record in scan(reader, partition, at, at + 1):
-            item = validate(record)
-            if not isinstance(item, Valid | Refused):
-                continue
-            named = item.request if isinstance(item, Valid) else item
-            if (named.model_id, named.request_id) == (receipt.model_id, receipt.request_id):
-                return FoundRequest(record, item)
-    return None
+    at = receipt.source
+    found = request_at(
+        reader, receipt.model_id, receipt.request_id, at.topic, at.partition, at.offset
+    )
+    return None if found is None else FoundRequest(found.record, found)
 
 
 def _inclusion(

@@ -24,8 +24,8 @@ from lethe.consumers.contract.erasure_events import (
     SubjectErasureRequested,
 )
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
+from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.requests import erasure_message
-from lethe.consumers.erasures.pending import CONFLICT
 from lethe.consumers.log.base import Appended, Record
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
@@ -149,9 +149,8 @@ def _commitments(runtime: Runtime, request: SubjectErasureRequested) -> Sequence
     seals = runtime.seals_if_there(runtime.store())
     if seals is None:
         return None
-    op = "lift" if request.lift else "erase"
     namespace = request.namespace or DEFAULT_NAMESPACE
-    return subject_commitments(seals, request.erasure_id, namespace, request.subject_id, op)
+    return subject_commitments(seals, request.erasure_id, namespace, request.subject_id, request.op)
 
 
 def _wait(

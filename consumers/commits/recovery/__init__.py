@@ -4,6 +4,7 @@
 - `fold`: folds it, as often as the store goes back meanwhile
 - `fold_lease`: one worker at a time does so where that is long
 - `partition_fold`: one try to fold one partition
+- `model_lists`: the lists of models in the store, made again where they lack some
 - `counted`: which of the records that were read count
 - `opener`: opens them
 - `replay`: what each changes in the store

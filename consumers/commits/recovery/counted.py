@@ -108,14 +108,12 @@ def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> 
         model = record.open.model_id
         if record.offset in valid:
             continue
-        # A model that halts is no exception: what continues its newest commit is then the newest.
         head = newest[model] if model in newest else head_before(record, continued)
-        match judge(record.open, head, index):
+        match judge(record.open, head, index, gap=model in gaps):
             case Verdict.VALID:
                 valid[record.offset] = record
                 newest[model] = Head(record.open.number, record.digest)
-                if record.open.skips:  # a person has accepted what is missing
-                    gaps.pop(model, None)
+                gaps.pop(model, None)
             case Verdict.GAP:
                 if model not in heads or record.offset > heads[model].offset:
                     gaps.setdefault(model, gap(record.open, head, record.offset))
@@ -173,8 +171,12 @@ def log_tip(records: Sequence[OpenRecord], stored: Head, index: int) -> LogTip:
             return LogTip(highest=highest)
         version, head, offset = -1, head_before(first, continued), -1
     following: int | None = None
+    gap = False
     for record in records:
-        if judge(record.open, head, index) is Verdict.VALID:
+        verdict = judge(record.open, head, index, gap=gap)
+        gap = record.digest != head.digest and (gap or verdict is Verdict.GAP)
+        if verdict is Verdict.VALID:
+            gap = False
             if stored_record is not None and following is None:
                 following = record.offset
             head, offset = Head(record.number, record.digest), record.offset

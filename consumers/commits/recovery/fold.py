@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from lethe.consumers.commits.journal import Tail, check_tail, commit_partitions
 from lethe.consumers.commits.recovery.fold_lease import FoldLease
+from lethe.consumers.commits.recovery.model_lists import restore_lists
 from lethe.consumers.commits.recovery.partition_fold import (
     RUN_LENGTH,
     FoldAgain,
@@ -39,7 +40,8 @@ _TRIES = 5  # for a store that keeps going back
 _LONG_FOLD = 2 * RUN_LENGTH
 """More commits than this are folded by one worker at a time."""
 _RESTORE_SECONDS = 300.0
-"""Between two folds of all that the log has of a model that lost keys."""
+"""Between two folds of all that the log has of a model that lost keys, and between two passes over
+the versions for a list of models that lacks some."""
 
 _WAITING = "waiting for another worker to bring the store up to date"
 
@@ -132,6 +134,10 @@ class Fold:
         """
         if self._store.cursors.read(keys).topic_id != partition.topic_id:
             return
+        if time.monotonic() >= self._restored.get(keys.tag, 0.0) and restore_lists(
+            self._store, self._reader, [keys]
+        ):
+            self._restored[keys.tag] = time.monotonic() + _RESTORE_SECONDS
         for model in lost_keys(self._store.client, models_in(self._store.client, keys)):
             if time.monotonic() >= self._restored.get(model, 0.0):
                 self._restored[model] = time.monotonic() + _RESTORE_SECONDS

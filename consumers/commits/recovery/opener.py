@@ -12,7 +12,7 @@ from contextlib import suppress
 from lethe.consumers.commits.commit import Commit, CommitKind
 from lethe.consumers.commits.frame import Framed
 from lethe.consumers.commits.journal import read_records
-from lethe.consumers.commits.record import UNOPENED, open_commit
+from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.counted import OpenRecord
 from lethe.consumers.commits.recovery.replay import Replay
 from lethe.consumers.contract.sealing import SealKeys
@@ -66,7 +66,7 @@ class Opener:
         model_id = record.open.model_id
         try:
             commit = open_commit(framed, self._seals, self._trusted, self._config(model_id))
-        except UNOPENED:
+        except CorruptState:
             if self._superseded(record, valid):
                 return None
             raise

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
-from lethe.consumers.commits.journal import Followed, Tail, read_records
+from lethe.consumers.commits.journal import Followed, Tail, read_records, tail_of
 from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.commits.recovery.counted import OpenRecord, count, read_open
 from lethe.consumers.commits.recovery.fold_lease import FoldLease
@@ -370,10 +370,11 @@ class PartitionFold:
         self._shred(sealed.commit, change.live.name)
 
     def _shred(self, commit: Commit, former: str) -> None:
-        if self._store.row_keys is not None:
-            state = self._replay.state(commit.model_id)
-            live = "" if state is None else state.rows_generation
-            shred(self._store, commit, former, live, self._at_step)
+        if self._store.row_keys is None:
+            return
+        state = self._replay.state(commit.model_id)
+        if state is not None and state.head.commit >= commit.number:  # else the store went back
+            shred(self._store, commit, former, state.rows_generation, self._at_step)
 
     # -- publishing -----------------------------------------------------------------------------
 
@@ -398,13 +399,19 @@ class PartitionFold:
 
     def _finish(self, records: Sequence[OpenRecord]) -> None:
         """Move both cursors to the end, past void records and those of halted models."""
-        last = records[-1] if records and records[-1].offset == self._end - 1 else None
-        last_digest, epoch = ("", -1) if last is None else (last.digest, last.epoch)
-        if self._end == self._cursors.pair.apply:
-            last_digest, epoch = self._cursors.last_digest, self._cursors.epoch
+        tail, last = self._followed.tail, records[-1] if records else None
+        if last is not None and last.offset == self._end - 1:
+            tail = Tail(self._partition, self._end, last.digest, last.epoch)
+        elif tail.offset != self._end:  # a record that is no commit of ours lies below
+            tail = tail_of(self._reader, self._partition, self._end)
         low, halted = self._followed.valid_end, sorted(self._halted)
         self._store.cursors.move_apply(
-            self._keys, low, self._end, last_digest=last_digest, epoch=epoch, halted=halted
+            self._keys,
+            low,
+            self._end,
+            last_digest=tail.last_digest,
+            epoch=tail.epoch,
+            halted=halted,
         )
         self._advance(self._end)
         for model in self._cursors.behind:
@@ -419,4 +426,4 @@ class PartitionFold:
                 self._keys, model, pair.published, self._end, published=True
             )
         self._followed.valid_end = self._end
-        self._followed.tail = Tail(self._partition, self._end, last_digest, epoch)
+        self._followed.tail = tail

@@ -13,7 +13,7 @@ from dataclasses import replace
 from lethe.consumers.commits.commit import Commit
 from lethe.consumers.commits.frame import Framed
 from lethe.consumers.commits.journal import Followed, Verdict, judge, read_records
-from lethe.consumers.commits.record import UNOPENED, open_commit, peek_deleted
+from lethe.consumers.commits.record import open_commit, peek_deleted
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Reader
@@ -53,7 +53,7 @@ def with_unapplied(
             else:
                 commit = open_commit(framed, seals, trusted, config)
                 before = _after(before, commit, framed.digest)
-        except UNOPENED:
+        except CorruptState:
             if not accept:
                 raise
             before = replace(_after_open(before, framed, ()), expired=True)
@@ -117,8 +117,12 @@ def _continuing(
         )
         if first is not None:
             head = Head(first.open.number - 1, first.open.prev)
+    gap = False
     for framed in frames:
-        if judge(framed.open, head, keys.partition.index) is Verdict.VALID:
+        verdict = judge(framed.open, head, keys.partition.index, gap=gap)
+        gap = framed.digest != head.digest and (gap or verdict is Verdict.GAP)
+        if verdict is Verdict.VALID:
+            gap = False
             head = Head(framed.open.number, framed.digest)
             yield framed
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from lethe.consumers.contract.events import MAX_ROWS, DeletionRequest
 from lethe.consumers.contract.requests import deletion_message
+from lethe.consumers.deletions.validate import request_at
 from lethe.consumers.log.base import Message
 from lethe.consumers.server.console import lookup
 from lethe.consumers.server.console.install import (
@@ -269,9 +270,8 @@ def _as_sent(console: Console, model_id: str, request_id: str) -> Message | None
         return None
     with closing(console.services.log.reader()) as reader:
         for sent in reversed(history.sent):
-            for partition in reader.partitions(sent["topic"]):
-                here = partition.index == sent["partition"]
-                record = reader.record_at(partition, sent["position"]) if here else None
-                if record is not None:
-                    return Message(sent["topic"], record.key or b"", record.value, record.headers)
+            place = sent["topic"], sent["partition"], sent["position"]
+            if (found := request_at(reader, model_id, request_id, *place)) is not None:
+                record = found.record
+                return Message(sent["topic"], record.key or b"", record.value, record.headers)
     return None

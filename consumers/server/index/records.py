@@ -15,10 +15,9 @@ from datetime import UTC, datetime
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.events import rfc3339
-from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.receipt import CONFLICT, Receipt
 from lethe.consumers.contract.signatures import HEADER
 from lethe.consumers.deletions.dead_letters import read_letter
-from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Record
 from lethe.consumers.server.index.schema import mark_of
@@ -162,7 +161,7 @@ WHERE (excluded.rank > rank OR (excluded.rank = rank AND excluded.at >= at))
 
 def _rank(receipt: Receipt) -> int:
     """Return how much an outcome says of its request; a conflict is about another body."""
-    if receipt.code == "REQUEST_ID_CONFLICT":
+    if receipt.code == CONFLICT:
         return _CONFLICT
     # A request for an unknown model is not remembered: it can be sent again.
     pending = not receipt.final or receipt.code == "UNKNOWN_MODEL"
@@ -212,7 +211,7 @@ def _add_erasure(connection: sqlite3.Connection, record: Record) -> bool:
         " status = excluded.status, code = NULL, detail = NULL, partition = excluded.partition,"
         " position = excluded.position, namespace = excluded.namespace"
         " WHERE rank = excluded.rank AND position < excluded.position",
-        (name, "lift" if event.lift else "erase", _SENT, WAITING, sent_at, *place[1:],
+        (name, event.op, _SENT, WAITING, sent_at, *place[1:],
          event.namespace, sent_at),
     )  # fmt: skip
     connection.execute(
@@ -282,7 +281,7 @@ def _note_person(connection: sqlite3.Connection, erasure_id: str) -> None:
 def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool:
     value = record.value or b""
     receipt = SubjectErasureCompleted.read(value)
-    conflict = receipt.code == "REQUEST_ID_CONFLICT"
+    conflict = receipt.code == CONFLICT
     rank = _CONFLICT if conflict else _FINAL if receipt.final else _NOT_FINAL
     at = _moment(record) if receipt.completed_at is None else rfc3339(receipt.completed_at)
     connection.execute(
@@ -345,7 +344,7 @@ def _add_version(connection: sqlite3.Connection, record: Record) -> bool:
 
 def _moment(record: Record) -> str:
     """Return when the log took a record."""
-    return rfc3339(log_time(record))
+    return rfc3339(record.logged_at)
 
 
 def _adding() -> Mapping[str, Callable[[sqlite3.Connection, Record], bool]]:

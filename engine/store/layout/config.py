@@ -99,6 +99,11 @@ class ModelConfig(Stored):
         return FixedColumns.of(self.preprocess)
 
     @property
+    def coefficient_names(self) -> tuple[str, ...]:
+        """Names of the coordinates of theta."""
+        return (*self.feature_names, *(("intercept",) if self.fit_intercept else ()))
+
+    @property
     def d(self) -> int:
         """Length of theta, the intercept included."""
         return len(self.feature_names) + int(self.fit_intercept)

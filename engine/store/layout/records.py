@@ -33,7 +33,7 @@ class ErrorRecord(Stored):
     """
 
     value: Finite | None
-    kind: Literal["exact", "estimate", "certificate", "unknown"]
+    kind: Literal["exact", "estimate", "certificate", "unknown", "rounded"]
     bound: Finite | None
     certified_version: int | None
     budget: Finite

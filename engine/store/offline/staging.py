@@ -45,6 +45,7 @@ from lethe.engine.store.layout.keys import (
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.preprocessing import given_values, packed_sums
 from lethe.engine.store.layout.reading import integer
+from lethe.engine.store.offline.predecessor import read_predecessor
 from lethe.engine.store.server.connection import Fields, reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks
 from lethe.engine.store.server.row_keys import RowKeys
@@ -238,19 +239,16 @@ def sweep_registrations(
     """
     with reachable(client):
         noted: Any = client.hgetall(keys.stagings)
-        if not noted:
-            return 0
-        head: Any = client.hmget(keys.head, ["commit", "rows"])
-    cutoff = _now(client) - seconds
-    newest = -1 if head[0] is None else integer(head[0], f"model {keys.model_id!r}, its commit")
-    swept = 0
+    if not noted:
+        return 0
+    live, cutoff, swept = read_predecessor(client, keys), _now(client) - seconds, 0
     for stored, note in noted.items():
         name = text(stored)
         number, _, noted_at = note.partition(b" ")
-        if head[1] is not None and text(head[1]) == name:
+        if name in (*live.generations, *live.datasets):  # a rebuild keeps the data set
             end_registration(client, keys, name)
         elif (
-            integer(number, "the commit of a registration") <= newest
+            integer(number, "the commit of a registration") <= live.head.commit
             and integer(noted_at, "the time of a registration") <= cutoff
         ):
             if row_keys is not None:

@@ -46,16 +46,18 @@ class Opened:
 
 
 class RowKeys:
-    """The store of the keys; one thread uses an instance."""
+    """The store of the keys; one thread uses an instance, which closes the client it was given."""
 
     def __init__(self, client: redis.Redis, *, relaxed: bool = False) -> None:
+        self._given = client
         with _named(), reachable(client):
             self._client: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
             self._barrier = NoBarrier() if relaxed else Barrier(self._client, required=True)
 
     def close(self) -> None:
-        """Release the connection."""
-        self._client.close()
+        """Close the connection."""
+        self._client.close()  # gives the connection back to the other one's pool
+        self._given.close()
 
     def is_on(self, other: redis.Redis) -> bool:
         """Return whether another client is connected to the same server."""

@@ -132,6 +132,8 @@ def test_a_commit_of_another_predecessor_does_not_count() -> None:
     assert judge(OPEN, Head(5, "a" * 64), INDEX) is Verdict.GAP
     assert judge(OPEN, Head(7, "a" * 64), INDEX) is Verdict.VOID
     assert judge(OPEN, Head(6, "a" * 64), (INDEX + 1) % 16) is Verdict.VOID
+    assert judge(OPEN, Head(6, "a" * 64), INDEX, gap=True) is Verdict.GAP
+    assert judge(replace(OPEN, skips=True), Head(6, "a" * 64), INDEX, gap=True) is Verdict.VALID
 
 
 def test_the_winner_who_saw_a_void_record_waits_before_its_next_append(memory: Platform) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from lethe.consumers.audit.health.models import check_model
 from lethe.consumers.commits.journal import commit_partitions
+from lethe.consumers.erasures.models import read_models
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.store.counts import KeysLost, lost_keys
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys, shard_of
+from lethe.engine.store.membership import every_model
 from lethe.engine.store.server.connection import text
+from tests.support import erasures
 from tests.support.invariants import ledger_of
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, config_of, training_data
+from tests.support.stores import neighbour_of
 from tests.support.tables import Table
 
 KEYS = ModelKeys("m")
@@ -173,3 +179,47 @@ def test_counts_follow_every_kind_of_commit(memory: Platform) -> None:
     assert lost_keys(client, ["m"]) == {}
     memory.register("m")
     assert lost_keys(client, ["m"]) == {}
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["the list", "one model"])
+def test_a_model_that_is_off_the_list_is_put_back_before_anything_is_decided(
+    memory: Platform, whole: bool
+) -> None:
+    used(memory)
+    memory.register(neighbour_of("m"))
+    _take_off_the_list(memory, whole=whole)
+    worker = fresh(memory)
+    request = memory.send_index("m", 10)
+    memory.drain(worker)
+    assert memory.final(request).status == "APPLIED"
+    assert set(every_model(memory.raw())) == {"m", neighbour_of("m")}
+
+
+def test_an_erasure_does_not_pass_over_a_model_that_is_off_the_list(memory: Platform) -> None:
+    """No deletion worker starts meanwhile: the erasure worker makes the list again."""
+    used(memory)
+    memory.register(neighbour_of("m"))
+    _take_off_the_list(memory, whole=True)
+    erasures.erase(memory, "subject-7", "e-1")
+    with closing(erasures.erasure_worker(memory)) as worker:
+        erasures.drain(memory, worker)
+    [receipt] = erasures.finals(memory).values()
+    assert erasures.outcomes(receipt) == {
+        "m": ("APPLIED", 3),
+        neighbour_of("m"): ("APPLIED", 3),
+    }
+
+
+def test_a_list_that_lacks_a_model_is_not_taken_for_all_of_them(
+    memory: Platform,
+) -> None:
+    used(memory)
+    _take_off_the_list(memory, whole=True)
+    with pytest.raises(KeysLost, match="erasures would pass them over"):
+        read_models(memory.store)
+
+
+def _take_off_the_list(platform: Platform, *, whole: bool) -> None:
+    key = KEYS.partition.models
+    removed = platform.raw().delete(key) if whole else platform.raw().srem(key, "m")
+    assert removed == 1

@@ -14,16 +14,17 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.commits.frame import COMMIT, FORMAT, Framed, decode_frame
+from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Message
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.errors import CorruptState
+from lethe.engine.errors import CorruptState, LogReset
 from lethe.engine.store.layout.keys import ModelKeys, commit_partition
 from tests.support import erasures
 from tests.support.commit_records import framed, record_of
-from tests.support.invariants import check_model
+from tests.support.invariants import check_model, live_rows
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
 from tests.support.stores import backup, neighbour_of, restore
@@ -151,6 +152,28 @@ def test_a_void_record_is_skipped(platform: Platform, what: str, when: str) -> N
     assert head_of(platform)[0] == before[0] + 1
 
 
+@pytest.mark.parametrize("what", VOID)
+def test_a_void_record_at_the_end_is_no_lost_one_for_who_comes_next(
+    platform: Platform, what: str
+) -> None:
+    """Given a fold that passed it: the store knows the partition by the record below its cursor."""
+    value = VOID[what](platform)
+    put(platform, value)
+    fold = Fold(platform.store, platform.reader, platform.producer, platform.seals)
+    fold.run(HERE)
+    [partition] = [p for p in platform.reader.partitions(topics.COMMITS) if p.index == HERE]
+    end = platform.reader.bounds(partition).end
+    assert platform.store.cursors.read(ModelKeys("m").partition).pair.apply == end
+    for _ in range(2):
+        assert fold.run(HERE).halted == {}
+    assert isinstance(platform.log, MemoryLog)
+    if decode_frame(value) is not None:  # that it was lost is noticed all the same
+        platform.log.truncate(partition, end - 1)
+        put(platform, b"another record")
+        with pytest.raises(LogReset, match="another record lies at offset"):
+            fold.run(HERE)
+
+
 def test_a_model_that_was_halted_in_another_partition_is_no_longer(platform: Platform) -> None:
     """Folds once took up whatever model a record named, and nothing ended what they had noted."""
     keys = ModelKeys("m").partition
@@ -222,6 +245,25 @@ def test_a_record_that_cannot_be_gone_on_from_halts_its_model_alone(
     cursors = platform.store.cursors.read(ModelKeys("m").partition)
     assert set(cursors.behind) == {"m"}
     assert cursors.pair.apply > cursors.behind["m"].apply
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_whatever_a_stranger_wrote_a_person_can_go_on_without_it(
+    platform: Platform, what: str
+) -> None:
+    put(platform, forge(platform, FORGED[what]))
+    request = platform.send_index("m", 1)
+    turns(platform, platform.pair[0])
+    assert platform.statuses(request) == []
+    early = backup(platform, "m")
+    platform.register("m", budget=10.0, replace_model=True, accept_forgotten=True)
+    for again in range(2):  # also from a store of before
+        platform.pair[0].recover()
+        platform.drain()
+        assert platform.final(request).status == "APPLIED"
+        assert live_rows(platform).isdisjoint({"row-0", "row-1"})
+        if not again:
+            restore(platform, early, "m")
 
 
 def test_a_name_that_only_a_stranger_has_used_is_registered_and_halts_no_more(

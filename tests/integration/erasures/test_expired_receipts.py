@@ -58,6 +58,23 @@ def test_an_erasure_that_comes_again_after_its_receipt_expired_is_answered_anew(
     assert erasures.finals(memory)["e-1"].complete
 
 
+def test_receipts_whose_key_is_gone_are_read_from_the_topic_again(
+    memory: Platform, worker: ErasureWorker
+) -> None:
+    """Else the id of one person's erasure would stand for another's."""
+    erasures.register(memory, "churn")
+    erase(memory, "subject-1", "e-1")
+    erasures.drain(memory, worker)
+    worker._receipts.catch_up()
+    assert memory.raw().delete(ERASURE_RECEIPTS) == 1
+
+    erase(memory, "subject-2", "e-1")
+    erasures.drain(memory, worker)
+
+    assert erasures.published(memory)[-1][0].code == "REQUEST_ID_CONFLICT"
+    assert set(erasures.rows_of(2)) <= erasures.live_rows(memory, "churn")
+
+
 def test_a_store_that_was_lost_reads_the_receipts_that_the_topic_still_has(
     memory: Platform, worker: ErasureWorker
 ) -> None:

@@ -311,6 +311,30 @@ def test_the_list_comes_back_from_its_topic_when_the_store_goes_back(
     assert erasures.finals(memory) == before
 
 
+@pytest.mark.parametrize("whole", [True, False], ids=["the key", "one person"])
+def test_a_list_whose_key_is_gone_is_read_from_the_topic_again(
+    memory: Platform, worker: ErasureWorker, whole: bool
+) -> None:
+    """A key that was removed or evicted reads as an empty one; its cursor is another key."""
+    erasures.register(memory, "m")
+    for number in (1, 2):
+        erase(memory, f"subject-{number}", f"e-{number}")
+    erasures.drain(memory, worker)
+    client = memory.store.client
+    if whole:
+        client.delete(ERASED)
+    else:
+        client.hdel(ERASED, *client.hkeys(ERASED)[:1])
+    row = Table(memory).row("new-1")
+    requests = [
+        memory.send_change("m", "insert", {**row, "subject": f"subject-{number}"})
+        for number in (1, 2)
+    ]
+    memory.drain()
+    assert {memory.finals()[name].code for name in requests} == {"SUBJECT_ERASED"}
+    assert erasures.register(memory, "later").erased == 6
+
+
 def test_a_list_that_was_lost_is_said(memory: Platform, worker: ErasureWorker) -> None:
     erase(memory, "subject-1", "e-1")
     erasures.drain(memory, worker)

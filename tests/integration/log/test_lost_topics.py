@@ -13,12 +13,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
+from lethe.consumers.erasures.known import KnownErasures
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.log.base import Message
 from lethe.consumers.service import topic_watch
+from lethe.consumers.service.telemetry.steps import Step
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
+from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.errors import InvalidData, LogReset
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ERASED, commit_partition
 from tests.support import erasures
 from tests.support.invariants import check_model
@@ -178,6 +184,48 @@ def test_requests_of_a_topic_that_was_made_again_are_not_passed_over(platform: P
     check_model(platform)
 
 
+@pytest.mark.parametrize("name", ["DELETIONS", "REFRESH_JOBS"])
+def test_a_rebuild_that_was_lost_with_its_topic_is_done_again(memory: Platform, name: str) -> None:
+    """Given its job, or the event that it is done: requests do not wait until it has expired."""
+    few = LimitsRecord(floor_rows=1, fraction_of_d=0.0)
+    memory.register("m", "benign", "logistic", budget=10.0, limits=few)
+    waiting = memory.send_index("m", *range(20))
+    memory.drain(memory.pair[0])
+    if name == "DELETIONS":
+        assert memory.pair[1].run_once(0.0) == 1
+    stop(memory)
+    know(memory)
+    if name == "DELETIONS":
+        make_again(memory, topics.DELETIONS)
+    else:
+        delete(memory, topics.REFRESH_JOBS)
+    go_on_without(memory, getattr(topics, name))
+    memory.drain()
+    assert memory.final(waiting).status == "APPLIED"
+    check_model(memory)
+
+
+def test_first_receipts_stay_in_order_when_repeats_are_of_a_former_topic(memory: Platform) -> None:
+    """Given one batch: a repeat that lay far behind, a conflict, and new requests, one twice."""
+    memory.register("m", budget=10.0)
+    former = [memory.send_index("m", row) for row in range(9)]
+    memory.drain()
+    stop(memory)
+    make_again(memory, topics.DELETIONS)
+    go_on_without(memory, topics.DELETIONS)
+    memory.send_index("m", 8, request_id=former[8])
+    memory.send_index("m", 20, request_id=former[0])
+    memory.send_index("m", 9)
+    twice = memory.send_index("m", 10)
+    memory.send_index("m", 10, request_id=twice)
+    before = len(memory.records(topics.RECEIPTS))
+    memory.drain()
+    values = [record.value or b"" for record in memory.records(topics.RECEIPTS)[before:]]
+    answers = [receipt for value in values if (receipt := Receipt.read(value)).source.offset < 4]
+    assert [receipt.source.offset for receipt in answers] == [1, 2, 3, 3]
+    assert answers[0].conflicts_with is not None
+
+
 def test_a_worker_notices_while_it_runs(memory: Platform) -> None:
     memory.register("m")
     memory.send_index("m", 1)
@@ -242,6 +290,53 @@ def test_an_erasure_of_a_topic_that_was_made_again_is_not_passed_over(memory: Pl
     erasures.drain(memory, worker)
     worker.close()
     assert erasures.finals(memory)["e-1"].status == "COMPLETE"
+
+
+def test_an_erasure_that_is_sent_again_behind_its_lift_puts_the_subject_back(
+    memory: Platform,
+) -> None:
+    """Given a topic that was lost once it was on the list; one poll reads the lift and it."""
+
+    def die(step: str) -> None:
+        if step == Step.ERASE_ASK:
+            raise KeyboardInterrupt
+
+    erasures.register(memory, "m")
+    know(memory)
+    worker = erasures.erasure_worker(memory, at_step=die)
+    erasures.erase(memory, "subject-1", "e")
+    with pytest.raises(KeyboardInterrupt):
+        erasures.drain(memory, worker)
+    worker.close()
+    stop(memory)
+    make_again(memory, topics.ERASURES)
+    go_on_without(memory, topics.ERASURES)
+    erasures.erase(memory, "subject-1", "l", lift=True)
+    erasures.erase(memory, "subject-1", "e")
+    worker = erasures.erasure_worker(memory)
+    erasures.drain(memory, worker)
+    worker.close()
+    assert {one.status for one in erasures.finals(memory).values()} == {"COMPLETE"}
+    suppressed = Suppressions(memory.store, memory.reader, memory.seals)
+    suppressed.catch_up()
+    assert suppressed.of(DEFAULT_NAMESPACE, ["subject-1"]) == {"subject-1": "e"}
+
+
+def test_a_place_in_a_former_topic_does_not_show_what_another_person_asked(
+    memory: Platform, worker: ErasureWorker
+) -> None:
+    erasures.register(memory, "m")
+    know(memory)
+    erasures.erase(memory, "subject-1", "first", reason="the first one's")
+    erasures.drain(memory, worker)
+    stop(memory)
+    make_again(memory, topics.ERASURES)
+    go_on_without(memory, topics.ERASURES)
+    erasures.erase(memory, "subject-2", "other", reason="the other one's")
+    found = KnownErasures(memory.raw(), memory.reader, None).find("first")
+    assert found is not None
+    assert found.status == "COMPLETE"
+    assert found.request is None  # the log no longer has it
 
 
 # -- offsets that went back ------------------------------------------------------------------------
@@ -348,7 +443,7 @@ def test_a_view_of_a_topic_that_lost_its_end_and_grew_stops_and_goes_on(
         erasures.erase(memory, f"subject-{number}", f"e-{number}")
     erasures.drain(memory, worker)
     worker.close()
-    PublishedReceipts(memory.store, memory.reader, None).catch_up()
+    PublishedReceipts(memory.store.client, memory.reader, None).catch_up()
     truncate(memory, topic, 1)
     for number in range(3):
         memory.producer.publish([Message(topic, b"k", b"another %d" % number)])
@@ -362,7 +457,7 @@ def test_a_view_of_a_topic_that_lost_its_end_and_grew_stops_and_goes_on(
     again = erasures.erasure_worker(memory)
     erasures.drain(memory, again)
     again.close()
-    receipts = PublishedReceipts(memory.store, memory.reader, None)
+    receipts = PublishedReceipts(memory.store.client, memory.reader, None)
     receipts.catch_up()
     assert receipts.find(["e-7"]).keys() == {"e-7"}
     assert erasures.register(memory, "later").erased == 12
@@ -376,10 +471,10 @@ def test_combined_receipts_that_are_lost_are_made_anew(
     erasures.drain(memory, worker)
     worker.close()
     trusted = TrustedKeys.of([Signer(Ed25519PrivateKey.generate()).public])
-    PublishedReceipts(memory.store, memory.reader, trusted).catch_up()
+    PublishedReceipts(memory.store.client, memory.reader, trusted).catch_up()
     make_again(memory, topics.ERASURE_RECEIPTS)
     go_on_without(memory, topics.ERASURE_RECEIPTS)
-    PublishedReceipts(memory.store, memory.reader, trusted).catch_up()
+    PublishedReceipts(memory.store.client, memory.reader, trusted).catch_up()
     erasures.erase(memory, "subject-1", "e-1")
     again = erasures.erasure_worker(memory)
     erasures.drain(memory, again)

@@ -15,6 +15,7 @@ from lethe.consumers.registration.log_loss import Recovery
 from lethe.engine.errors import CorruptState, InvalidData, UnknownModel
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.layout.state import Head
+from tests.support.commit_records import record_of
 from tests.support.invariants import check_model, live_rows
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
@@ -234,3 +235,22 @@ CHAIN = [record(0, "", "a"), record(1, "a", "b"), record(2, "b", "c")]
 def test_where_a_log_ends(records: list[OpenRecord], stored: Head, tip: LogTip) -> None:
     assert log_tip(records, stored, INDEX) == tip
     assert tip.lost(stored) is (stored not in (Head(2, "c"), Head(1, "b")))
+
+
+def test_what_is_appended_behind_a_gap_does_not_count(platform: Platform) -> None:
+    """A stranger's record comes while a worker appends, which has not read it yet."""
+    worker = platform.deletion_worker()
+    platform.turn(worker)
+    head = platform.load().head
+    fields = {"model_id": "m", "commit": head.commit + 3, "prev": head.digest}
+    platform.producer.publish([Message(topics.COMMITS, b"m", record_of(**fields), partition=INDEX)])
+    request = platform.send_index("m", 3)
+    for _ in range(5):
+        platform.turn(worker)
+    assert "m" in worker._halts
+    worker.close()
+
+    assert recover(platform) == ["m"]
+    platform.drain()
+    assert platform.final(request).status == "APPLIED"
+    check_goes_on(platform, {1, 2, 3, 4})

@@ -307,6 +307,28 @@ def test_a_registration_that_was_cut_short_is_finished_by_a_worker(
     check_model(platform)
 
 
+def test_what_a_registration_that_was_cut_short_made_live_is_not_swept(memory: Platform) -> None:
+    """Given a fold that applied it, and a rebuild since: its rows are others, its data set is not.
+
+    Without that nobody knows which rows are a person's.
+    """
+    memory.drain()  # the worker has just looked for what to sweep
+    cut_short(memory, Step.REGISTER_APPLY)
+    with pytest.raises(ModelExists):
+        memory.register("m")
+    memory.send_index("m", 1)
+    memory.drain()
+    memory.order("m", RefreshKind.REBUILD)
+    memory.drain()
+    state = memory.load()
+    assert memory.raw().hkeys(state.keys.stagings) == [state.meta.dataset_key.encode()]
+    assert state.rows_generation != state.meta.dataset_key
+    staging.sweep_registrations(memory.raw(), state.keys, seconds=0)
+    assert len(memory.raw().lrange(state.keys.dataset(state.meta.dataset_key).ids, 0, -1)) > 0
+    assert memory.raw().hlen(state.keys.stagings) == 0
+    check_model(memory)
+
+
 def test_a_registration_that_was_never_appended_is_no_model(memory: Platform) -> None:
     cut_short(memory, Step.REGISTER_APPEND)
     assert every_model(memory.store.client) == []

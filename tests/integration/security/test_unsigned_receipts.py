@@ -124,7 +124,7 @@ def test_a_forged_combined_receipt_does_not_keep_an_erasure_from_being_done(
     client.post("/v1/erasures", json={"erasure_id": "e-1", "subject_id": "subject-7"})
     attacked.forge(topics.ERASURE_RECEIPTS, "e-1", complete("e-1"))
     if keyless:
-        PublishedReceipts(platform.store, platform.reader, None).catch_up()
+        PublishedReceipts(platform.store.client, platform.reader, None).catch_up()
 
     forged = client.get("/v1/erasures/e-1")
     attacked.decide()
@@ -206,7 +206,7 @@ def test_a_repeat_is_answered_from_what_processes_with_keys_have_read(
     platform = attacked.platform
     erasures.register(platform, "churn")
     attacked.forge(topics.ERASURE_RECEIPTS, "e-1", complete("e-1"))
-    PublishedReceipts(platform.store, platform.reader, None).catch_up()
+    PublishedReceipts(platform.store.client, platform.reader, None).catch_up()
     for _ in range(2):
         erasures.erase(platform, "subject-7", "e-1")
         attacked.decide()

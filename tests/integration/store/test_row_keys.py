@@ -297,3 +297,46 @@ def test_a_swap_whose_worker_dies_before_the_store_has_it_keeps_its_keys(sealed:
     sealed.drain()
     assert sealed.load().meta.generation == 1
     check_row_keys(sealed)
+
+
+def test_the_keys_of_a_swap_that_the_store_lost_with_its_rows_expire(sealed: Platform) -> None:
+    """Given a store that goes back to before the rebuild was staged, they stayed for ever."""
+    sealed.register("m", "benign", "linear", budget=10.0)
+    sealed.send_index("m", 0)
+    sealed.drain()
+    before = backup(sealed, "m")
+    sealed.order("m", RefreshKind.REBUILD)
+    sealed.drain()
+    lost = sealed.load().generation_keys
+    restore(sealed, before, "m")
+    sealed.pair[0].recover()
+    sealed.send_index("m", 5)
+    sealed.drain()
+    live = sealed.load().generation_keys
+    assert live.name != lost.name
+    check_row_keys(sealed)
+    check_model(sealed)
+
+
+def test_a_rebuild_that_was_made_twice_keeps_the_keys_of_the_one_that_counts(
+    sealed: Platform,
+) -> None:
+    """Given a refresh worker that dies once its event is sent, and one that dies in the swap."""
+    sealed.register("m", "benign", "linear", budget=10.0)
+    event = sealed.ordered("m", RefreshKind.REBUILD)
+    first = sealed.compute_refresh(event)
+    sealed.tell_refreshed(event)
+
+    def die(reached: str) -> None:
+        if reached == "append":
+            raise KeyboardInterrupt
+
+    dying = sealed.deletion_worker(at_step=die)
+    with pytest.raises(KeyboardInterrupt):
+        sealed.drain(dying)
+    dying.close()
+    again = sealed.compute_refresh(event)
+    sealed.drain()
+    assert again.staged_key != first.staged_key
+    assert sealed.load().rows_generation == again.staged_key
+    check_row_keys(sealed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from lethe.consumers.contract import topics
 from tests.proof.agreement import check_published, check_store
 from tests.proof.chaos.facts import Verdict
-from tests.proof.chaos.history import History, Json
+from tests.proof.chaos.history import History, Json, answered_by, by_source
 from tests.proof.independent_fold import Disagreement, ModelFold, fold
 from tests.proof.live_rows import LiveRows, rows_of
 
@@ -44,15 +43,16 @@ def read_rows(history: History, *secrets: bytes) -> None:
     Disagreement
         A commit changes rows, or a receipt says of rows, what cannot be (`tests.proof.live_rows`).
     """
-    values = {record.source: record.value for one in history.topics.values() for record in one}
+    at = by_source(record for one in history.topics.values() for record in one)
 
     def value_at(place: str, offset: int) -> bytes:
-        return values[(*history.places[place], offset)]
+        return at[(*history.places[place], offset)][-1].value
 
     def body_of(receipt: Mapping[str, Any]) -> Json:
-        source = receipt["source"]
-        found: Json = json.loads(values[source["topic"], source["partition"], source["offset"]])
-        return found
+        request = answered_by(dict(receipt), at)
+        if request is None or request.data is None:
+            raise Disagreement(f"{receipt['request_id']}: its receipt names another record")
+        return request.data
 
     models = _folded(history, *secrets)
     for name, data in history.data.items():

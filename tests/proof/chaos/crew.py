@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from typing import Any
 from tests.support.servers import ROOT
 
 SESSION_SECONDS = 3.0
+ROLES = ("deletions", "refresh", "erasures")
+_REFUSES = re.compile(r"(?:LogReset|PartitionReset): (lethe\.(?:deletions|erasures))\b")
 
 
 @dataclass
@@ -113,6 +116,32 @@ class Crew:
             for member in [m for m in self.members if not m.killed]:
                 self.kill(member)
 
+    @contextlib.contextmanager
+    def without(self, *roles: str) -> Iterator[None]:
+        """Kill the workers of some roles, and start others in their places when the block ends."""
+        with self.lock:
+            gone = [m for m in self.members if m.role in roles and not m.killed]
+            for member in gone:
+                member.killed = True
+                self._signal(member, signal.SIGKILL)
+            try:
+                yield
+            finally:
+                for member in gone:
+                    self.start(member.role)
+
+    def refused(self) -> tuple[str, float] | None:
+        """Return the topic for whose loss some worker has ended, as it must, and when it did."""
+        with self.lock:
+            dead = [m for m in self.members if not m.killed and not m.alive()]
+            return next(filter(None, map(self._refuses, dead)), None)
+
+    def _refuses(self, member: Member) -> tuple[str, float] | None:
+        for line in self._diary(member, newest=1 << 12):
+            if line["what"] == "ended" and (found := _REFUSES.match(line["reason"])):
+                return found[1], line["t"]
+        return None
+
     def stop(self, member: Member) -> None:
         """Stop a worker where it is."""
         member.stopped = True
@@ -165,10 +194,13 @@ class Crew:
         return found
 
     def replace_deserters(self) -> None:
-        """Start others in place of those that ended by themselves, and remember that they did."""
+        """Start others in place of those that ended by themselves, and remember that they did.
+
+        Not of those that ended because a topic has lost requests: a person must act first.
+        """
         with self.lock:
             for member in list(self.members):
-                if not member.alive():
+                if not member.alive() and (member.killed or self._refuses(member) is None):
                     self.members.remove(member)
                     if not member.killed:
                         self.deserters.append(member.name)

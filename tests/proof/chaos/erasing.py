@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log, Message
-from lethe.engine.errors import Unavailable
 from tests.proof.chaos.facts import Facts, Verdict
-from tests.proof.chaos.history import Asked, Record
+from tests.proof.chaos.history import Asked, Record, answered_by, by_source
+from tests.proof.chaos.recovering import Gate, send_until_taken
 from tests.proof.erased import CHILD, Asked as Erasure, asked_of, wrong_of
 
 _AGAIN, _LIFT = 0.15, 0.25
@@ -25,34 +24,55 @@ class Askers:
 
     Parameters
     ----------
-    log
-        Where they go.
+    log, gate
+        Where they go, and what holds them up.
     subjects
         How many there are: ``subject-0`` and so on.
     rate
         Requests a second.
     """
 
-    def __init__(self, log: Log, subjects: int, rate: float) -> None:
+    def __init__(self, log: Log, gate: Gate, subjects: int, rate: float) -> None:
         self._log = log
+        self._gate = gate
         self._subjects = subjects
         self._rate = rate
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Message] = {}
+        self._answered: set[str] = set()
         self.sent = 0
+
+    def waiting(self) -> set[str]:
+        """Return the ids of erasures and lifts without a final receipt."""
+        with self._lock:
+            return set(self._waiting)
+
+    def answer(self, erasure_id: str) -> None:
+        """Take note of a final receipt; the watcher of receipts calls this."""
+        with self._lock:
+            self._answered.add(erasure_id)
+            self._waiting.pop(erasure_id, None)
+
+    def send_again(self, topic: str) -> int:
+        """Send what has no final receipt again, if it goes to a topic; return how much."""
+        with self._lock:
+            messages = list(self._waiting.values()) if topic == topics.ERASURES else []
+        send_until_taken(self._log, self._gate, messages)
+        return len(messages)
 
     def run(self, seed: int, stop: threading.Event) -> None:
         """Send until told to stop; what the log may not have is sent again."""
-        rng, producer = random.Random(seed), self._log.producer()
+        rng = random.Random(seed)
         messages: list[Message] = []
         while not stop.wait(rng.uniform(0.5, 1.5) / self._rate):
             messages.append(self._draw(rng, messages))
-            while True:
-                try:
-                    producer.publish(messages[-1:], timeout=20.0)
-                    break
-                except Unavailable:  # whoever asks for an erasure is not content with that
-                    time.sleep(0.2)
+            # whoever asks for an erasure is not content with less
+            send_until_taken(self._log, self._gate, messages[-1:])
+            name = json.loads(messages[-1].value or b"")["erasure_id"]
+            with self._lock:
+                if name not in self._answered:
+                    self._waiting.setdefault(name, messages[-1])
             self.sent += 1
-        producer.close()
 
     def _draw(self, rng: random.Random, before: Sequence[Message]) -> Message:
         kind = rng.random()
@@ -74,16 +94,23 @@ def children(records: Sequence[Record]) -> list[Asked]:
         data = record.data or {}
         if str(data.get("request_id", "")).startswith(CHILD):
             name, subject = data["request_id"], data["subject_id"]
-            found[Asked(data["model_id"], name, None, subject, acknowledged=True)] = None
+            there = record.life == 0  # else the erasure worker may ask otherwise when it asks again
+            found[Asked(data["model_id"], name, None, subject, acknowledged=there)] = None
     return list(found)
 
 
 def erasures_of(facts: Facts) -> Mapping[str, Erasure]:
-    """Return the first request of each id, in the order of the log."""
+    """Return the request of each id that was answered, else the first, in the order of the log."""
+    records = facts.history.topics.get(topics.ERASURES, [])
+    at = by_source(records)
+    answered = {
+        name: answered_by(json.loads(values[-1]), at) for name, values in _finals(facts).items()
+    }
     found: dict[str, Erasure] = {}
-    for record in facts.history.topics.get(topics.ERASURES, []):
+    for record in records:
         name, asked = asked_of(record.value, record.source[2], record.timestamp_ms)
-        found.setdefault(name, asked)
+        if answered.get(name) in (None, record):
+            found.setdefault(name, asked)
     return found
 
 

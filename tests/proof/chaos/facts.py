@@ -9,7 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lethe.consumers.contract import topics
-from tests.proof.chaos.history import Asked, History, Json, Record, Source, change_of
+from tests.proof.chaos.history import (
+    Asked,
+    History,
+    Json,
+    Record,
+    Source,
+    answered_by,
+    by_source,
+    change_of,
+    source_of,
+)
 
 _SHOWN = 5
 
@@ -68,7 +78,7 @@ class Facts:
             for record in history.topics.get(topic, [])
             if _is_request(record)
         ]
-        self.at = {record.source: record for record in self.sent}
+        self.at = by_source(self.sent)
         self.receipts = [
             record for record in history.topics.get(topics.RECEIPTS, []) if record.data is not None
         ]
@@ -102,6 +112,10 @@ class Facts:
     def final(self, name: tuple[str, str]) -> Json | None:
         """Return the first of a request's final receipts."""
         return next(iter(self.finals.get(name, {}).values()), None)
+
+    def request_of(self, receipt: Json) -> Record | None:
+        """Return the request that a receipt answers; None if it names no such record."""
+        return answered_by(receipt, self.at)
 
     def rows(self, model: str, content: tuple[object, ...]) -> list[str]:
         """Return the registered rows that a request for a deletion names."""
@@ -155,8 +169,3 @@ def content_of(data: Json) -> tuple[object, ...]:
     rows = data.get("row_ids")
     named = None if rows is None else tuple(sorted(set(rows)))
     return (named, data.get("subject_id"), change_of(data))
-
-
-def source_of(receipt: Json) -> Source:
-    where = receipt["source"]
-    return where["topic"], where["partition"], where["offset"]

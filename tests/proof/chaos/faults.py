@@ -20,7 +20,9 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log, Message
 from lethe.consumers.log.scan import scan
 from tests.proof.chaos.crew import SESSION_SECONDS, Crew, Member, wait_until
+from tests.proof.chaos.history import Record
 from tests.proof.chaos.proxy import Proxies
+from tests.proof.chaos.recovering import Gate, make_again
 from tests.proof.chaos.store_pair import StorePair
 from tests.support.servers import KafkaProcess
 
@@ -46,7 +48,8 @@ WEIGHTS = {
     "kafka: stands still": 3,
     "kafka: SIGKILL": 1,
     "kafka: restart": 1,
-    "kafka: a commit lands in another partition": 6,
+    "kafka: a commit lands in another partition": 12,
+    "kafka: a topic of requests is made again": 12,
 }
 
 _PATIENCE = 4.0  # times the pause
@@ -78,8 +81,10 @@ class Faults:
     broker: KafkaProcess
     proxies: Proxies
     log: Log
+    gate: Gate
     happened: list[Happened] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    former: list[list[Record]] = field(default_factory=list)
     deck: list[str] = field(default_factory=list)
     kafka_busy: threading.Lock = field(default_factory=threading.Lock)
     decks: int = 0
@@ -179,6 +184,10 @@ class Faults:
                 self.broker.start()
             case "kafka: a commit lands in another partition":
                 return self._misplace(rng)
+            case "kafka: a topic of requests is made again":
+                topic = rng.choice([topics.DELETIONS, topics.ERASURES])
+                self.former.append(make_again(self.log, self.crew, self.gate, topic))
+                return topic
             case _:
                 self._on_the_way(server, what, rng)
         return server

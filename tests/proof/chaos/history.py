@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,11 @@ def change_of(data: Json) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it lies on a topic; JSON is parsed where it is an object."""
+    """A record as it lies on a topic; JSON is parsed where it is an object.
+
+    ``life``: 0 in the topic that is there in the end, -1 in the one that this took the place of,
+    and so on.
+    """
 
     source: Source
     key: bytes
@@ -63,6 +68,40 @@ class Record:
     data: Json | None = None
     headers: Mapping[str, bytes] = field(default_factory=dict)
     timestamp_ms: int = 0
+    life: int = 0
+
+
+_CLOCK_MS = 1_000
+
+
+def by_source(records: Iterable[Record]) -> dict[Source, list[Record]]:
+    """Return records by their places; a topic that was made again has others at the same ones."""
+    found: dict[Source, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.source, []).append(record)
+    return found
+
+
+def source_of(receipt: Json) -> Source:
+    """Return where a receipt says that its request lies."""
+    where = receipt["source"]
+    return where["topic"], where["partition"], where["offset"]
+
+
+def answered_by(receipt: Json, at: Mapping[Source, Sequence[Record]]) -> Record | None:
+    """Return the record that a receipt answers: of the same name, the newest before the answer."""
+    before = datetime.fromisoformat(receipt["completed_at"]).timestamp() * 1000 + _CLOCK_MS
+    same = [
+        record
+        for record in at.get(source_of(receipt), ())
+        if _named(receipt) == _named(record.data or {}) and record.timestamp_ms <= before
+    ]
+    return max(same, key=lambda record: record.life, default=None)
+
+
+def _named(data: Json) -> tuple[Any, ...]:
+    """Return of which model a request or its receipt is, and its id."""
+    return tuple(data.get(name) for name in ("model_id", "request_id", "erasure_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +168,10 @@ class History:
         Every request that producers sent, once for each content.
     garbage
         Values that are no requests, as sent; whether some sending was acknowledged.
-    topics, places
-        By topic: all records, by partition and offset. By ``<topic id>/<partition>``: the topic's
-        name and the partition.
+    topics, former, places
+        By topic: all records, by partition and offset, with those of before it was made again.
+        The records of each topic that was deleted. By ``<topic id>/<partition>``: the topic's name
+        and the partition.
     rows
         By model: its live rows, version by version, as commits and ``lethe.row-changes`` have them.
     finals
@@ -149,6 +189,7 @@ class History:
     asked: list[Asked] = field(default_factory=list)
     garbage: dict[bytes, bool] = field(default_factory=dict)
     topics: dict[str, list[Record]] = field(default_factory=dict)
+    former: list[list[Record]] = field(default_factory=list)
     places: dict[str, tuple[str, int]] = field(default_factory=dict)
     rows: dict[str, LiveRows] = field(default_factory=dict)
     finals: dict[str, Final] = field(default_factory=dict)

@@ -22,6 +22,7 @@ from lethe.engine.errors import Unavailable
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.proof.chaos.history import Asked, Json, change_of
+from tests.proof.chaos.recovering import Gate, send_until_taken
 from tests.proof.tables import TableData, draw, values_like
 from tests.support.families import Data
 
@@ -91,8 +92,8 @@ class Producers:
 
     Parameters
     ----------
-    log
-        Where requests go; every thread has its own producer.
+    log, gate
+        Where requests go; every thread has its own producer. What holds them up.
     models
         Whom they are about.
     rate
@@ -101,8 +102,11 @@ class Producers:
         Requests of the whole run: rows are named for the first time so seldom that they last.
     """
 
-    def __init__(self, log: Log, models: Sequence[Plan], rate: float, planned: float) -> None:
+    def __init__(
+        self, log: Log, gate: Gate, models: Sequence[Plan], rate: float, planned: float
+    ) -> None:
         self._log = log
+        self._gate = gate
         self._models = list(models)
         self._rate = rate
         rows = sum(len(plan.data.X) for plan in models)
@@ -118,7 +122,7 @@ class Producers:
         self.sent = 0
         self.unsure = 0
         self.answered: set[tuple[str, str]] = set()
-        self._waiting: set[tuple[str, str]] = set()
+        self._waiting: dict[tuple[str, str], dict[bytes, Message]] = {}
         self.stop = threading.Event()
 
     @staticmethod
@@ -136,7 +140,19 @@ class Producers:
         """Take note of a final receipt; the watcher of receipts calls this."""
         with self._lock:
             self.answered.add((model, request_id))
-            self._waiting.discard((model, request_id))
+            self._waiting.pop((model, request_id), None)
+
+    def send_again(self, topic: str) -> int:
+        """Send what a topic took, and what has no final receipt, again; return how much."""
+        with self._lock:
+            messages = [
+                message
+                for sent in self._waiting.values()
+                for message in sent.values()
+                if message.topic == topic
+            ]
+        send_until_taken(self._log, self._gate, messages)
+        return len(messages)
 
     def asked(self) -> list[Asked]:
         """Return every content that was sent, and whether it was acknowledged."""
@@ -165,7 +181,8 @@ class Producers:
                     due = time.monotonic()
                 batch = [self._draw(rng) for _ in range(count)]
             try:
-                producer.publish([message for _, message in batch], timeout=20.0)
+                with self._gate.passing():
+                    producer.publish([message for _, message in batch], timeout=20.0)
             except Unavailable:
                 time.sleep(0.2)
                 if rng.random() < _UNSURE and not self.stop.is_set():
@@ -186,7 +203,8 @@ class Producers:
                     name = (asked.model, asked.request_id)
                     self.contents[name][asked] = True
                     if name not in self.answered:
-                        self._waiting.add(name)
+                        value = message.value or b""
+                        self._waiting.setdefault(name, {}).setdefault(value, message)
                     if len(self._kept) < _KEPT:
                         self._kept.append((asked, message.value or b""))
 

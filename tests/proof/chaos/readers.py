@@ -156,14 +156,20 @@ def mismatch_of(snapshot: Snapshot) -> float:
     return worst
 
 
-def receipts_to(answer: Callable[[str, str], None], sight: Sight) -> Callable[[str, bytes], None]:
-    """Return what a watcher of receipts and versions does with each record."""
+def receipts_to(
+    answer: Callable[[str, str], None], erased: Callable[[str], None], sight: Sight
+) -> Callable[[str, bytes], None]:
+    """Return what a watcher of receipts, of erasures' receipts and of versions does with each."""
 
     def on_record(topic: str, value: bytes) -> None:
         said = json.loads(value)
         if topic == topics.VERSIONS:
             sight.live.append(Live("watcher", said["model_id"], said["version"], said["digest"]))
-        elif said["status"] != "DEFERRED" and said["code"] != "REQUEST_ID_CONFLICT":
+        elif said["status"] in ("DEFERRED", "PENDING") or said.get("code") == "REQUEST_ID_CONFLICT":
+            return
+        elif topic == topics.ERASURE_RECEIPTS:
+            erased(said["erasure_id"])
+        else:
             answer(said["model_id"], said["request_id"])
 
     return on_record

@@ -57,6 +57,7 @@ def figures(
     lost = [loss for loss in outcome.store.losses if loss.commits]
     kinds = Counter(loss.how for loss in lost)
     problems = list(outcome.failures) + [f"a fault failed: {e}" for e in outcome.faults.errors]
+    problems += [f"recovery: {error}" for error in outcome.operator.errors]
     if not history.topics:
         history.topics["lethe.receipts"] = []
     return {
@@ -77,6 +78,8 @@ def figures(
         "garbage": len(history.garbage),
         "versions": len({(one.model, one.version) for one in history.live}),
         "erasures": outcome.askers.sent,
+        "topics_recovered": dict(sorted(outcome.operator.recovered.items())),
+        "sent_again": dict(sorted(outcome.operator.sent_again.items())),
         "durability": settings.durability,
         "commits": sum(
             line["what"] == "commit" and line["applied"] == "APPLIED" for line in history.diaries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import redis
 
@@ -17,7 +17,7 @@ from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys
 from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.crew import wait_until
-from tests.proof.chaos.load import Plan, Producers, refresh_order
+from tests.proof.chaos.load import Plan, refresh_order
 
 HEAL_SECONDS = 300.0
 _TIMER_SECONDS = 15.0
@@ -27,20 +27,21 @@ _REQUESTS = (topics.ERASURES, topics.REFRESH_JOBS, topics.DELETIONS, topics.ROW_
 class Rest:
     """Waits until a platform is at rest.
 
-    ``stores`` returns a store with connections of its own, and ``url`` is its address.
+    ``waiting`` returns what has no final receipt, ``stores`` a store with connections of its own,
+    and ``url`` is its address.
     """
 
     def __init__(
         self,
         log: Log,
         plans: Sequence[Plan],
-        producers: Producers,
+        waiting: Callable[[], Collection[object]],
         stores: Callable[[], ModelStore],
         url: str,
     ) -> None:
         self._log = log
         self._plans = plans
-        self._producers = producers
+        self._waiting = waiting
         self._stores = stores
         self._url = url
         self._behind: list[str] = []
@@ -57,7 +58,7 @@ class Rest:
         producer, deadline = self._log.producer(), time.monotonic() + HEAL_SECONDS
         due = time.monotonic() + _TIMER_SECONDS
         try:
-            while not self._at_rest(raw, store, reader) or self._producers.waiting():
+            while not self._at_rest(raw, store, reader) or self._waiting():
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"not everything is decided within {HEAL_SECONDS:g} s")
                 if time.monotonic() > due:
@@ -108,7 +109,7 @@ class Rest:
 
     def missing(self) -> str:
         """Return what was not at rest when it was last looked at."""
-        waiting = sorted(self._producers.waiting())
+        waiting = sorted(map(str, self._waiting()))
         return (
             f"{len(waiting)} requests without a final receipt, such as {waiting[:3]}; "
             f"{self._behind}"

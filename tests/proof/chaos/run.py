@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import redis
-
 from lethe.consumers.contract import topics
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.configuration.settings import load_settings
@@ -23,7 +21,7 @@ from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 from lethe.engine.store.server.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.agreement import read_rows
-from tests.proof.chaos.collect import Search, files_of, read_final, read_topics, values_of
+from tests.proof.chaos.collect import count_remains, read_final, read_topics
 from tests.proof.chaos.crew import SESSION_SECONDS, Crew
 from tests.proof.chaos.erasing import Askers, children
 from tests.proof.chaos.faults import Faults
@@ -32,17 +30,20 @@ from tests.proof.chaos.load import Plan, Producers, plans, refresh_order
 from tests.proof.chaos.proxy import Proxies
 from tests.proof.chaos.readers import Sight, Watcher, look, receipts_to, subscribe
 from tests.proof.chaos.recording import read_diaries
+from tests.proof.chaos.recovering import Gate, Operator
 from tests.proof.chaos.rest import HEAL_SECONDS, Rest
 from tests.proof.chaos.store_pair import DURABILITIES, Durability, StorePair
 from tests.proof.independent_fold import Disagreement
 from tests.proof.tables import training_data, with_columns
+from tests.support.command import Lethe
 from tests.support.platform import SECRET, config_of, seals
 from tests.support.servers import KafkaProcess, free_port
 
 _WORKERS = 3
 _REFRESHERS = 2
 _ERASERS = 2
-_ERASURE_SHARE = 0.004  # of the rate of requests: each takes three rows of every model
+_ERASURE_SHARE, _LEAST_ERASURES = 0.004, 0.2
+"""Of the rate of requests, each takes three rows of every model; and a second, at least."""
 _SNAPSHOT_SECONDS = 20.0  # of a server without a file
 
 
@@ -98,6 +99,7 @@ class Outcome:
     store: StorePair
     producers: Producers
     askers: Askers
+    operator: Operator
     sight: Sight
     liveness: float | None = None
     halts: Counter[str] = field(default_factory=Counter)
@@ -137,7 +139,9 @@ class Run:
     def run(self) -> Outcome:
         """Run, and return what came of it; `history` is filled then."""
         self._set_up()
-        outcome = Outcome(self.faults, self.store, self.producers, self.askers, self.sight)
+        outcome = Outcome(
+            self.faults, self.store, self.producers, self.askers, self.operator, self.sight
+        )
         self._say(f"{len(self._plans)} models are registered; faults begin")
         begin = time.monotonic()
         self._start_load()
@@ -147,7 +151,7 @@ class Run:
         self._kill_in_peace()
         self._stop_loading()
         healed = time.monotonic()
-        rest = Rest(self.log, self._plans, self.producers, self._model_store, self.store.url)
+        rest = Rest(self.log, self._plans, self._waiting, self._model_store, self.store.url)
         try:
             rest.wait()
             outcome.liveness = time.monotonic() - healed
@@ -183,10 +187,13 @@ class Run:
             for plan in self._plans:
                 self._register(plan)
         planned = self.settings.rate * self.settings.seconds
-        self.producers = Producers(self.log, self._plans, self.settings.rate, planned)
+        gate = Gate()
+        self.producers = Producers(self.log, gate, self._plans, self.settings.rate, planned)
         self.producers.stop = self._stop_load
         subjects = self.settings.rows // 3
-        self.askers = Askers(self.log, subjects, _ERASURE_SHARE * self.settings.rate)
+        self.askers = Askers(
+            self.log, gate, subjects, max(_LEAST_ERASURES, _ERASURE_SHARE * self.settings.rate)
+        )
         orders = {
             "bootstrap": f"127.0.0.1:{advertised}",
             "redis": self.store.url,
@@ -201,7 +208,19 @@ class Run:
         for _ in range(_ERASERS):
             self.crew.start("erasures")
         rng = random.Random(self._rng.random())
-        self.faults = Faults(rng, self.crew, self.store, self.broker, self.proxies, self.log)
+        self.faults = Faults(rng, self.crew, self.store, self.broker, self.proxies, self.log, gate)
+        servers = {
+            "LETHE_KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{advertised}",
+            "LETHE_KAFKA_CLIENT": load_settings({}).kafka_client,
+            "LETHE_REDIS_URL": self.store.url,
+            "LETHE_PARTITIONS": str(self.settings.partitions),
+        }
+        self.operator = Operator(
+            self.crew,
+            Lethe(self._directory / "operator", **servers),
+            [self.producers.send_again, self.askers.send_again],
+            self.store.losses,
+        )
         self.faults.decided = lambda: len(self.producers.answered)
 
     def _register(self, plan: Plan) -> None:
@@ -225,6 +244,9 @@ class Run:
         client = connect(self.store.url)
         return ModelStore(client, Barrier(client, required=False))
 
+    def _waiting(self) -> set[object]:
+        return {*self.producers.waiting(), *self.askers.waiting()}
+
     # -- load and watchers ----------------------------------------------------------------------
 
     def _start_load(self) -> None:
@@ -236,10 +258,11 @@ class Run:
         self._thread(self._load, self.askers.run, self._rng.randrange(1 << 32), self._stop_load)
         watcher = Watcher(
             self.log,
-            [topics.RECEIPTS, topics.VERSIONS],
-            receipts_to(self.producers.answer, self.sight),
+            [topics.RECEIPTS, topics.VERSIONS, topics.ERASURE_RECEIPTS],
+            receipts_to(self.producers.answer, self.askers.answer, self.sight),
         )
         self._thread(self._watch, watcher.run, self._stop_watch)
+        self._thread(self._watch, self.operator.run, self._stop_watch)
         for name in names[:1] + names[2:3]:
             self._thread(self._watch, subscribe, self.log, name, self.sight, self._stop_watch)
         self._thread(self._watch, look, self.store.url, names, self.sight, self._stop_watch)
@@ -342,6 +365,7 @@ class Run:
         self.crew.replace_deserters()
         self._say("reading back")
         store, raw = self._model_store(), connect(self.store.url)
+        self.history.former = self.faults.former
         read_topics(self.log, self.history)
         try:
             read_rows(self.history, SECRET)
@@ -361,36 +385,8 @@ class Run:
         self.history.deserters = list(self.crew.deserters)
         if not outcome.failures:
             self._say("looking for bytes of deleted rows")
-            self._search(raw)
+            count_remains(self.history, self.store, raw, self._directory)
         store.close()
         self.crew.close()
         outcome.halts = self.crew.halts()
         self.history.diaries = read_diaries(self.crew.diaries)
-
-    def _search(self, raw: redis.Redis) -> None:
-        """Look for bytes of deleted rows in memory and files.
-
-        What a refresh that was lost or killed had staged expires within six hours (docs/state.md);
-        it is counted apart, and then made to expire.
-        """
-        search = Search(self.history)
-        self.history.remains["memory of the store"] = search.count(values_of(raw, staged=False))
-        staged = search.count(values_of(raw, staged=True))
-        self.history.staged = staged["deleted"]
-        for key in raw.scan_iter(count=1000):
-            if raw.ttl(key) >= 0:
-                raw.unlink(key)
-        self.store.promise("always")
-        self.store.settle()
-        for server in (self.store.primary, self.store.replica):
-            self.store.rewrite(server)
-        self.store.snapshot()
-        files = [self.store.primary.data, self.store.replica.data]
-        for name, path in zip(("primary", "replica"), files, strict=True):
-            self.history.remains[f"files of the {name}"] = search.count(files_of([path]))
-        kept = [
-            self._directory / "kafka" / "log",
-            self._directory / "diaries",
-            self._directory / "logs",
-        ]
-        self.history.remains["kafka"] = search.count(files_of(kept))

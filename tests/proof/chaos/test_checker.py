@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -11,7 +12,7 @@ from lethe.consumers.contract import topics
 from tests.proof.chaos.bound import theta_within_its_bound
 from tests.proof.chaos.checker import judge
 from tests.proof.chaos.facts import Facts
-from tests.proof.chaos.history import History, Live, Read, Record
+from tests.proof.chaos.history import Asked, History, Live, Read, Record, answered_by, by_source
 from tests.proof.chaos.small import MODEL, altered, commit_record, history, moved, rewritten
 
 
@@ -305,3 +306,44 @@ def test_a_request_that_was_never_acknowledged_may_lack_a_receipt_but_not_have_t
         for _ in range(extra):
             _second_final_receipt(made)
         assert bool(verdicts(made)[promise]) is broken
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_what_was_lost_with_its_topic_is_judged_by_its_request(*, acknowledged: bool) -> None:
+    """Given other records at the same places before: a request, a repeat, a stranger's, garbage.
+
+    The request is missed if it was acknowledged, and was not sent again.
+    """
+    made = history()
+    sent = made.topics[topics.DELETIONS]
+    former = [
+        altered(sent[0], request_id="lost"),
+        replace(altered(sent[0]), source=(topics.DELETIONS, 0, 1)),
+        replace(altered(sent[0], model_id="nobody"), source=(topics.DELETIONS, 0, 2)),
+        replace(sent[-1], value=b"no request 2", source=(topics.DELETIONS, 0, 3)),
+    ]
+    made.topics[topics.DELETIONS] = [
+        *(replace(one, life=-1) for one in former),
+        *sent,
+    ]
+    made.asked.append(Asked(MODEL, "lost", ("row-0", "row-1"), None, acknowledged=acknowledged))
+    made.garbage[b"no request 2"] = True
+    broken = {promise for promise, wrong in verdicts(made).items() if wrong}
+    missed = {"acknowledged requests without exactly one final receipt"}
+    assert broken == (missed if acknowledged else set())
+
+
+def test_a_receipt_answers_the_newest_request_of_its_name_that_came_before_it() -> None:
+    """Given at one place, topic after topic: it, it again, the event of a refresh, and it again."""
+    made = history()
+    request, receipt = made.topics[topics.DELETIONS][0], made.topics[topics.RECEIPTS][0]
+    said = receipt.data or {}
+    decided = int(datetime.fromisoformat(said["completed_at"]).timestamp() * 1000)
+    event = {"job_id": "j", "model_id": MODEL}
+    there = [
+        replace(request, life=-3, timestamp_ms=decided - 9000),
+        replace(request, life=-2, timestamp_ms=decided - 5000),
+        replace(request, life=-1, timestamp_ms=decided - 2000, data=event),
+        replace(request, life=0, timestamp_ms=decided + 2000),
+    ]
+    assert answered_by(said, by_source(there)) is there[1]

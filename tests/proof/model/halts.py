@@ -11,7 +11,9 @@ will be. So the partition's cursors may pass a halted model, and nothing is forg
 
 A record may also land that names a model of another partition, F: a copy, or anybody's. Whatever
 the store knows of F lies with its own partition, so no fold of this one may halt it: its pair would
-stay here for ever, because this partition has none of its records to reach.
+stay here for ever, because this partition has none of its records to reach. And the store knows by
+its digest the record just below the apply cursor: a log that has another one there lost its end. So
+that digest moves with the cursor, whatever the record is that it passes.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class Rules:
     own_rule: bool = rule("each of the pair moves by the rule of its own cursor")
     both_reached: bool = rule("the pair goes when both have reached the partition's cursors")
     own_models: bool = rule("a fold takes up the models of its own partition alone")
+    digest_moves: bool = rule("the digest of the record below moves with the apply cursor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,17 @@ class Pair(NamedTuple):
 
 
 class Store(NamedTuple):
-    """The partition's cursors, A's own, how many records of A and of B are applied, and F's."""
+    """The partition's cursors, A's own, how many records of A and of B are applied, and F's.
+
+    ``below``: the offset of the record whose digest is kept as that below the apply cursor.
+    """
 
     cursors: Pair = Pair()
     behind: Pair | None = None
     applied_a: int = 0
     applied_b: int = 0
     foreign: Pair | None = None
+    below: int = -1
 
 
 class Fold(NamedTuple):
@@ -141,16 +148,17 @@ class HaltsModel:
         model = self.bounds.records[position]
         on = fold._replace(position=position + 1)
         cursors = store.cursors
-        moved = cursors
+        moved, below, passed = cursors, store.below, store.below
         if cursors.applied == position:
-            moved = cursors._replace(applied=position + 1)
+            moved, below = cursors._replace(applied=position + 1), position
+            passed = position if self.rules.digest_moves else store.below
         if model == FOREIGN_MODEL:
             foreign = store.foreign if self.rules.own_models else store.cursors
-            store = store._replace(cursors=moved, foreign=foreign)
+            store = store._replace(cursors=moved, foreign=foreign, below=passed)
             return f"passes F at {position}", _with(state._replace(store=store), number, on)
         if model == HALTED_MODEL and number == 1:
             if moved != cursors:
-                store = store._replace(cursors=moved, behind=self._made(store))
+                store = store._replace(cursors=moved, behind=self._made(store), below=passed)
             after = _with(state._replace(store=store), number, on)
             return f"passes A at {position}", after
         earlier = self.bounds.records[:position].count(model)
@@ -161,7 +169,7 @@ class HaltsModel:
             store = store._replace(applied_a=applied + 1)
         elif applied == earlier:
             store = store._replace(applied_b=applied + 1)
-        store = store._replace(cursors=moved)
+        store = store._replace(cursors=moved, below=below)
         behind = store.behind
         if model == HALTED_MODEL and behind and self._reaches(behind.applied, position):
             store = store._replace(behind=behind._replace(applied=position + 1))
@@ -225,6 +233,8 @@ class HaltsModel:
         own = store.behind or store.cursors
         landed = range(state.landed)
         of_a = [offset for offset in landed if self.bounds.records[offset] == HALTED_MODEL]
+        if store.below != store.cursors.applied - 1:
+            raise Broken(f"{who}: LOG_RESET, and the log has lost nothing, {store}")
         if store.foreign is not None:
             raise Broken(f"{who}: F is halted here, and none of its records will come, {store}")
         applied = min(store.cursors.applied, own.applied)

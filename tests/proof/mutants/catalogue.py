@@ -11,6 +11,7 @@ _CHANGES = "tests/integration/deletions/test_row_changes.py"
 _CHANGED_ROWS = "tests/unit/commits/test_changed_rows.py"
 _OUTPUT_NOISE = "tests/integration/deletions/test_output_noise.py"
 _DISCLOSURE = "tests/integration/deletions/test_disclosure.py"
+_LOST_TOPICS = "tests/integration/log/test_lost_topics.py"
 _LOST_KEYS = "tests/integration/commits/test_lost_keys.py"
 _OUT_OF_RANGE = "tests/integration/deletions/test_out_of_range.py"
 _OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
@@ -21,6 +22,10 @@ _PREPROCESSING = "tests/unit/engine/store/test_preprocessing.py"
 _BOUNDS = "tests/proof/properties/test_bounds.py"
 _REMAINDER = "tests/unit/engine/preprocess/test_remainder.py"
 _PIPELINES = "tests/integration/preprocess/test_deletions.py"
+_ROUNDING = "engine/exact/rounding.py"
+_RUNNING = "engine/exact/running.py"
+_TEST_ROUNDING = "tests/unit/engine/exact/test_rounding.py"
+_TEST_RUNNING = "tests/unit/engine/exact/test_running.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
 
 
@@ -1077,5 +1082,151 @@ MUTANTS = (
         ),
         "tests/unit/engine/estimator/test_threads.py"
         "::test_changes_from_four_threads_leave_what_one_thread_would",
+    ),
+    # -- exact sums, and the rounded minimiser
+    Mutant(
+        "the distance to the solution counts in what it rounds to",
+        (
+            Edit(
+                _ROUNDING,
+                "    beyond = 2.0 * distance + 4.0 * NEAREST * np.abs(low)\n",
+                "    beyond = 0.0 * distance + 4.0 * NEAREST * np.abs(low)\n",
+            ),
+        ),
+        f"{_TEST_ROUNDING}::test_what_is_rounded_is_rounded_the_same_anywhere_within_the_distance",
+    ),
+    Mutant(
+        "a tie is not proved",
+        (Edit(_ROUNDING, " + 4.0 * NEAREST * np.abs(low)\n", "\n"),),
+        f"{_TEST_ROUNDING}::test_what_is_as_near_to_a_tie_as_the_bound_is_not_proved",
+    ),
+    Mutant(
+        "what vanishes beside a larger coefficient is not proved",
+        (Edit(_ROUNDING, " & (enough | ~y.places.any(axis=0))"),),
+        f"{_TEST_ROUNDING}::test_what_vanishes_beside_another_number_is_not_proved",
+    ),
+    Mutant(
+        "a residual whose squares vanish counts",
+        (Edit(_ROUNDING, "_VANISHED = 1e-150", "_VANISHED = 0.0"),),
+        f"{_TEST_ROUNDING}::test_coefficients_of_one_target_may_be_of_any_size",
+    ),
+    Mutant(
+        "a subnormal coefficient is not rounded twice",
+        (Edit(_ROUNDING, "if (normal | (point.nearest.T == 0)).all() else None"),),
+        f"{_TEST_ROUNDING}::test_subnormal_coefficients_are_rounded_once",
+    ),
+    Mutant(
+        "rounding counts in the proof that a matrix is definite",
+        (Edit(_ROUNDING, "if not shift > 4.0 * unsure:", "if not shift > 0.0:"),),
+        f"{_TEST_ROUNDING}::test_a_matrix_that_only_rounding_makes_definite_is_not_proved",
+    ),
+    Mutant(
+        "what is wrong with the inverse counts in the leverage, squared",
+        (Edit(_RUNNING, " + off * off / inverse.smallest\n", "\n"),),
+        f"{_TEST_RUNNING}::test_the_bound_of_leverage_holds_for_an_inverse_that_is_wrong",
+    ),
+    Mutant(
+        "what is wrong with the inverse counts in the leverage",
+        (Edit(_RUNNING, "    H = root.T @ V + V.T @ S\n", "    H = root.T @ V\n"),),
+        f"{_TEST_RUNNING}::test_the_bound_of_leverage_holds_for_an_inverse_that_is_wrong",
+    ),
+    Mutant(
+        "how the matrix was rounded counts in the leverage",
+        (Edit(_RUNNING, "    off = float(", "    rounded = 0.0\n    off = float("),),
+        f"{_TEST_RUNNING}::test_the_bound_of_leverage_counts_how_the_matrix_was_rounded",
+    ),
+    Mutant(
+        "rows that leave lower the bound of the smallest eigenvalue",
+        (Edit(_RUNNING, "inverse.smallest * (1.0 - leverage)", "inverse.smallest"),),
+        f"{_TEST_RUNNING}::test_the_smallest_eigenvalue_is_never_below_its_bound",
+    ),
+    Mutant(
+        "a column that was absent is not any more",
+        (Edit(_RUNNING, "        if absent.any() and ", "        if False and "),),
+        f"{_TEST_RUNNING}::test_the_first_value_of_a_column_arrives",
+    ),
+    Mutant(
+        "a copy has no row that left",
+        (
+            Edit(
+                _RUNNING,
+                "        return Solution.of, (self.live_sums, self.penalty)\n",
+                "        return Solution.of, (self.sums, self.penalty)\n",
+            ),
+        ),
+        f"{_TEST_RUNNING}::test_no_row_that_left_is_in_a_copy",
+    ),
+    Mutant(
+        "float64 adds up no more products than it has room for",
+        (
+            Edit("engine/exact/rows.py", "range(0, d, SUMMED)", "range(0, d, d)"),
+            Edit("engine/exact/rows.py", "slice(start, start + SUMMED)", "slice(start, start + d)"),
+        ),
+        "tests/unit/engine/exact/test_rows.py"
+        "::test_the_pull_is_exact_with_more_features_than_float64_adds_up",
+    ),
+    Mutant(
+        "what is not proved is not called rounded",
+        (
+            Edit(
+                "engine/fitted_linear.py",
+                "minimiser.rounded and distance == 0.0",
+                "distance == 0.0",
+            ),
+        ),
+        "tests/unit/engine/test_fitted_linear.py"
+        "::test_what_nothing_has_proved_is_not_called_rounded",
+    ),
+    Mutant(
+        "the sweep spares the data set of a live model",
+        (
+            Edit(
+                "engine/store/offline/staging.py",
+                "        if name in (*live.generations, *live.datasets):",
+                "        if name in live.generations:",
+            ),
+        ),
+        "tests/integration/registration/test_register.py"
+        "::test_what_a_registration_that_was_cut_short_made_live_is_not_swept",
+    ),
+    Mutant(
+        "keys of a rebuild that the store has lost expire",
+        (
+            Edit(
+                "consumers/commits/shred.py",
+                "(staged.generation, *_generations(staged.former))",
+                "_generations(staged.former)",
+            ),
+        ),
+        "tests/integration/store/test_row_keys.py"
+        "::test_the_keys_of_a_swap_that_the_store_lost_with_its_rows_expire",
+    ),
+    Mutant(
+        "a refresh that was lost with its topic is ordered again",
+        (
+            Edit(
+                "consumers/registration/topic_loss.py",
+                "        producer.publish([*rest, *self._pending_jobs(plan.topic)])\n",
+                "        producer.publish(rest)\n",
+            ),
+        ),
+        f"{_LOST_TOPICS}::test_a_rebuild_that_was_lost_with_its_topic_is_done_again",
+    ),
+    Mutant(
+        "an erasure counts once at each place of the log",
+        (
+            Edit(
+                "consumers/suppression/suppressions.py",
+                "return [] if change.stored in self._view.get(marks).values() else",
+                "return [] if subject_id in self.of(namespace, [subject_id]) else",
+            ),
+        ),
+        f"{_LOST_TOPICS}::test_an_erasure_that_is_sent_again_behind_its_lift_puts_the_subject_back",
+    ),
+    Mutant(
+        "the digest below the apply cursor moves past a void record",
+        (Edit(_PARTITION_FOLD, "        elif tail.offset != self._end:", "        elif False:"),),
+        "tests/integration/commits/test_records.py"
+        "::test_a_void_record_at_the_end_is_no_lost_one_for_who_comes_next",
     ),
 )

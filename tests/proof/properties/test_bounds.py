@@ -75,7 +75,7 @@ def test_a_typing_error_that_is_righted_leaves_no_false_bound(intercept: bool) -
     y = rng.normal(size=300)
     X[0, 4] = 1
     wrong = rng.normal(size=(1, 5)) * 1e5
-    model = LinearModel(ridge=1e-4, fit_intercept=intercept).fit(X, y)
+    model = LinearModel(ridge=1e-4, fit_intercept=intercept, rounded_features=0).fit(X, y)
     model.correct(wrong, y[9:10], ["9"], method="exact")
     model.delete([str(i) for i in range(8)], method="exact")
     model.correct(X[9:10], y[9:10], ["9"], method="exact")
@@ -139,7 +139,7 @@ def test_the_smallest_known_case_of_a_false_bound_is_bounded() -> None:
     y = r.normal(size=4)
     X[0] *= 300
     y[0] *= 300
-    model = LinearModel(ridge=1.0, fit_intercept=False).fit(X, y)
+    model = LinearModel(ridge=1.0, fit_intercept=False, rounded_features=0).fit(X, y)
     model.delete(["0"], method="exact")
     remain = Problem(
         widened(X[1:]), widened(y[1:, None]), widened(np.ones(3)), widened(np.ones(2)), False
@@ -162,7 +162,7 @@ def test_an_outlier_that_is_inserted_and_deleted_again_is_allowed_for(
     """
     r = np.random.default_rng(seed)
     X, y = r.normal(size=(8, 2)), r.normal(size=8)
-    model = LinearModel(fit_intercept=False).fit(X, y)
+    model = LinearModel(fit_intercept=False, rounded_features=0).fit(X, y)
     model.insert(scale * r.normal(size=(1, 2)), r.normal(size=1), ["outlier"], method="exact")
     model.delete(["outlier"], method="exact")
     ones = np.ones(10)

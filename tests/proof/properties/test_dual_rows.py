@@ -109,7 +109,10 @@ def _claimed(state: Fitted) -> float:
 
 def _states(case: Case, rng: np.random.Generator) -> Iterator[tuple[float, float, float]]:
     model = LinearModel(
-        case.ridge, fit_intercept=case.intercept, penalise_intercept=case.penalise_intercept
+        case.ridge,
+        fit_intercept=case.intercept,
+        penalise_intercept=case.penalise_intercept,
+        rounded_features=0,
     ).fit(case.X, case.y, sample_weight=case.weight)
     followed = _Followed()
     rest = [i for i in rng.permutation(len(case.X)).tolist() if i not in set(case.order)]

@@ -19,6 +19,7 @@ from lethe.engine.fit.objective import Kind, norm
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.keys import SHARDS, ModelKeys, every_partition
 from lethe.engine.store.layout.records import CertificateRecord
+from lethe.engine.store.offline.staging import sweep_registrations
 from lethe.engine.store.server.connection import text
 from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import ModelFold
@@ -147,6 +148,8 @@ def check_stored(platform: Platform, model_id: str, fold: ModelFold) -> None:
     assert published == fold.thetas["published"], f"{model_id}: other parameters are stored"
     if fold.meta["status"] != "UNREGISTERED":  # else its data set expires: `check_rows`
         dataset = keys.dataset(fold.meta["dataset_key"])
+        sweep_registrations(platform.raw(), keys, seconds=0)
+        assert raw.exists(dataset.ids), f"{model_id}: which rows it has is not stored"
         disclosed: dict[bytes, bytes] = raw.hgetall(dataset.disclosed)  # type: ignore[assignment]  # as above
         found = {text(row): entries for row, entries in disclosed.items()}
         assert found == fold.disclosed, f"{model_id}: other disclosures are stored"

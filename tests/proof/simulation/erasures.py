@@ -149,7 +149,7 @@ class Erasures:
             r.key: json.loads(r.value or b"") for r in world.log.everything(topics.SUPPRESSIONS)
         }
         world.suppressed.check(suppressions.of("", self.subjects).keys(), kept.values())
-        receipts = PublishedReceipts(world.platform.store, self._reader, None)
+        receipts = PublishedReceipts(world.platform.store.client, self._reader, None)
         receipts.catch_up()
         for name, receipt in receipts.find(world.suppressed.asked).items():
             first = world.suppressed.finals[name][0]

@@ -29,7 +29,7 @@ def errors(draw: st.DrawFn) -> ErrorRecord:
     value = draw(st.none() | numbers)
     return ErrorRecord(
         value=value,
-        kind=draw(st.sampled_from(["exact", "estimate", "certificate", "unknown"])),
+        kind=draw(st.sampled_from(["exact", "estimate", "certificate", "unknown", "rounded"])),
         bound=draw(st.sampled_from([None, value]) | numbers),
         certified_version=draw(st.none() | counts),
         budget=draw(numbers),

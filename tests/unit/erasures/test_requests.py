@@ -14,7 +14,6 @@ from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
-from lethe.consumers.deletions.transition import log_time
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.erasures import fan_out
 from lethe.consumers.erasures.fan_out import request_id_of, requests_to
@@ -115,7 +114,7 @@ def test_a_model_is_asked_by_subject_and_the_request_is_a_valid_one() -> None:
     read = validate_erasure(request(), None)
     assert isinstance(read, ErasureRequest)
     [asked] = requests_to(MODEL, "e-1", "h7", ["u1", "u2"])
-    time = log_time(read.record)
+    time = read.record.logged_at
     first, again = (deletion_message(asked.request, None, time) for _ in range(2))
     assert first == again
     sent = validate(

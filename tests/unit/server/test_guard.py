@@ -80,6 +80,14 @@ def test_a_head_has_a_limit_whatever_is_long_in_it(where: str) -> None:
     assert asked(17_000) == 431
 
 
+def test_a_request_has_a_length_or_chunks_and_not_both() -> None:
+    """A proxy that counts and a server that reads chunks would see two requests, or one."""
+    headers = {"Content-Length": "5", "Transfer-Encoding": "chunked"}
+    refused = guarded(Access()).post("/body", content=b"0\r\n\r\n", headers=headers)
+
+    assert (refused.status_code, refused.headers["connection"]) == (400, "close")
+
+
 @pytest.fixture
 def keys(tmp_path: Path) -> dict[str, str]:
     path = tmp_path / "api.keys"

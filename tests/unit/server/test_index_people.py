@@ -135,7 +135,8 @@ def test_what_only_receipts_tell_was_asked_for_before_the_first_of_them(
 ) -> None:
     place = SimpleNamespace(offset=7)
     for days in (40, 50, 3):
-        monkeypatch.setattr(records, "log_time", lambda _, days=days: NOW - timedelta(days=days))
+        then = rfc3339(NOW - timedelta(days=days))
+        monkeypatch.setattr(records, "_moment", lambda _, then=then: then)
         combined(written, "e", place)
         read_all(written, file)
     assert shown(file, status=OPEN, asked_before=rfc3339(NOW - timedelta(days=45))) == ["e"]
@@ -168,7 +169,7 @@ def test_what_nobody_has_answered_is_shown_for_ever(
     written: Topics, file: IndexFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = NOW - timedelta(days=91)
-    monkeypatch.setattr(records, "log_time", lambda _record: old)
+    monkeypatch.setattr(records, "_moment", lambda _record: rfc3339(old))
     asked(written, "waits", "a")
     combined(written, "pending", asked(written, "pending", "b"))
     combined(written, "done", asked(written, "done", "c"), **DONE | {"completed_at": old})

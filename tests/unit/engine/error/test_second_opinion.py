@@ -38,7 +38,7 @@ def typing_error(size: float) -> Any:
     y = rng.normal(size=300)
     X[0, 4] = 1
     far = rng.normal(size=(1, 5)) * size
-    model = LinearModel(ridge=1e-4, fit_intercept=False).fit(X, y)
+    model = LinearModel(ridge=1e-4, fit_intercept=False, rounded_features=0).fit(X, y)
     model.correct(far, y[9:10], ["9"], method="exact")
     model.delete([str(i) for i in range(8)], method="exact")
     model.correct(X[9:10], y[9:10], ["9"], method="exact")
@@ -91,7 +91,7 @@ def test_it_finds_what_v_has_lost() -> None:
 def test_a_stream_that_kept_its_digits_is_not_contradicted() -> None:
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(200, 12)), rng.normal(size=200)
-    model = LinearModel(ridge=0.1).fit(X, y)
+    model = LinearModel(ridge=0.1, rounded_features=0).fit(X, y)
     model.delete([str(i) for i in range(60)], method="exact")
     model.insert(30 * X[:3], y[:3], ["a", "b", "c"], method="exact")
     model.delete(["a", "b"], method="exact")

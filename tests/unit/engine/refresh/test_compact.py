@@ -43,7 +43,7 @@ def test_the_factor_of_a_compact_is_as_wrong_as_it_was_measured() -> None:
     r = np.random.default_rng(0)
     X, y = r.normal(size=(6, 3)), r.normal(size=6)
     X[0] *= 4000.0
-    model = LinearModel(ridge=1.0, fit_intercept=False).fit(X, y)
+    model = LinearModel(ridge=1.0, fit_intercept=False, rounded_features=0).fit(X, y)
     model.delete(["0"], method="exact")
     model.refresh("compact")
     state = model._fitted

@@ -1,0 +1,129 @@
+"""`lethe verify --digest`: a linear model against a refit by rational arithmetic, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lethe.consumers.audit.rational_refit import rational_refit
+from lethe.consumers.audit.verify import read_published
+from lethe.consumers.contract.version_chain import digest_of
+from lethe.consumers.registration.training_data import TrainingData
+from lethe.engine.errors import InvalidData
+from lethe.engine.exact.rounding import ROUNDED_FEATURES
+from lethe.engine.fit.objective import Kind, Rows, with_intercept
+from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.offline.snapshot import Snapshot
+from lethe.engine.store.store import ModelStore
+
+
+@dataclass(frozen=True, slots=True)
+class DigestCheck:
+    """The digest of a version's parameters against that of a refit by rational arithmetic.
+
+    Attributes
+    ----------
+    state
+        What was compared.
+    rows
+        Number of rows that were refitted.
+    published, refitted
+        The two digests (`consumers.contract.version_chain.parameters_digest`).
+    differing
+        Names of the coefficients that differ.
+    other_row
+        What the table's first row that is not the model's differs in; None if all are the same.
+    """
+
+    state: ModelState
+    rows: int
+    published: str
+    refitted: str
+    differing: tuple[str, ...]
+    other_row: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether the version is what retraining on the rows gives, to the last bit."""
+        return self.published == self.refitted
+
+
+def verify_digest(
+    store: ModelStore, model_id: str, table: Callable[[ModelConfig], TrainingData] | None = None
+) -> DigestCheck:
+    """Refit a linear model by rational arithmetic, and compare the digests of the parameters.
+
+    Parameters
+    ----------
+    store, model_id
+        The model.
+    table
+        Returns rows of the model's columns; by default the live rows of the store are refitted.
+
+    Raises
+    ------
+    UnknownModel, CorruptState, CommitConflict
+        The model cannot be read.
+    InvalidData
+        Its parameters are never rounded to the last bit, or the rows have no minimiser.
+    """
+    snapshot, event, theta = read_published(store, model_id)
+    state, config = snapshot.state, snapshot.state.meta.config
+    why = _not_rounded(config)
+    if why is not None:
+        raise InvalidData(
+            f"model {model_id!r}: its parameters are not rounded to the last bit: {why}; run "
+            f"`lethe verify {model_id}` without --digest"
+        )
+    rows, other_row = snapshot.rows, None
+    if table is not None:
+        given = table(config)
+        X = with_intercept(given.X) if config.fit_intercept else given.X
+        rows = Rows(X, given.y, np.ones(len(given.ids)))
+        other_row = _other_row(given.ids, rows, snapshot)
+    refitted = np.zeros_like(theta)
+    if len(rows):
+        refitted = rational_refit(rows, state.generation.objective.penalty)
+    names = config.coefficient_names
+    differ = (refitted.view(np.int64) != theta.view(np.int64)).any(axis=1)
+    return DigestCheck(
+        state=state,
+        rows=len(rows),
+        published=event.parameters_digest,
+        refitted=digest_of(event, refitted),
+        differing=tuple(name for name, other in zip(names, differ, strict=True) if other),
+        other_row=other_row,
+    )
+
+
+def _not_rounded(config: ModelConfig) -> str | None:
+    if config.kind is not Kind.LINEAR:
+        return "only a linear model has a minimiser in closed form"
+    if config.preprocess:
+        return "preprocessing is part of the model"
+    if config.d > ROUNDED_FEATURES:
+        return f"it has {config.d} coefficients, and only up to {ROUNDED_FEATURES} are rounded"
+    return None if config.certify is None else "noise of its own is part of them"
+
+
+def _other_row(ids: Sequence[str], rows: Rows, snapshot: Snapshot) -> str | None:
+    """Return how the first row of a table differs from the model's, or None if none does."""
+    config, place = snapshot.state.meta.config, {row: i for i, row in enumerate(snapshot.ids)}
+    for i, row in enumerate(ids):
+        live = place.pop(row, None)
+        if live is None:
+            return f"row {row!r} is not a live row of the model"
+        for columns, here, there in (
+            (config.coefficient_names, rows.X[i], snapshot.rows.X[live]),
+            (config.target_names, rows.y[i], snapshot.rows.y[live]),
+        ):
+            for name, value, other in zip(columns, here.tolist(), there.tolist(), strict=True):
+                if value != other:
+                    return f"row {row!r} has {name} = {value!r}, and {other!r} in the model"
+        if rows.weight[i] != snapshot.rows.weight[live]:
+            return f"row {row!r} has weight {float(snapshot.rows.weight[live])!r} in the model"
+    missing = next(iter(place), None)
+    return None if missing is None else f"row {missing!r} of the model is not in the table"

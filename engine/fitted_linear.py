@@ -1,0 +1,240 @@
+"""A fitted linear model of the library that keeps exact sums: it is right to the last bit.
+
+What a change does to the sums is exact, and every version is the minimiser of the live rows,
+correctly rounded (`engine.exact`). There is nothing here that rounding could add up in: no V, no
+bound that is carried on, no row that cannot be deleted by a step. A refresh has nothing to do but
+to complete a projection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from lethe.engine.deletion.generation import Generation, Stream, at_rest, begin, distance_to_exact
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.methods.method import Step
+from lethe.engine.error.estimate import ErrorKind, PublishedError, relative_to
+from lethe.engine.error.sentinels import Sentinels
+from lethe.engine.errors import UNSTATED, IllConditioned, InvalidData
+from lethe.engine.exact.rounding import Minimiser
+from lethe.engine.exact.running import Solution
+from lethe.engine.exact.sums import Sums
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.magnitude import LARGEST, check_data
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
+from lethe.engine.fitted import Fitted
+from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.refresh.policy import Facts
+from lethe.engine.refresh.refreshes import complete
+from lethe.engine.rows import Membership
+
+
+@dataclass(slots=True, kw_only=True)
+class FittedLinear(Fitted):
+    """Everything that a linear fit produces; its other attributes are those of `Fitted`.
+
+    Attributes
+    ----------
+    solution
+        Exact sums and the minimiser of the live rows.
+    begun
+        The same at the last compact or rebuild: the influence method uses its Hessian.
+    """
+
+    solution: Solution
+    begun: Solution
+
+    @classmethod
+    def of_rows(
+        cls,
+        objective: Objective,
+        names: tuple[str, ...],
+        rows: Rows,
+        *,
+        intercept: bool,
+        ridge: float,
+        columns: tuple[str, ...] | None,
+    ) -> Self:
+        """Return a fresh fit of ``rows``.
+
+        Raises
+        ------
+        InvalidData, IllConditioned
+            As `engine.fit.magnitude.check_data` and `engine.exact.running.Solution.of`.
+        """
+        check_data(objective, rows)
+        solution = Solution.of(Sums.of(rows), objective.penalty)
+        generation, stream = _begun(0, objective, solution)
+        nothing = np.empty((len(rows), 0))
+        return cls(
+            Membership.of(Kind.LINEAR, names, rows, nothing),
+            generation,
+            stream,
+            Factor(np.empty((0, 0)), generation.smallest, generation.largest),
+            Sentinels((), rows.take(slice(0)), nothing[:0]),
+            solution.minimiser.error,
+            (),
+            seed=0,
+            intercept=intercept,
+            ridge=ridge,
+            columns=columns,
+            solution=solution,
+            begun=solution,
+        )
+
+    @property
+    def error(self) -> PublishedError:
+        """Error of what is published: that of rounding once, and a projection's distance."""
+        if self.members.weighted == 0:
+            return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
+        return _error(self.generation, self.stream, self.solution.minimiser)
+
+    def estimate(self) -> float | None:
+        """Return the error of theta_exact."""
+        return self.solution.minimiser.error
+
+    def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:
+        """Delete live rows, and return the error. The cost is that of `Solution.changed`."""
+        members = self.members
+        rows = members.rows.take(members.places(ids))
+        self._step(self.solution.changed(rows, None), rows, None, method)
+        self.leave(ids)
+        return self.error
+
+    def change(
+        self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...], method: str
+    ) -> None:
+        """Insert rows, and delete live rows ``old`` in the same step. Cost that of `delete`."""
+        _check_size(new)
+        leaving = self.members.rows.take(self.members.places(old)) if old else None
+        self._step(self.solution.changed(leaving, new), leaving, new, method)
+        self._exchange(new_ids, new, old)
+
+    def refit_with(self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...]) -> None:
+        """Do `change` by a fit to all rows: where no row is left before or after it."""
+        _check_size(new)
+        self._exchange(new_ids, new, old)
+        self.solution = Solution.of(Sums.of(self.members.rows), self.solution.penalty)
+        self.rebuild(())
+
+    def _exchange(self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...]) -> None:
+        self.members = deepcopy(self.members)
+        self.members.forget(old)
+        self.members.add(new_ids, new, np.empty((len(new), 0)))
+
+    def _step(
+        self, solution: Solution, leaving: Rows | None, arriving: Rows | None, method: str
+    ) -> None:
+        """Publish ``solution`` by a method: one step for the rows that left, one for new ones."""
+        stream, publishing = self.stream, method_named(method)
+        if self.method not in (None, method):
+            stream = complete(stream)
+        objective, theta = self.generation.objective, solution.minimiser.theta
+        for rows, sign in ((arriving, -1.0), (leaving, 1.0)):
+            if rows is None or not len(rows):
+                continue
+            W = self.begun.dual_rows(rows.X) if method == "influence" else rows.X[:, :0]
+            published, basis = publishing.publish(
+                Step(rows.X, W, _errors(objective, rows, stream.theta_r, sign), theta, stream)
+            )
+            stream = stream._replace(
+                theta_exact=theta, published=published, Q=stream.Q.append(basis)
+            )
+        _error(self.generation, stream, solution.minimiser)  # it can be stated
+        self.solution, self.stream, self.method = solution, stream, method
+        self.certified = solution.minimiser.error
+
+    def polish(self, target: float) -> float:  # noqa: ARG002 (it is at the optimum)
+        """Publish the minimiser; it is the point at which the influence method takes errors."""
+        self.stream = complete(self.stream)._replace(theta_r=self.stream.theta_exact)
+        return self.solution.minimiser.error
+
+    def compact(self) -> None:
+        """Publish the minimiser; its Hessian is the influence method's. Nothing is folded away."""
+        self.stream = complete(self.stream)
+        self.begun = replace(self.solution, sums=self.solution.live_sums, warm=None)
+
+    def rebuild(self, leave_out: tuple[str, ...]) -> None:
+        """Begin a generation without ``leave_out``. Cost O(k d^2 + d^3): no pass over the rows."""
+        gone = self.members.rows.take(self.members.places(leave_out))
+        solution = self.solution.without(gone)
+        number = self.generation.number + 1
+        self.generation, self.stream = _begun(number, self.generation.objective, solution)
+        self.solution = self.begun = solution
+        self.certified = solution.minimiser.error
+        self.leave(leave_out)
+
+    def sums(self) -> Sums:
+        """Return the exact sums of the live rows. Cost O(d^2)."""
+        return self.solution.live_sums
+
+    def diagnosed(self) -> Fitted:
+        """Return the state with the dual rows of the live rows. Cost O(n d^2)."""
+        live, objective = self.members.live, self.generation.objective
+        precomputation = precompute_blocks(objective, self.members.rows.take(live))
+        precomputation = replace(precomputation, theta=self.stream.theta_exact)
+        generation, stream = begin(self.generation.number, objective, precomputation)
+        return Fitted(
+            self.members.with_dual_rows(live, precomputation.dual_rows),
+            generation,
+            stream,
+            precomputation.factor,
+            self.sentinels,
+            self.certified,
+            self.classes,
+            self.seed,
+            self.intercept,
+            self.ridge,
+            self.columns,
+        )
+
+    def facts(self, budget: float) -> Facts:
+        """Return what the policy of refreshes looks at: nothing but the error of a projection."""
+        return Facts(
+            kind=Kind.LINEAR,
+            d=len(self.stream.published),
+            rows_live=len(self.members),
+            deleted_in_generation=0,
+            completions=0,
+            condition=1.0,
+            v_age_seconds=0.0,
+            v_seconds=0.0,
+            remaining=self.estimate(),
+            budget=budget * relative_to(self.stream.published, self.generation.theta_b),
+            audited=True,
+        )
+
+
+def _begun(number: int, objective: Objective, solution: Solution) -> tuple[Generation, Stream]:
+    theta = solution.minimiser.theta
+    return Generation(number, objective, theta, 0.0, math.inf, 0.0), at_rest(theta, 0.0)
+
+
+def _check_size(rows: Rows) -> None:
+    """Refuse new rows with which the Hessian would not be of numbers of float64."""
+    size = norm(lengths(rows.X) * np.maximum(np.sqrt(rows.weight), 1.0))
+    if not size <= LARGEST:
+        raise InvalidData(
+            f"the new rows are too large to compute with: the root of their sum of squares is "
+            f"{size:.0e}, at most {LARGEST:.0e}; correct them"
+        )
+
+
+def _errors(objective: Objective, rows: Rows, theta: Array, sign: float) -> Callable[[], Array]:
+    return lambda: sign * objective.error(rows, theta)
+
+
+def _error(generation: Generation, stream: Stream, minimiser: Minimiser) -> PublishedError:
+    distance = distance_to_exact(stream)
+    rounded = minimiser.rounded and distance == 0.0
+    value = distance + minimiser.error
+    relative = value / relative_to(stream.published, generation.theta_b)
+    if not math.isfinite(relative):
+        raise IllConditioned(UNSTATED)
+    return PublishedError(value, ErrorKind.ROUNDED if rounded else ErrorKind.EXACT, value, relative)
