@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +18,9 @@ from lethe.consumers.audit.commit_checks import commit_findings
 from lethe.consumers.audit.commits import CommitChain, Opener, read_chain
 from lethe.consumers.audit.published.bundle import (
     BundleReader,
+    Cosigned,
     Header,
+    Item,
     leaf_items,
     write_bundle,
 )
@@ -41,6 +43,8 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.tlog import of_log
+from lethe.consumers.contract.witnesses import Policy
 from lethe.consumers.log.base import Reader
 from lethe.consumers.log.scan import Extent, extent_of
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
@@ -98,11 +102,14 @@ def audit_bundle(
     trusted: TrustedKeys | None,
     remembered: Remembered,
     holding: Holding | None,
+    policy: Policy | None = None,
+    cosigned: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> Audit | ErasureAudit:
     """Check everything that can be checked in an exported file, without a server.
 
-    ``remembered`` and ``holding`` are for the history of a model.
+    ``remembered`` and ``holding`` are for the history of a model. ``policy`` says which witnesses
+    must have cosigned what it relies on, and ``cosigned`` are checkpoints from elsewhere.
 
     Raises
     ------
@@ -124,15 +131,19 @@ def audit_bundle(
                 )
             evidence = Evidence(header.erasure_id, keys)
             evidence.read(bundle)
-            return ErasureAudit(
-                list(erasure_findings(evidence, trusted=trusted is not None)), evidence
-            )
+            for model in evidence.models.values():
+                model.checkpoints += of_log(cosigned, model.model_id)
+            found = erasure_findings(evidence, trusted=trusted is not None, policy=policy)
+            return ErasureAudit(list(found), evidence)
         history = History(header.model_id, keys)
         history.begins = dict(header.begins)
         history.read(bundle)
+    history.checkpoints += of_log(cosigned, header.model_id)
     progress("checking", 0, 0)
     seen = remembered(header.model_id)
-    findings = list(history_findings(history, trusted=trusted is not None, seen=seen))
+    findings = list(
+        history_findings(history, trusted=trusted is not None, seen=seen, policy=policy)
+    )
     findings.append(refit_finding(history, header.registration, holding))
     return Audit(findings, history)
 
@@ -160,12 +171,15 @@ def audit_model(
     export: Path | None = None,
     bound: bool = True,
     log_alone: bool = False,
+    policy: Policy | None = None,
+    cosigned: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> Audit:
     """Check a model's published history, its commits, its state and its bound.
 
     ``export`` names a bundle to write. ``seals`` opens commits; without it, only their open part is
-    checked. ``log_alone``: a store that lacks the model may not be the workers' store.
+    checked. ``log_alone``: a store that lacks the model may not be the workers' store. ``policy``
+    and ``cosigned`` are as in `audit_bundle`; the bundle has the checkpoints, too.
 
     Raises
     ------
@@ -182,8 +196,9 @@ def audit_model(
             "lists the models"
         )
     progress("checking", 0, 0)
+    history.checkpoints += of_log(cosigned, model_id)
     seen = remembered(model_id)
-    findings = _of_history(reading, seen, trusted=trusted is not None)
+    findings = _of_history(reading, seen, policy, trusted=trusted is not None)
     findings += commit_findings(
         reading.chain,
         history,
@@ -302,10 +317,13 @@ def _state(store: ModelStore, model_id: str) -> tuple[ModelState | None, str | N
         return None, str(error)
 
 
-def _of_history(reading: _Reading, seen: Checkpoint | None, *, trusted: bool) -> list[Finding]:
+def _of_history(
+    reading: _Reading, seen: Checkpoint | None, policy: Policy | None, *, trusted: bool
+) -> list[Finding]:
     if reading.disturbed is not None and not reading.history.versions and seen is None:
         return [Finding.passed_over("chain", reading.disturbed)]  # version 0 is not published yet
-    return list(history_findings(reading.history, trusted=trusted, seen=seen))
+    found = history_findings(reading.history, trusted=trusted, seen=seen, policy=policy)
+    return list(found)
 
 
 def _of_state(reading: _Reading, *, log_alone: bool) -> Sequence[Finding]:
@@ -336,4 +354,6 @@ def _export(
         registration=registration,
     )
     records = for_export(reader, store, state, history, reading.extent)
-    return write_bundle(path, header, itertools.chain(records, leaf_items(history.leaves)))
+    checkpoints = map(Cosigned, history.checkpoints)
+    items: Iterable[Item] = itertools.chain(records, leaf_items(history.leaves), checkpoints)
+    return write_bundle(path, header, items)

@@ -8,13 +8,14 @@ be read any more is left out, and the audit of the file says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from lethe.consumers.audit.published.bundle import (
     STORED,
+    Cosigned,
     Header,
     InclusionProof,
     Item,
@@ -30,6 +31,7 @@ from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
+from lethe.consumers.contract.tlog import of_log, read_head
 from lethe.consumers.erasures.known import KnownErasures, UnknownErasure
 from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.consumers.log.scan import scan_topic
@@ -58,6 +60,7 @@ def evidence_of(
     trusted: TrustedKeys | None,
     seals: SealKeys | None = None,
     subject_id: str | None = None,
+    cosigned: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> ErasureEvidence:
     """Return the evidence of an erasure as it is now.
@@ -69,6 +72,8 @@ def evidence_of(
     seals, subject_id
         For the person's own copy: what opens the commitment to them, and who they are said to be.
         Without, the file names nobody.
+    cosigned
+        Checkpoints that witnesses have cosigned: the file also has proofs for their tree heads.
 
     Raises
     ------
@@ -84,7 +89,7 @@ def evidence_of(
             f"{topics.ERASURE_RECEIPTS} no longer keeps it (`lethe erasures` lists them)"
         )
     receipt = SubjectErasureCompleted.read(record.value or b"")
-    items: list[Item] = [record, *_of_models(store, reader, receipt, trusted, progress)]
+    items: list[Item] = [record, *_of_models(store, reader, receipt, trusted, cosigned, progress)]
     if subject_id is not None:
         items.append(_opening(seals, receipt, subject_id))
     keys = () if trusted is None else trusted.texts
@@ -122,6 +127,8 @@ class _Answers:
         What it was asked.
     kept
         What the store has of these requests.
+    cosigned
+        Checkpoints of its receipt log that witnesses have cosigned.
     receipts
         Their receipts by value, each where it is signed, if it is.
     versions
@@ -135,11 +142,18 @@ class _Answers:
     model_id: str
     requests: frozenset[str]
     kept: Mapping[str, Indexed]
+    cosigned: Sequence[str]
     receipts: dict[bytes, Record] = field(default_factory=dict)
     versions: dict[bytes, tuple[Version, Record]] = field(default_factory=dict)
     numbers: frozenset[int] = frozenset()
     places: frozenset[int] = frozenset()
     complete: bool = False
+
+    @property
+    def seen(self) -> int:
+        """The size of the first log that witnesses have seen with all receipts; 0: of none."""
+        sizes = sorted(read_head(note).size for note in self.cosigned)
+        return next((size for size in sizes if size > max(self.places, default=-1)), 0)
 
 
 def _of_models(
@@ -147,6 +161,7 @@ def _of_models(
     reader: Reader,
     receipt: SubjectErasureCompleted,
     trusted: TrustedKeys | None,
+    cosigned: Sequence[str],
     progress: Progress,
 ) -> Iterator[Item]:
     models = {
@@ -154,6 +169,7 @@ def _of_models(
             one.model_id,
             frozenset(one.request_ids),
             _kept(store, one.model_id, one.request_ids),
+            of_log(cosigned, one.model_id),
         )
         for one in receipt.models
         if one.request_ids
@@ -173,6 +189,7 @@ def _of_models(
         yield from (record for _, record in model.versions.values())
         yield from model.receipts.values()
         yield from _proofs(store, model)
+        yield from map(Cosigned, model.cosigned)
 
 
 def _kept(store: ModelStore, model_id: str, requests: Iterable[str]) -> dict[str, Indexed]:
@@ -233,6 +250,7 @@ def _add_version(model: _Answers, record: Record, trusted: TrustedKeys | None) -
     reached += [place < size for place in model.places]
     if not any(reached):
         return
+    reached.append(size >= model.seen)
     if value not in model.versions or (
         believed and not is_believed(model.versions[value][1], trusted)
     ):
@@ -241,7 +259,10 @@ def _add_version(model: _Answers, record: Record, trusted: TrustedKeys | None) -
 
 
 def _proofs(store: ModelStore, model: _Answers) -> Iterator[InclusionProof]:
-    """Yield the proof of each final receipt, in the log of the first version that has it."""
+    """Yield the proofs of each final receipt.
+
+    In the log of the first version that has it, and in one whose tree head witnesses have seen.
+    """
     heads = [
         (version.version, version.receipt_log)
         for version, _ in model.versions.values()
@@ -254,10 +275,9 @@ def _proofs(store: ModelStore, model: _Answers) -> Iterator[InclusionProof]:
         return  # `lethe audit` reports what is missing
     for one in model.kept.values():
         leaf, place = leaf_hash(one.receipt.value()), one.place
-        found = ((number, head) for number, head in heads if 0 <= place < head.size)
-        number, head = next(found, (-1, None))
-        if not one.final or head is None:
-            continue
-        path = inclusion_proof(leaves[: head.size], place)
-        if verify_inclusion(leaf, place, head.size, path, bytes.fromhex(head.root)):
-            yield InclusionProof(leaf, number, place, path)
+        having = [(number, head) for number, head in heads if 0 <= place < head.size]
+        seen = [(number, head) for number, head in having if head.size == model.seen]
+        for number, head in dict([*having[:1], *seen[:1]]).items() if one.final else ():
+            path = inclusion_proof(leaves[: head.size], place)
+            if verify_inclusion(leaf, place, head.size, path, bytes.fromhex(head.root)):
+                yield InclusionProof(leaf, number, place, path)

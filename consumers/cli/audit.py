@@ -20,9 +20,11 @@ from lethe.consumers.audit.published.checkpoint import (
 )
 from lethe.consumers.audit.published.finding import Finding, Result, Verdict
 from lethe.consumers.audit.refit import Holding, read_ids
-from lethe.consumers.cli.terminal.options import global_options, trust_option
+from lethe.consumers.cli.terminal.options import cosigned_option, global_options, trust_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare, wrapped
 from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.contract.tlog import read_notes
+from lethe.consumers.contract.witnesses import read_policy
 from lethe.consumers.server.console.offline import audit_page
 from lethe.consumers.service.configuration.signing_keys import keys_of_auditor, trusted_file
 from lethe.consumers.service.connect import open_runtime
@@ -42,6 +44,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Require that history continues from the checkpoint in this file, then update it.",
 )  # fmt: skip
 @click.option("--since", metavar="VERSION:DIGEST", help="Require this version in the history.")
+@click.option(
+    "--policy", type=_FILE, metavar="FILE",
+    help="Require the cosignatures of witnesses that this file names (C2SP tlog-policy).",
+)  # fmt: skip
+@cosigned_option
 @click.option("--strict", is_flag=True, help="Exit code 1 also if something was not checked.")
 @click.option("--no-bound", is_flag=True, help="Do not retrain to check the bound.")
 @click.option("--data", type=_FILE, metavar="FILE", help="With --bundle: the training file.")
@@ -86,6 +93,8 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
     if (page := options.pop("page")) is not None:
         return _write_page(out, page, options)
     _check_usage(options)
+    policy = None if options["policy"] is None else read_policy(options["policy"])
+    cosigned = read_notes(options["cosigned"])
     trusted = trusted_file(settings) if options["bundle"] is not None else keys_of_auditor(settings)
     if options["bundle"] is not None:
         with out.progress() as report:
@@ -95,6 +104,8 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
                 trusted=trusted,
                 remembered=_remembered(options),
                 holding=_holding(options),
+                policy=policy,
+                cosigned=cosigned,
                 progress=report,
             )
     else:
@@ -114,6 +125,8 @@ def audit(ctx: click.Context, /, **options: Any) -> int:
                 export=options["export"],
                 bound=not options["no_bound"],
                 log_alone=settings.redis_url is None and runtime.log.name == "kafka",
+                policy=policy,
+                cosigned=cosigned,
                 progress=report,
             )
     return _answer(out, outcome, options)

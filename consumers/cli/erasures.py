@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from lethe.consumers.cli.requests.erasure import lines_of, where
-from lethe.consumers.cli.terminal.options import global_options, trust_option
+from lethe.consumers.cli.terminal.options import cosigned_option, global_options, trust_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import rfc3339
+from lethe.consumers.contract.tlog import read_notes
 from lethe.consumers.erasures.known import KnownErasure, KnownErasures, UnknownErasure
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.configuration.signing_keys import keys_of_auditor
@@ -36,6 +37,7 @@ _AWAITED_SHOWN = 3
     "--own-copy", "subject", metavar="SUBJECT",
     help="With --bundle: the person's own copy, which names them and opens the commitment to them.",
 )  # fmt: skip
+@cosigned_option
 @trust_option
 @global_options
 @click.pass_context
@@ -47,6 +49,7 @@ def erasures(
     limit: int,
     bundle: Path | None,
     subject: str | None,
+    cosigned: tuple[Path, ...],
 ) -> None:
     """List erasures, or show what became of ERASURE_ID in each model.
 
@@ -68,10 +71,10 @@ def erasures(
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
     if bundle is not None:
-        _write(out, settings, erasure_id, bundle, subject)
+        _write(out, settings, erasure_id, bundle, subject, cosigned)
         return
-    if subject is not None:
-        raise click.UsageError("--own-copy requires --bundle FILE")
+    if subject is not None or cosigned:
+        raise click.UsageError("--own-copy and --cosigned require --bundle FILE")
     with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
         known = KnownErasures(runtime.client(), reader, runtime.trusted())
         if erasure_id is None:
@@ -86,7 +89,12 @@ def erasures(
 
 
 def _write(
-    out: Output, settings: Settings, erasure_id: str | None, path: Path, subject: str | None
+    out: Output,
+    settings: Settings,
+    erasure_id: str | None,
+    path: Path,
+    subject: str | None,
+    cosigned: tuple[Path, ...],
 ) -> None:
     """Write the evidence of an erasure to a file."""
     # The list of erasures need not wait for these: they import NumPy.
@@ -109,6 +117,7 @@ def _write(
             trusted=keys_of_auditor(settings),
             seals=None if subject is None else seals_of_auditor(runtime, store),
             subject_id=subject,
+            cosigned=read_notes(cosigned),
             progress=progress,
         )
     records = write_bundle(path, evidence.header, evidence.items)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from lethe.consumers.audit.request.report import (
 from lethe.consumers.audit.request.rows import Opening, RowsReport, rows_report
 from lethe.consumers.cli.erasures import show
 from lethe.consumers.cli.requests.receipts import what_changed
-from lethe.consumers.cli.terminal.options import global_options, trust_option
+from lethe.consumers.cli.terminal.options import cosigned_option, global_options, trust_option
 from lethe.consumers.cli.terminal.output import (
     Output,
     counted,
@@ -30,6 +31,7 @@ from lethe.consumers.cli.terminal.output import (
 )
 from lethe.consumers.contract.events import RowsChanged, rfc3339
 from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.tlog import read_notes
 from lethe.consumers.deletions.validate import Valid
 from lethe.consumers.erasures.known import KnownErasures
 from lethe.consumers.service.configuration.signing_keys import keys_of_auditor, signer_of
@@ -46,6 +48,7 @@ from lethe.consumers.service.connect import open_runtime
     "--format", "form", type=click.Choice(["text", "tlog-proof"]), default="text",
     show_default=True, help="tlog-proof: the receipt and its inclusion proof as C2SP defines them.",
 )  # fmt: skip
+@cosigned_option
 @trust_option
 @global_options
 @click.pass_context
@@ -57,6 +60,7 @@ def receipt(
     model: str | None,
     asked: tuple[str, ...],
     form: str,
+    cosigned: tuple[Path, ...],
 ) -> int:
     """Show what became of REQUEST_ID, with the evidence; of an erasure, what `erasures` shows.
 
@@ -68,7 +72,8 @@ def receipt(
     Exit code 1: the request is unknown, a check failed, or a --row is not among its rows.
 
     With --format tlog-proof: the receipt with its place in the receipt log, signed by the key that
-    signs here. `lethe key show --log MODEL` prints the key that its readers need.
+    signs here. `lethe key show --log MODEL` prints the key that its readers need. With --cosigned,
+    the checkpoint in it is the one in FILE, with the cosignatures of witnesses.
 
     \b
     Examples:
@@ -77,6 +82,8 @@ def receipt(
       lethe receipt erasure-2041 --format tlog-proof > erasure-2041.tlog-proof
     """  # noqa: D301 - click looks for the character
     settings, out = prepare(ctx)
+    if cosigned and form != "tlog-proof":
+        raise click.UsageError("--cosigned requires --format tlog-proof")
     trusted = keys_of_auditor(settings)
     signer = signer_of(settings) if form == "tlog-proof" else None
     if signer is not None and trusted is None:
@@ -102,7 +109,7 @@ def receipt(
             show(out, erasure)
             return 0
         if signer is not None:
-            proof = proof_of(report, signer)
+            proof = proof_of(store, report, signer, read_notes(cosigned))
             out.document({"tlog_proof": proof})
             out.line(proof.removesuffix("\n"))
             return 0

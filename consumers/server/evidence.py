@@ -77,7 +77,7 @@ def receipt_proof(services: Services, model_id: str, request_id: str) -> Respons
     try:
         with _reading(services) as reader:
             report = report_of(services.store, reader, request_id, model_id, trusted)
-        proof = proof_of(report, signer)
+        proof = proof_of(services.store, report, signer)
     except UnknownRequest as error:
         raise Problem(404, error.code, str(error)) from None
     except (BrokenChain, InvalidRequest) as error:

@@ -15,6 +15,7 @@ from tests.acceptance.test_console import serving
 from tests.support import sumdb
 from tests.support.audited import Made, real_run
 from tests.support.command import Lethe, Within
+from tests.support.witnesses import WITNESSES, cosigned
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_tlog_proof")]
 
@@ -51,6 +52,43 @@ def test_gos_own_verifier_accepts_a_proof_and_refuses_it_with_any_line_changed(
             assert verified(text) is None, (number, line, changed)
         others = made.lethe("key", "show", "--log", "another").out.strip()
         assert verified(proof, others) is None
+
+
+def head_of(made: Made, request: str) -> str:
+    """Return the checkpoint in a proof: it follows the first empty line."""
+    return made.lethe("receipt", request, "--format", "tlog-proof").out.partition("\n\n")[2]
+
+
+def test_gos_own_verifier_accepts_the_cosignatures_of_witnesses_in_a_proof(
+    made: Made, tmp_path: Path
+) -> None:
+    """And the proof is of the tree that they have seen, which may be a later one."""
+    program = sumdb.built(tmp_path / "go")
+    key = made.lethe("key", "show", "--log", "churn").out.strip()
+    seen, file = cosigned(head_of(made, "r6"), 1, 3), tmp_path / "seen"
+    file.write_text(seen)
+    options = ("--format", "tlog-proof", "--cosigned", str(file))
+    proof = made.lethe("receipt", "r1", *options).out
+
+    def verified(*witnesses: int, text: str = proof) -> bool:
+        keys = [WITNESSES[number - 1].vkey for number in witnesses]
+        done = subprocess.run(
+            [program, key, *keys], input=text.encode(), capture_output=True, check=False
+        )
+        assert done.returncode in (0, 1), done.stderr
+        return done.returncode == 0
+
+    assert proof.endswith(f"\n\n{seen}")
+    assert verified(1, 3)
+    assert verified(1)
+    assert not verified(1, 2)
+    assert not verified(1, text=proof.replace("index 0", "index 1"))
+    early = cosigned(head_of(made, "r1"), 1, 3)
+    file.write_text(early)
+    assert "has a checkpoint of" in made.lethe("receipt", "r6", *options, code=2).err
+    name, size, rest = early.split("\n", 2)
+    file.write_text(f"{name}\n{int(size) - 1}\n{rest}")
+    assert "does not match" in made.lethe("receipt", "r1", *options, code=1).err
 
 
 def test_the_receipt_in_it_is_the_one_that_was_published(made: Made) -> None:

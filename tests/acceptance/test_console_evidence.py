@@ -126,7 +126,7 @@ def test_a_person_is_erased_found_again_and_given_one_file_that_is_verified_offl
         again = officer.own_copy(subject)
         assert not seen.complaints
     assert again == own
-    assert subject in own.read_text()
+    assert f'"subject_id":"{subject}"' in own.read_text()
     assert f'"{subject}"' not in anonymous.read_text()
 
     said, results = verified(chromium, served, own, width)

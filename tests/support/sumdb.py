@@ -11,7 +11,9 @@ import pytest
 _PROGRAM = """package main
 
 import (
+	"crypto/ed25519"
 	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -29,9 +31,42 @@ func check(err error) {
 	}
 }
 
+// cosigner verifies cosignature/v1 of c2sp.org/tlog-cosignature.
+type cosigner struct {
+	name string
+	hash uint32
+	key  ed25519.PublicKey
+}
+
+func (c cosigner) Name() string    { return c.name }
+func (c cosigner) KeyHash() uint32 { return c.hash }
+func (c cosigner) Verify(msg, sig []byte) bool {
+	if len(sig) != 8+ed25519.SignatureSize {
+		return false
+	}
+	signed := fmt.Sprintf("cosignature/v1\\ntime %d\\n%s", binary.BigEndian.Uint64(sig), msg)
+	return ed25519.Verify(c.key, []byte(signed), sig[8:])
+}
+
+func newCosigner(vkey string) cosigner {
+	parts := strings.SplitN(vkey, "+", 3)
+	hash, err := strconv.ParseUint(parts[1], 16, 32)
+	check(err)
+	key, err := base64.StdEncoding.DecodeString(parts[2])
+	check(err)
+	if key[0] != 4 {
+		check(fmt.Errorf("no key of cosignatures"))
+	}
+	return cosigner{parts[0], uint32(hash), key[1:]}
+}
+
 func main() {
 	verifier, err := note.NewVerifier(os.Args[1])
 	check(err)
+	verifiers := []note.Verifier{verifier}
+	for _, vkey := range os.Args[2:] {
+		verifiers = append(verifiers, newCosigner(vkey))
+	}
 	input, err := io.ReadAll(os.Stdin)
 	check(err)
 	proof, signed, _ := strings.Cut(string(input), "\\n\\n")
@@ -46,8 +81,11 @@ func main() {
 		check(err)
 		path = append(path, hash)
 	}
-	opened, err := note.Open([]byte(signed), note.VerifierList(verifier))
+	opened, err := note.Open([]byte(signed), note.VerifierList(verifiers...))
 	check(err)
+	if len(opened.Sigs) != len(verifiers) {
+		check(fmt.Errorf("%d of %d have signed it", len(opened.Sigs), len(verifiers)))
+	}
 	head := strings.Split(opened.Text, "\\n")
 	if head[0] != verifier.Name() || lines[0] != "c2sp.org/tlog-proof@v1" {
 		check(fmt.Errorf("another log, or another form"))
@@ -63,7 +101,10 @@ func main() {
 
 
 def built(folder: Path) -> Path:
-    """Return a program that checks a tlog-proof on its input with the key that it is given."""
+    """Return a program that checks a tlog-proof on its input with the keys that it is given.
+
+    The first is the log's; the others are witnesses', all of which must have cosigned it.
+    """
     go = shutil.which("go")
     if go is None:
         pytest.skip("no Go: its own verifier checks proofs where it is installed")

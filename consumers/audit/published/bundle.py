@@ -100,7 +100,14 @@ class Opening:
     salt: bytes
 
 
-Item = Record | bytes | Part | InclusionProof | Opening
+@dataclass(frozen=True, slots=True)
+class Cosigned:
+    """A checkpoint of the receipt log, with the cosignatures of witnesses."""
+
+    note: str
+
+
+Item = Record | bytes | Part | InclusionProof | Opening | Cosigned
 """A record, concatenated leaf hashes of the receipt log, or what only an erasure's file has."""
 
 
@@ -190,6 +197,8 @@ def _document(item: Item) -> dict[str, Any]:
         case InclusionProof():
             path, place = b"".join(item.path), {"version": item.version, "index": item.index}
             return {"inclusion": {"leaf": _encoded(item.leaf), **place, "path": _encoded(path)}}
+        case Cosigned():
+            return {"checkpoint": item.note}
         case Opening():
             return {"opening": {"subject_id": item.subject_id, "salt": item.salt.hex()}}
 
@@ -258,6 +267,8 @@ class BundleReader:
         """Return what a line holds; None: a line that nobody knows."""
         if "topic" in document:
             return self._record(document)
+        if isinstance(document.get("checkpoint"), str) and len(document) == 1:
+            return Cosigned(document["checkpoint"])
         if not self.header.erasure_id:
             log = "receipt_log" in document
             return b"".join(self._hashes(document["receipt_log"], "receipt_log")) if log else None

@@ -24,13 +24,19 @@ from lethe.consumers.audit.published.receipts import (
     receipts_finding,
     rows_finding,
 )
+from lethe.consumers.audit.published.witnesses import witnesses_finding
 from lethe.consumers.contract import topics, version_chain
 from lethe.consumers.contract.events import IDENTITY
+from lethe.consumers.contract.witnesses import Policy
 from lethe.engine.errors import BrokenChain
 
 
 def history_findings(
-    history: History, *, trusted: bool, seen: Checkpoint | None = None
+    history: History,
+    *,
+    trusted: bool,
+    seen: Checkpoint | None = None,
+    policy: Policy | None = None,
 ) -> Iterator[Finding]:
     """Yield the findings on a history alone.
 
@@ -42,6 +48,8 @@ def history_findings(
         Whether its keys are trusted; otherwise they are only those that the history came with.
     seen
         A checkpoint that it must continue from.
+    policy
+        Which witnesses must have cosigned its newest tree head.
     """
     yield Finding.of("records", history.faults, _read_so_far(history))
     yield chain_finding(history)
@@ -54,6 +62,8 @@ def history_findings(
     yield receipt_log_finding(history)
     if seen is not None:
         yield checkpoint_finding(history, seen)
+    if policy is not None:
+        yield witnesses_finding(history, policy)
 
 
 def _read_so_far(history: History) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from lethe.consumers.audit.published.bundle import Item, Opening, Part
+from lethe.consumers.audit.published.bundle import Cosigned, Item, Opening, Part
 from lethe.consumers.audit.published.checks import chain_finding, signatures_finding, unvouched
 from lethe.consumers.audit.published.evidence import event_of, parse_evidence
 from lethe.consumers.audit.published.finding import Faults, Finding, Result
@@ -20,6 +20,7 @@ from lethe.consumers.audit.published.history import (
     signature_of,
 )
 from lethe.consumers.audit.published.receipts import inclusion_finding, receipts_finding
+from lethe.consumers.audit.published.witnesses import witnesses_finding
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.commitment import subject_commitment
 from lethe.consumers.contract.erasure_events import (
@@ -29,6 +30,7 @@ from lethe.consumers.contract.erasure_events import (
 )
 from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.witnesses import Policy
 from lethe.consumers.log.base import Record
 from lethe.consumers.subscriber.history import read_object
 from lethe.engine.errors import BrokenChain
@@ -90,7 +92,7 @@ class Evidence:
                 self._add(item)
             elif model is not None:
                 model.read((item,))
-            else:
+            elif not isinstance(item, Cosigned):
                 self.faults.add("something of a model stands before any model is named")
 
     def _new_part(self, model_id: str) -> History:
@@ -116,8 +118,10 @@ class Evidence:
 # -- the checks -----------------------------------------------------------------------------------
 
 
-def erasure_findings(evidence: Evidence, *, trusted: bool) -> Iterator[Finding]:
-    """Yield the findings on the evidence of an erasure; ``trusted`` as in `history_findings`."""
+def erasure_findings(
+    evidence: Evidence, *, trusted: bool, policy: Policy | None = None
+) -> Iterator[Finding]:
+    """Yield the findings on the evidence of an erasure; the others as in `history_findings`."""
     models = evidence.models
     faults = Faults()
     faults += evidence.faults
@@ -131,6 +135,8 @@ def erasure_findings(evidence: Evidence, *, trusted: bool) -> Iterator[Finding]:
     yield _of_all("receipts", models, receipts_finding)
     yield _of_all("receipt log", models, inclusion_finding)
     yield _subject(evidence)
+    if policy is not None:
+        yield _of_all("witnesses", models, lambda history: witnesses_finding(history, policy))
 
 
 def _of_all(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from lethe.consumers.audit.published.bundle import STORED, InclusionProof, Item
+from lethe.consumers.audit.published.bundle import STORED, Cosigned, InclusionProof, Item
 from lethe.consumers.audit.published.evidence import event_of, parse_evidence
 from lethe.consumers.audit.published.finding import Faults
 from lethe.consumers.contract import topics, version_chain
@@ -182,6 +182,7 @@ class History:
         self.model_id = model_id
         self.partial = partial
         self.proofs: list[InclusionProof] = []
+        self.checkpoints: list[str] = []
         self.faults = Faults()
         self.forks = Faults()
         self.disorder = Faults()
@@ -249,6 +250,8 @@ class History:
                 self.leaves += (item[start : start + HASH_BYTES] for start in starts)
             elif isinstance(item, InclusionProof):
                 self.proofs.append(item)
+            elif isinstance(item, Cosigned):
+                self.checkpoints.append(item.note)
         for request, receipts in self.contradictions.items():
             later = (receipt for receipt in receipts if not self.precedes_model(receipt))
             self.finals[request] = next(later, receipts[0])

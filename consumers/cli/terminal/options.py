@@ -188,6 +188,17 @@ def wait_option(awaited: str, seconds: int) -> Callable[[Command], Command]:
     )
 
 
+def cosigned_option(command: Command) -> Command:
+    """Add ``--cosigned``, files of checkpoints."""
+    return click.option(
+        "--cosigned",
+        multiple=True,
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="A checkpoint that witnesses have cosigned (C2SP).",
+    )(command)
+
+
 def trust_option(command: Command) -> Command:
     """Add ``--trust``, which sets the setting ``trusted_keys``."""
     return click.option(

@@ -81,7 +81,7 @@ def test_of_2_400_mutations_no_harmful_one_passes_and_both_verifiers_agree(
                 error.add_note(f"seed {seed}: {name}")
                 raise
             verdicts[seed % len(true) >= 3, found.verdict] += 1
-    logging.getLogger(__name__).info("%s", dict(verdicts))  # --log-cli-level=INFO shows them
+    logging.getLogger(__name__).warning("%s", dict(verdicts))  # -o log_cli=true shows them
     assert sum(verdicts.values()) == MUTANTS
     assert len(verdicts) == 8, verdicts
     assert min(verdicts.values()) > MUTANTS / 200, verdicts  # each was met, and often

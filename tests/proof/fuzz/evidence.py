@@ -29,6 +29,8 @@ from lethe.consumers.contract.signatures import (
     read_signer,
     read_trusted,
 )
+from lethe.consumers.contract.tlog import NoteKey, checkpoint, log_name, read_head
+from lethe.consumers.contract.witnesses import parse_policy
 from lethe.consumers.deletions.authenticate import parse_request_keys
 from lethe.consumers.log.base import Partition, Record
 from lethe.engine.errors import CorruptState, InvalidData, Unauthenticated
@@ -36,6 +38,7 @@ from lethe.engine.store.layout.reading import parse_model
 from lethe.engine.store.layout.records import ReceiptLog
 from tests.proof.fuzz.contract import Harness, joined, parts
 from tests.proof.fuzz.scratch import scratch, written
+from tests.support.witnesses import WITNESSES, cosigned, policy
 
 
 @cache
@@ -146,7 +149,29 @@ def receipt_log_seeds() -> list[bytes]:
     ]
 
 
+def _note(data: bytes) -> None:
+    """What is read names itself, and no witness has signed it but those whose signature it has."""
+    head = read_head(data.decode("utf-8", "replace"))
+    assert head.note.startswith(head.text)
+    for witness in WITNESSES:
+        if NoteKey.parsed(witness.vkey).has_signed(head):
+            assert f"\u2014 {witness.name} " in head.note
+
+
+def note_seeds() -> list[bytes]:
+    """Return a checkpoint of ours, with cosignatures and without."""
+    note = checkpoint(_signer(), log_name(_signer(), "m"), 3, bytes(32))
+    return [one.encode() for one in (note, cosigned(note, 1), cosigned(note, 1, 2, 3))]
+
+
 HARNESSES = [
+    Harness("signed-note", _note, (InvalidData, Unauthenticated), note_seeds),
+    Harness(
+        "witness-policy",
+        lambda d: parse_policy(d.decode("utf-8", "replace"), "policy"),
+        (InvalidData,),
+        lambda: [policy().encode(), policy("any").encode(), b"quorum none\n"],
+    ),
     Harness("signature", _signature, (Unauthenticated,), signature_seeds),
     Harness("key-file", _key_file, (InvalidData,), key_file_seeds),
     # A line of a bundle is read in one piece, and lines are longer than any record.
