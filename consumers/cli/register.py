@@ -158,6 +158,12 @@ def _output_terms(text: str) -> Terms:
     "for `lethe disclosure`. Linear models of one target by --method exact.",
 )
 @click.option(
+    "--exact-sums", is_flag=True,
+    help="Keep the sums that the model is a function of with all their digits, so that the exact "
+    "answer of every version is correctly rounded: the same bytes as retraining gives. Linear "
+    "models of at most 200 coefficients. docs/exact.md says what it costs.",
+)  # fmt: skip
+@click.option(
     "--take-out-of-range", is_flag=True,
     help="Insert and correct rows also where no version with them can be within the error budget: "
     "a value of 1e9 beside values near 1, for example. Default: they are rejected (OUT_OF_RANGE).",
@@ -272,6 +278,7 @@ def _config(
         preprocess=data.preprocess,
         frozen_transformer=data.frozen_transformer,
         disclosure=options["disclosure"],
+        exact_sums=options["exact_sums"],
         take_out_of_range=options["take_out_of_range"],
     )
 

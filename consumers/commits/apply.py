@@ -28,6 +28,7 @@ from lethe.engine.store.generation import (
 )
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.disclosed import Disclosure
+from lethe.engine.store.layout.exact_sums import new_fields
 from lethe.engine.store.layout.keys import FORMAT, GenerationKeys, ModelKeys
 from lethe.engine.store.layout.meta import Meta, meta_json
 from lethe.engine.store.layout.preprocessing import packed_since
@@ -42,8 +43,9 @@ class Arrays:
 
     ``V_before`` and ``Q_before`` count the rows before it; ``expected`` is the id of the arrays
     that the new rows were computed from, or None for a generation that becomes live. ``signs`` are
-    those of the new rows of V; None: all are deletions. ``sums`` are the new fields of a
-    model with preprocessing (`engine.store.layout.preprocessing.packed_since`).
+    those of the new rows of V; None: all are deletions. ``sums`` are the new fields of a model with
+    preprocessing (`engine.store.layout.preprocessing.packed_since`) or with exact sums; ``whole``:
+    in place of the old ones.
     """
 
     V_rows: Array
@@ -53,6 +55,7 @@ class Arrays:
     expected: str | None
     signs: Array | None = None
     sums: Mapping[str, bytes] = field(default_factory=dict)
+    whole: bool = False
 
     def cleared(self) -> Arrays:
         """Return the arrays of a commit that clears Q: nothing is appended to it."""
@@ -77,14 +80,17 @@ def arrays_of(before: ModelState, after: Stream, sums: Sums | None = None) -> Ar
     ``sums``: those of a model with preprocessing after it.
     """
     arrays = appended(before.stream, after, before.arrays_id)
+    if before.pipeline is None:
+        return arrays
     return replace(arrays, sums=new_since(before.pipeline, sums))
 
 
 def appended(before: Stream, after: Stream, expected: str | None) -> Arrays:
-    """Return what steps appended to V and Q, from the streams before and after them."""
+    """Return what steps appended to V, Q and exact sums, from the streams before and after."""
     v, q = len(before.V), len(before.Q)
     signs = None if after.V.signs is None else after.V.signs[v:]
-    return Arrays(after.V.array[v:], after.Q.array[q:], v, q, expected, signs)
+    sums, whole = new_fields(before.solution, after.solution)
+    return Arrays(after.V.array[v:], after.Q.array[q:], v, q, expected, signs, sums, whole)
 
 
 def new_since(before: LivePipeline | None, after: Sums | None) -> dict[str, bytes]:
@@ -319,6 +325,7 @@ def _arrays(arrays: Arrays, *, clears_Q: bool) -> ArraysChange:
         arrays.Q_before,
         clears_Q,
         arrays.sums,
+        arrays.whole,
     )
 
 

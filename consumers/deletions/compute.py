@@ -22,7 +22,7 @@ from lethe.engine.error.estimate import published_error
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.fit.objective import Rows
 from lethe.engine.preprocess.live import LivePipeline, RowsMoved
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.layout.state import ModelState
@@ -43,8 +43,6 @@ class StepResult:
     decisions: tuple[Decision, ...]
     deleted: tuple[str, ...]
     stream: Stream
-    V_rows: Array
-    Q_rows: Array
     class_counts: tuple[int, ...] | None
     empty: bool = False
     ledger: Ledger | None = None
@@ -70,7 +68,6 @@ def compute(
         tuple(decisions),
         (),
         state.stream,
-        *_no_rows(state),
         state.meta.class_counts,
         ledger=state.meta.ledger,
         pipeline=state.pipeline,
@@ -128,7 +125,7 @@ def _extend(
     if len(deleted) == state.meta.rows_live:
         zero = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
         counts = None if batch.class_counts is None else (0,) * len(batch.class_counts)
-        return StepResult(batch.decisions, deleted, zero, *_no_rows(state), counts, empty=True)
+        return StepResult(batch.decisions, deleted, zero, counts, empty=True)
     if versions_spent(state):
         detail = f"the terms allow {state.meta.noised} versions, and as many are published"
         raise GuardRefusal("VERSIONS_SPENT", detail)
@@ -145,8 +142,9 @@ def _extend(
     if len(batch.stream.V) + len(ids) > limit:
         raise full
     try:
-        step = delete(state.generation, batch.stream, rows, decoded.W, method_named(config.method))
-        stream, pipeline = step.stream, batch.pipeline
+        method = method_named(config.method)
+        stream = delete(state.generation, batch.stream, rows, decoded.W, method).stream
+        pipeline = batch.pipeline
         if pipeline is not None and decoded.transformed is not None:
             if factor is None:
                 raise AssertionError(f"model {state.model_id!r}: its factor was not loaded")
@@ -164,8 +162,6 @@ def _extend(
         batch.decisions,
         deleted,
         stream,
-        np.vstack([batch.V_rows, step.V_rows]) if batch.deleted else step.V_rows,
-        np.vstack([batch.Q_rows, step.Q_rows]) if batch.deleted else step.Q_rows,
         counts,
         ledger=ledger,
         pipeline=pipeline,
@@ -183,6 +179,8 @@ def _ends_pause(state: ModelState, accepted: Sequence[Accepted], lookup: Lookup)
     if meta.failures is None and meta.pending_job is None:
         return False
     config = meta.config
+    if config.exact_sums:  # a rebuild fails only where it is no row's fault, or any row's
+        return True
     records = [lookup.records[row] for one in accepted for row in one.rows if row in lookup.records]
     what = f"model {config.model_id!r}, rows to delete"
     rows = read_rows(config, state.pipeline, records, what).rows
@@ -211,12 +209,6 @@ def _ledger_after(state: ModelState, batch: StepResult, after: Stream, rows: Row
         detail = "the noise would not hide what the step leaves: the certificate's budget is spent"
         raise GuardRefusal("CERTIFICATE_SPENT", detail)
     return ledger
-
-
-def _no_rows(state: ModelState) -> tuple[Array, Array]:
-    """Return empty arrays: no rows of V, none of Q."""
-    config = state.meta.config
-    return np.empty((0, config.blocks * config.d)), np.empty((0, config.d))
 
 
 def _class_counts(state: ModelState, batch: StepResult, rows: Rows) -> tuple[int, ...] | None:

@@ -162,6 +162,7 @@ class BatchLoader:
         """Load L, unless it is in memory, where rows change or statistics forget rows."""
         state = batch.state
         needed = batch.changes_rows or state.pipeline is not None
+        needed = needed and not state.meta.config.exact_sums
         if not needed or state.awaiting_rebuild or state.meta.rows_live == 0:
             return
         batch.factor = self._states.factor(state)

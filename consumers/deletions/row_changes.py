@@ -28,7 +28,12 @@ from lethe.consumers.contract.events import RowsChanged, Source
 from lethe.consumers.contract.requests import source_of
 from lethe.consumers.deletions.compute import GuardRefusal
 from lethe.consumers.deletions.decide import Decider, Decision, Rejected
-from lethe.consumers.deletions.out_of_range import check_least, check_version, least_error_of
+from lethe.consumers.deletions.out_of_range import (
+    OUT_OF_RANGE,
+    check_least,
+    check_version,
+    least_error_of,
+)
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.refresh.lost_rows import DATA_LOST
 from lethe.engine.deletion.stream import Stream
@@ -245,8 +250,6 @@ def compute_changes(
     nothing = ChangeStep(tuple(decisions), state.stream, class_counts=state.meta.class_counts)
     if not accepted:
         return nothing
-    if factor is None:
-        raise AssertionError(f"model {state.model_id!r}: its factor was not loaded")
     try:
         return _stepped(state, nothing, accepted, lookup, factor)
     except GuardRefusal:
@@ -258,7 +261,7 @@ def _largest_prefix(
     nothing: ChangeStep,
     accepted: Sequence[Change],
     lookup: Lookup,
-    factor: Factor,
+    factor: Factor | None,
 ) -> ChangeStep:
     """Add one request after the other; those that a guard refuses are rejected."""
     taken: list[Change] = []
@@ -290,7 +293,7 @@ def _stepped(
     nothing: ChangeStep,
     accepted: Sequence[Change],
     lookup: Lookup,
-    factor: Factor,
+    factor: Factor | None,
 ) -> ChangeStep:
     config = state.meta.config
     limit = config.limits.limits().hard_rows(config.d)
@@ -302,6 +305,10 @@ def _stepped(
             "afterwards, in parts",
         )
     changed = changed_rows(state, [change.request for change in accepted], lookup.records, factor)
+    if state.stream.solution is not None:
+        return _summed(state, nothing, changed, lookup)
+    if factor is None:
+        raise AssertionError(f"model {state.model_id!r}: its factor was not loaded")
     least = least_error_of(state, changed, factor)
     check_least(state, changed, factor, least)
     try:
@@ -329,6 +336,23 @@ def _stepped(
         if holds and left.over(config.error_budget):
             raise GuardRefusal("OVER_BUDGET", "the next version would be over the error budget")
     return replace(nothing, stream=stream, changed=changed, pipeline=pipeline, class_counts=counts)
+
+
+def _summed(
+    state: ModelState, nothing: ChangeStep, changed: ChangedRows, lookup: Lookup
+) -> ChangeStep:
+    """Add rows to exact sums: whatever these can hold is a row like any other."""
+    try:
+        stream, _ = changed_stream(state, changed, lookup.records)
+        left = _error_after(state, stream, changed)
+    except InvalidData as error:
+        raise GuardRefusal(OUT_OF_RANGE, str(error)) from error
+    except IllConditioned as error:
+        raise GuardRefusal(error.code, str(error)) from error
+    config = state.meta.config
+    if config.over_budget is OverBudget.HOLD and left.over(config.error_budget):
+        raise GuardRefusal("OVER_BUDGET", "the next version would be over the error budget")
+    return replace(nothing, stream=stream, changed=changed)
 
 
 def _class_counts(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lethe.consumers.commits.apply import NOTHING, Arrays, Live, new_since
+from lethe.consumers.commits.apply import NOTHING, Live, arrays_of
 from lethe.consumers.commits.commit import Commit, CommitKind, Tombstones
 from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import SourceRange
@@ -111,10 +111,8 @@ def deletion_transition(
         return Transition(commit, after, NOTHING, Live(after.generation_keys, ()))
     arrays = None
     if batch.deleted:
-        v, q = len(before.stream.V), len(before.stream.Q)
         sums = None if batch.pipeline is None else batch.pipeline.answer.sums
-        changed = new_since(before.pipeline, sums)
-        arrays = Arrays(batch.V_rows, batch.Q_rows, v, q, before.arrays_id, sums=changed)
+        arrays = arrays_of(before, batch.stream, sums)
     return Transition(commit, after, arrays.cleared() if arrays and clears_Q else arrays)
 
 

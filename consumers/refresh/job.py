@@ -20,7 +20,7 @@ from lethe.consumers.versions.certificates import first_ledger, polished_enough,
 from lethe.consumers.versions.refresh_schedule import choose_kind, in_turn, resolvable
 from lethe.engine.deletion.stream import Generation
 from lethe.engine.error.certified import FAR_UNDER, Reference, measure_polished
-from lethe.engine.error.drift import audit
+from lethe.engine.error.drift import audit, sums_fault
 from lethe.engine.error.estimate import scale
 from lethe.engine.error.terms import gradient_limit
 from lethe.engine.errors import CorruptState, IllConditioned, LetheError
@@ -31,7 +31,13 @@ from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.policy import Choice
-from lethe.engine.refresh.refreshes import NewGeneration, compact, polish_snapshot, rebuild
+from lethe.engine.refresh.refreshes import (
+    NewGeneration,
+    begin_with_sums,
+    compact,
+    polish_snapshot,
+    rebuild,
+)
 from lethe.engine.store.layout.preprocessing import layout_of, settings_of
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.layout.state import ModelState
@@ -111,12 +117,12 @@ def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
 
 
 def _of_pipeline(state: ModelState, choice: Choice) -> Choice:
-    """Return the choice; a rebuild in place of what a model with preprocessing does not have."""
-    small = choice.size in (RefreshKind.POLISH, RefreshKind.COMPACT)
-    if not (small and state.meta.config.preprocess):
+    """Return the choice; a rebuild in place of what a model with sums does not have."""
+    config, small = state.meta.config, choice.size in (RefreshKind.POLISH, RefreshKind.COMPACT)
+    if not (small and (config.preprocess or config.exact_sums)):
         return choice
-    reason = f"{choice.reason}; a model with preprocessing is rebuilt"
-    return Choice(RefreshKind.REBUILD, reason)
+    with_what = "preprocessing" if config.preprocess else "exact sums"
+    return Choice(RefreshKind.REBUILD, f"{choice.reason}; a model with {with_what} is rebuilt")
 
 
 def _drift(job: Job, snapshot: Snapshot, choice: Choice) -> str | None:
@@ -125,6 +131,8 @@ def _drift(job: Job, snapshot: Snapshot, choice: Choice) -> str | None:
     if choice.size is RefreshKind.REBUILD or not snapshot.ids:
         return None
     job.progress("auditing for drift", 0, 0)
+    if state.stream.solution is not None:
+        return sums_fault(state.stream.solution, snapshot.rows)
     factor = load_factor(job.store, state)
     limits, budget = state.meta.config.limits.limits(), state.meta.config.error_budget
     return audit(
@@ -262,12 +270,15 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         )
     generation, status = _penalised_if_needed(state, remaining.rows)
     generation = renoised(config, generation)
-    rebuilt = rebuild(
-        generation,
-        remaining.rows,
-        state.stream.theta_exact,
-        rounded=config.d <= ROUNDED_FEATURES,
-    )
+    if config.exact_sums:
+        rebuilt = begin_with_sums(generation.number + 1, generation.objective, remaining.rows)
+    else:
+        rebuilt = rebuild(
+            generation,
+            remaining.rows,
+            state.stream.theta_exact,
+            rounded=config.d <= ROUNDED_FEATURES,
+        )
     ledger = first_ledger(config, generation.objective, remaining.rows, rebuilt)
     return stage_generation(
         job, remaining, rebuilt, choice, status=status, resolved=resolved, ledger=ledger

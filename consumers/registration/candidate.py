@@ -23,12 +23,14 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.magnitude import check_data
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys
@@ -79,6 +81,14 @@ def _fit(config: ModelConfig, data: TrainingData, number: int) -> _Fit:
     """
     if data.table is not None:
         return _fit_pipeline(config, data, data.table, number)
+    if config.exact_sums:
+        objective, rows, status = _objective(config, data)
+        check_data(objective, rows)
+        made = begin_with_sums(number, objective, rows)
+        check_error_budget(config, made.generation, made.stream)
+        return _Fit(
+            made.generation, made.stream, rows, made.dual_rows, made.factor, status, made.certified
+        )
     objective, rows, fit, status = _precompute(config, data)
     generation, stream = begin(number, objective, fit)
     check_error_budget(config, generation, stream)
@@ -115,9 +125,7 @@ def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number:
     )
 
 
-def _precompute(
-    config: ModelConfig, data: TrainingData
-) -> tuple[Objective, Rows, Precomputation, Status]:
+def _objective(config: ModelConfig, data: TrainingData) -> tuple[Objective, Rows, Status]:
     X = with_intercept(data.X) if config.fit_intercept else data.X
     rows = Rows(np.ascontiguousarray(X), data.y, np.ones(len(data.ids)))
     rows.check_finite()
@@ -130,6 +138,13 @@ def _precompute(
     )
     objective = noisy(config, Objective(config.kind, penalty))
     status: Status = "INTERCEPT_PENALISED" if unbounded else "ACTIVE"
+    return objective, rows, status
+
+
+def _precompute(
+    config: ModelConfig, data: TrainingData
+) -> tuple[Objective, Rows, Precomputation, Status]:
+    objective, rows, status = _objective(config, data)
     rounded = config.d <= ROUNDED_FEATURES
     return objective, rows, precompute_blocks(objective, rows, rounded=rounded), status
 

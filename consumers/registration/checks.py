@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from lethe.consumers.commits.publish import PARAMETERS_LIMIT
 from lethe.engine.errors import InvalidData
+from lethe.engine.exact.rounding import ROUNDED_FEATURES
+from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.config import ModelConfig
 
 MOST_COEFFICIENTS = 180_000
@@ -101,3 +103,25 @@ def _change(old: Sequence[str], new: Sequence[str]) -> str:
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             parts.append(f"{preposition} {', '.join(map(repr, names[:_SHOWN]))}{more}")
     return "; ".join(parts) or "in another order"
+
+
+def check_exact_sums(config: ModelConfig) -> None:
+    """Refuse exact sums of a model that has none yet.
+
+    Raises
+    ------
+    InvalidData
+        The message says which models can have them.
+    """
+    covered = (
+        config.kind is Kind.LINEAR
+        and config.method != "influence"
+        and config.certify is None
+        and not (config.preprocess or config.disclosure)
+        and config.d <= ROUNDED_FEATURES
+    )
+    if config.exact_sums and not covered:
+        raise InvalidData(
+            f"--exact-sums is for linear models of at most {ROUNDED_FEATURES} coefficients, by "
+            "--method exact or pru, without --preprocess, --certify and --disclosure"
+        )

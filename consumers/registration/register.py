@@ -22,7 +22,12 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.registration.candidate import Candidate, stage
-from lethe.consumers.registration.checks import check_names, check_same_shape, check_size
+from lethe.consumers.registration.checks import (
+    check_exact_sums,
+    check_names,
+    check_same_shape,
+    check_size,
+)
 from lethe.consumers.registration.committer import Committer
 from lethe.consumers.registration.predecessor import forgotten, tip_of, with_former_rows
 from lethe.consumers.registration.successor import succeed
@@ -163,6 +168,7 @@ class Registrar:
         check_size(config)
         check_terms(config)
         check_disclosure(config)
+        check_exact_sums(config)
         if data.subjects and config.subject_namespace is None:
             config = config.model_copy(update={"subject_namespace": DEFAULT_NAMESPACE})
         accept = replace_model and accept_forgotten

@@ -161,7 +161,7 @@ class Housekeeper:
             )
 
     def _rewrite_sums(self) -> None:
-        """Remove deleted rows that lie beside sums of a model with preprocessing."""
+        """Remove deleted rows that lie beside the sums of models."""
         client = self._store.client
         for model in models_with_rows_beside(client, registered_models(client)):
             try:

@@ -22,6 +22,7 @@ import numpy as np
 
 from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.exact.running import Solution
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
@@ -124,6 +125,9 @@ class Stream(NamedTuple):
     gradient
         The generation's own gradient at theta_exact, d x m, up to ``residual``, where theta_exact
         is not its optimum but that of live statistics (`engine.preprocess`); None elsewhere.
+    solution
+        Exact sums of the live rows, of which theta_exact is the correctly rounded minimiser
+        (`engine.deletion.rounded_step`); None of a stream that keeps V.
     """
 
     theta_exact: Array
@@ -141,6 +145,16 @@ class Stream(NamedTuple):
     added: float = 0.0
     dual_error: float = 0.0
     gradient: Array | None = None
+    solution: Solution | None = None
+
+
+class Deletion(NamedTuple):
+    """The outcome of a step: the new stream, and what it appended to the old one."""
+
+    stream: Stream
+    V_rows: Array
+    Q_rows: Array
+    smallest_pivot: float
 
 
 class LeftOut(NamedTuple):

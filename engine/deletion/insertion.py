@@ -15,6 +15,7 @@ import numpy as np
 from lethe.engine.deletion.correction import INSERTED
 from lethe.engine.deletion.downdate import bring_in, side_by_side
 from lethe.engine.deletion.generation import (
+    Deletion,
     Generation,
     LeftOut,
     Stream,
@@ -23,7 +24,8 @@ from lethe.engine.deletion.generation import (
 )
 from lethe.engine.deletion.methods.method import DeletionMethod
 from lethe.engine.deletion.residual import rounded
-from lethe.engine.deletion.stream import BLOCK, Deletion, publish_step
+from lethe.engine.deletion.rounded_step import rounded_step
+from lethe.engine.deletion.stream import BLOCK, publish_step
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit import blocks
@@ -81,6 +83,8 @@ def insert(
     -----
     Cost O(K k d + k^2 d) a block, as a deletion, once the base dual rows are there.
     """
+    if stream.solution is not None:
+        return rounded_step(generation, stream, stream.solution, rows, W, method, INSERTED)
     first_v, first_q = len(stream.V), len(stream.Q)
     if len(rows):
         stream = stream._replace(dual_error=max(stream.dual_error, dual_error))

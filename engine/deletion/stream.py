@@ -7,7 +7,6 @@ pure function of its arguments; arrays are never written to.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from lethe.engine.deletion.correction import DELETED
 from lethe.engine.deletion.crossover import step_seconds
 from lethe.engine.deletion.downdate import Downdate, leave_out, side_by_side
 from lethe.engine.deletion.generation import (
+    Deletion,
     Generation,
     LeftOut,
     Stream,
@@ -33,6 +33,7 @@ from lethe.engine.deletion.generation import (
 from lethe.engine.deletion.methods.method import DeletionMethod, Step
 from lethe.engine.deletion.one_row import leave_row_out
 from lethe.engine.deletion.residual import inverse_grown, rounded
+from lethe.engine.deletion.rounded_step import rounded_step
 from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit import blocks
 from lethe.engine.fit.objective import Array, Kind, Rows
@@ -56,15 +57,6 @@ __all__ = [
 
 BLOCK = 256
 """Rows left out at once: k^3 stays small beside k^2 d, and M fits the cache (512 KiB)."""
-
-
-class Deletion(NamedTuple):
-    """The outcome of `delete`: the new stream, and what it appended to the old one."""
-
-    stream: Stream
-    V_rows: Array
-    Q_rows: Array
-    smallest_pivot: float
 
 
 def delete(
@@ -93,6 +85,8 @@ def delete(
     Cost O(K k d + k^2 d) a block, K rows deleted in this generation: linear in d, independent
     of n. One row of a model of one output has a step of its own (`engine.deletion.one_row`).
     """
+    if stream.solution is not None:
+        return rounded_step(generation, stream, stream.solution, rows, W, method, DELETED)
     k = len(rows)
     if k == 1 and stream.theta_exact.shape[1] == 1:
         left_out = leave_row_out(generation, stream, rows, W)

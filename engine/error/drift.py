@@ -28,6 +28,8 @@ from lethe.engine.deletion.stream import Generation, Stream, rounding, smallest_
 from lethe.engine.error.certificate import roundoff_allowance
 from lethe.engine.error.estimate import remainder
 from lethe.engine.error.second_opinion import second_opinion
+from lethe.engine.exact.running import Solution
+from lethe.engine.exact.sums import Sums
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
@@ -87,6 +89,17 @@ class Drift:
                 f"{self.smallest:.1e} by the live rows, and at least {self.claimed:.1e} by V"
             )
         return None
+
+
+def sums_fault(solution: Solution, rows: Rows) -> str | None:
+    """Return a message if exact sums are not, digit for digit, those of the live rows.
+
+    Nothing is compared up to a tolerance. Cost O(n d^2).
+    """
+    kept = solution.live_sums
+    if Sums.of(rows, kept.unit).equal(kept):
+        return None
+    return "the exact sums are not those of the live rows: sums, or rows, are damaged"
 
 
 def audit(

@@ -242,13 +242,11 @@ def published_error(
     if has_lost_digits(stream):  # neither theta_exact nor what was measured by V is believed
         return UNKNOWN
     distance = distance_to_exact(stream)
-    if is_rounded(generation, stream):
-        bound = distance + half_a_unit(stream.theta_exact)
-        kind = ErrorKind.ROUNDED if distance == 0.0 else ErrorKind.EXACT
-        return _error(generation, stream, bound, kind, bound)
     if generation.objective.kind is Kind.LINEAR:
-        bound = distance + rounding(generation, stream) + stream.carried
-        return _error(generation, stream, bound, ErrorKind.EXACT, bound)
+        bound, rounded = distance + left_by_rounding(generation, stream), distance == 0.0
+        rounded = rounded and is_rounded(generation, stream)
+        kind = ErrorKind.ROUNDED if rounded else ErrorKind.EXACT
+        return _error(generation, stream, bound, kind, bound)
     if certified is not None:
         bound = distance + certified
         return _error(generation, stream, bound, ErrorKind.CERTIFICATE, bound)
@@ -259,11 +257,23 @@ def published_error(
     return _error(generation, stream, value, ErrorKind.ESTIMATE, None)
 
 
-def is_rounded(generation: Generation, stream: Stream) -> bool:
-    """Return whether theta_exact is the correctly rounded minimiser that the generation began with.
+def left_by_rounding(generation: Generation, stream: Stream) -> float:
+    """Return what rounding, and the fit, have left of the error of theta_exact; O(d m)."""
+    if stream.solution is not None:
+        return stream.solution.minimiser.error
+    if is_rounded(generation, stream):
+        return half_a_unit(stream.theta_exact)
+    return rounding(generation, stream) + stream.carried
 
-    O(d), and O(1) once a row has come or gone.
+
+def is_rounded(generation: Generation, stream: Stream) -> bool:
+    """Return whether theta_exact is the correctly rounded minimiser.
+
+    It is that of exact sums, or still the one that the generation began with. O(d), and O(1) once a
+    row has come or gone.
     """
+    if stream.solution is not None:
+        return stream.solution.minimiser.rounded
     if not generation.rounded or len(stream.V):
         return False
     return stream.theta_exact is generation.theta_b or np.array_equal(

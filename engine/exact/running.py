@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lethe.engine.exact.digits import NEAREST, Digits, added, cut
+from lethe.engine.exact.kept import Kept, Moved
 from lethe.engine.exact.rounding import (
     LARGEST_RATIONAL,
     Corrected,
@@ -51,12 +52,15 @@ class Solution:
         That of the live rows.
     warm
         What the next change can start from, if anything.
+    kept
+        What a store has of the sums of the live rows; None without a store.
     """
 
     sums: Sums
     penalty: Array
     minimiser: Minimiser
     warm: Warm | None
+    kept: Kept | None = None
 
     @classmethod
     def of(cls, sums: Sums, penalty: Array) -> Solution:
@@ -92,19 +96,35 @@ class Solution:
             return cls(sums, penalty, rationally(equations), None)
         return cls(sums, penalty, unsettled(equations, point), None)
 
+    @classmethod
+    def resumed(cls, kept: Kept, penalty: Array) -> Solution:
+        """Return the solution for the sums that a store has. Cost and errors are those of `of`."""
+        return replace(cls.of(kept.sums(), penalty), kept=kept)
+
+    def stored(self) -> Solution:
+        """Return the solution of which a store has the sums whole, and will have what follows."""
+        return replace(self, kept=Kept(self.live_sums))
+
     def changed(self, leaving: Rows | None, arriving: Rows | None) -> Solution:
         """Return the solution without some rows and with others.
 
         Cost O(k d^2) and a few products with the digits of the matrix, O(P d^2); where the
         cache is of no use, O(d^3).
         """
-        changes = [
-            ChangedRows.of(rows, sign, self.sums.unit)
+        moved = [
+            Moved(sign, rows)
             for rows, sign in ((leaving, -1), (arriving, 1))
             if rows is not None and rows.weight.any()
         ]
-        if not changes:
+        if not moved:
             return self
+        solution = self._changed([ChangedRows.of(m.rows, m.sign, self.sums.unit) for m in moved])
+        if self.kept is None:
+            return solution
+        kept = self.kept.joined(moved)
+        return solution.stored() if kept is None else replace(solution, kept=kept)
+
+    def _changed(self, changes: list[ChangedRows]) -> Solution:
         change = changes[0] if len(changes) == 1 else changes[0].joined(changes[1])
         warm = None if self.warm is None else self.warm.changed(change)
         found = None if warm is None else settled(warm.equations, warm.point)

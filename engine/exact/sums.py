@@ -55,8 +55,8 @@ class Sums:
     m: int
 
     @classmethod
-    def of(cls, rows: Rows) -> Sums:
-        """Return the sums of rows.
+    def of(cls, rows: Rows, unit: NDArray[np.int_] | None = None) -> Sums:
+        """Return the sums of rows, in the units of other sums or in those that suit them.
 
         Cost O(n D^2) for each pair of slices: three slices a column for most data, less for
         whole numbers and float32; of weighted rows, twice as many.
@@ -66,8 +66,8 @@ class Sums:
         InvalidData
             The numbers of a column differ too much in size (`engine.exact.digits.LONGEST`).
         """
-        largest = np.concatenate([_largest(rows.X), _largest(rows.y)])
-        unit = units_of(largest)
+        if unit is None:
+            unit = units_of(np.concatenate([_largest(rows.X), _largest(rows.y)]))
         total = _Total(len(unit))
         for start in range(0, len(rows), SUMMED):
             total.add_rows(rows.take(slice(start, start + SUMMED)), unit)
@@ -81,6 +81,15 @@ class Sums:
             part = z.of((block, slice(None)))
             change.add(_pieces(scaled(part, rows.factor.of(block))), _pieces(part))
         return Sums(self.unit, added([self.entries, change.balanced()]), self.m)
+
+    def equal(self, other: Sums) -> bool:
+        """Return whether these are the same sums, in the same units."""
+        mine, others = self.entries, other.entries
+        return (
+            bool(np.array_equal(self.unit, other.unit))
+            and mine.first == others.first
+            and bool(np.array_equal(mine.places, others.places))
+        )
 
     @property
     def d(self) -> int:

@@ -19,9 +19,8 @@ from lethe.engine.deletion.crossover import (
     refitting_seconds,
 )
 from lethe.engine.deletion.generation import has_lost_digits
-from lethe.engine.deletion.stream import Generation, Stream, condition, rounding
-from lethe.engine.error.estimate import is_rounded, leverage_limit, scale
-from lethe.engine.exact.rounding import half_a_unit
+from lethe.engine.deletion.stream import Generation, Stream, condition
+from lethe.engine.error.estimate import left_by_rounding, leverage_limit, scale
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.refresh.kind import RefreshKind
 
@@ -203,22 +202,24 @@ def facts_of(
 
     ``estimate`` is the sentinels' (0 for linear models), None where it is not believed.
     """
-    left = rounding(generation, stream) + stream.carried
-    if is_rounded(generation, stream):
-        left = half_a_unit(stream.theta_exact)
+    left, conditions = left_by_rounding(generation, stream), (1.0, 1.0)
+    if stream.solution is None:  # with exact sums, nothing depends on it
+        conditions = condition(generation, stream), generation.largest / generation.smallest
     return Facts(
         kind=generation.objective.kind,
-        d=stream.V.array.shape[1] // generation.blocks,  # coordinates that share a Hessian
+        d=len(stream.published)
+        if stream.solution is not None
+        else stream.V.array.shape[1] // generation.blocks,  # coordinates that share a Hessian
         rows_live=rows_live,
         deleted_in_generation=len(stream.V),
         completions=stream.completions,
-        condition=condition(generation, stream),
+        condition=conditions[0],
         v_age_seconds=v_age_seconds,
         v_seconds=stream.v_seconds,
         remaining=None if estimate is None else estimate + left,
         budget=budget_relative * scale(generation, stream),
         deferred=deferred,
-        fresh_condition=generation.largest / generation.smallest,
+        fresh_condition=conditions[1],
         fresh=_nothing_has_happened(generation, stream, stored=stored),
         audited=audited,
         stale=_stale(generation, stream, rows_live),

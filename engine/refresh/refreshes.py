@@ -19,6 +19,7 @@ import numpy as np
 from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.generation import UNBOUNDED
 from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.rounded_step import begin_rounded
 from lethe.engine.deletion.stream import (
     Generation,
     Stream,
@@ -28,9 +29,11 @@ from lethe.engine.deletion.stream import (
     linearised_error,
 )
 from lethe.engine.error.certificate import Measured
+from lethe.engine.exact.running import Solution
+from lethe.engine.exact.sums import Sums
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Kind, Rows
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 from lethe.engine.fit.precompute import check_inverse
 from lethe.engine.refresh.blockwise import (
     compacted_dual_rows,
@@ -255,6 +258,20 @@ def _trace(generation: Generation, rows: Rows) -> float:
     squares = np.einsum("ij,ij->i", rows.X, rows.X)
     drawn = squares @ generation.objective.curvatures(rows, generation.theta_b)
     return float(np.max(drawn) + np.sum(generation.objective.penalty))
+
+
+def begin_with_sums(number: int, objective: Objective, rows: Rows) -> NewGeneration:
+    """Begin a generation with the exact sums of rows. Cost O(n d^2); there are no dual rows.
+
+    Raises
+    ------
+    IllConditioned, InvalidData
+        As `engine.exact.running.Solution.of` and `engine.exact.sums.Sums.of`.
+    """
+    solution = Solution.of(Sums.of(rows), objective.penalty).stored()
+    generation, stream = begin_rounded(number, objective, solution)
+    nothing = Factor(np.empty((0, 0)), generation.smallest, generation.largest)
+    return NewGeneration(generation, stream, nothing, rows.X[:, :0], solution.minimiser.error)
 
 
 def rebuild(

@@ -29,7 +29,8 @@
 -- 14 subjects    A hash of subject ids -> their row ids (JSON).
 -- 15 tombstones  A sorted set of rows to be deleted that were not there -> when it is forgotten.
 -- 16 changed     A list of the row ids inserted or corrected since that generation became live.
--- 17 sums        A hash: sums over rows of a model with preprocessing, and which came and went since.
+-- 17 sums        A hash: sums over rows of a model with preprocessing, or with exact sums, and which
+--                rows came and went since.
 -- 18 disclosed   A hash of row ids -> what versions have disclosed of each (25 bytes a version).
 -- 19..           The shards of its row records: hashes of row ids -> record (manifest.shards keys).
 -- then           Staged keys that become live: they lose their expiry (manifest.persist keys).
@@ -237,6 +238,7 @@ end
 in_chunks('RPUSH', V, take(manifest.v))
 if manifest.clear_q then redis.call('DEL', Q) end
 in_chunks('RPUSH', Q, take(manifest.q))
+if manifest.clear_sums then redis.call('DEL', SUMS) end
 in_chunks('HSET', SUMS, take(2 * manifest.sums))
 
 for _, part in ipairs(manifest.written) do

@@ -95,8 +95,8 @@ class ArraysChange:
         (for a generation that becomes live).
     V_rows, Q_rows, v_before, q_before, clear_Q
         Rows to append, the lengths before (paired assertion), whether Q is emptied first.
-    sums
-        Fields to add to the hash of sums.
+    sums, clear_sums
+        Fields to add to the hash of sums, and whether it is emptied first.
     """
 
     expected: str | None
@@ -107,6 +107,7 @@ class ArraysChange:
     q_before: int = 0
     clear_Q: bool = False
     sums: Mapping[str, bytes] = field(default_factory=dict)
+    clear_sums: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +273,7 @@ class Change:
             "q": 0,
             "sums": 0,
             "clear_q": False,
+            "clear_sums": False,
             "deleted": list(self.deleted),
             "version": str(self.deleted_version),
             "retired": list(self.retired),
@@ -298,7 +300,8 @@ class Change:
                 manifest["arrays"] = arrays.expected
             manifest |= {"v": len(arrays.V_rows), "q": len(arrays.Q_rows)}
             manifest |= {"v_before": arrays.v_before, "q_before": arrays.q_before}
-            manifest |= {"clear_q": arrays.clear_Q, "sums": len(arrays.sums)}
+            manifest |= {"clear_q": arrays.clear_Q, "clear_sums": arrays.clear_sums}
+            manifest |= {"sums": len(arrays.sums)}
             head["arrays"] = arrays.renewed.encode()
             rows = [*arrays.V_rows, *arrays.Q_rows]
             rows += (part for name, row in arrays.sums.items() for part in (name.encode(), row))

@@ -23,6 +23,7 @@ from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import PublishedColumns
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.exact_sums import read_solution
 from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.preprocessing import (
@@ -221,6 +222,32 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         gradient=gradient,
         **scalars_in(meta),
     )
+
+
+def with_solution(
+    stream: Stream,
+    sums: Mapping[bytes, bytes],
+    meta: Meta,
+    generation: Generation,
+    *,
+    checked: bool = True,
+) -> Stream:
+    """Return the stream of a model with exact sums with what follows from them; others as it is.
+
+    ``checked``: theta_exact is theirs.
+
+    Raises
+    ------
+    CorruptState
+        They are not those of the model.
+    """
+    config = meta.config
+    if not config.exact_sums or meta.rows_live == 0:
+        return stream
+    what = f"model {config.model_id!r}, generation {meta.generation}"
+    theta = stream.theta_exact if checked else None
+    solution = read_solution(sums, generation.objective.penalty, config.m, what, theta)
+    return stream._replace(solution=solution)
 
 
 def read_pipeline(

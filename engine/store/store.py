@@ -22,6 +22,7 @@ from lethe.engine.store.generation import (
     read_pipeline,
     read_published,
     read_stream,
+    with_solution,
 )
 from lethe.engine.store.layout.config import parse_config
 from lethe.engine.store.layout.keys import GenerationKeys, ModelKeys
@@ -187,6 +188,7 @@ class ModelStore:
             # The stream first: the sizes of its bytes bound what an empty generation allocates.
             stream = read_stream(head, meta, stored.V, stored.Q)
             generation, sampled = read_fixed(stored.fixed, meta)
+            stream = with_solution(stream, stored.sums, meta, generation)
             pipeline = read_pipeline(stored.fixed, stored.sums, meta, generation, stream)
         return ModelState(
             keys=where,

@@ -1,8 +1,9 @@
-"""Sums of a model with preprocessing, written whole again, so that rows leave them in the store.
+"""Sums of a model, written whole again, so that rows leave them in the store.
 
 A commit writes the rows that came and went beside the sums that it leaves as they are
-(`engine.store.layout.preprocessing.packed_since`). Those numbers go when the sums are written
-anew: with a generation, and within the hour by the deletion worker's housekeeping.
+(`preprocessing.packed_since` and `exact_sums.new_fields` in `engine.store.layout`). Those numbers
+go when the sums are written anew: with a generation, and within the hour by the deletion worker's
+housekeeping.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import redis
 
+from lethe.engine.store.layout.exact_sums import packed_whole
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.preprocessing import FIRST_SINCE, packed_sums
 from lethe.engine.store.layout.state import ModelState
@@ -38,10 +40,10 @@ That is an erasure: the server's files hold the rows until they are rewritten.
 def models_with_rows_beside(client: redis.Redis, models: Sequence[str]) -> Iterator[str]:
     """Yield those of the registered models that have rows beside their sums.
 
-    Of models without preprocessing, only the heads are read.
+    Of models without sums, only the heads are read.
     """
     for summary in read_summaries(client, models):
-        if not summary.meta.config.preprocess:
+        if not (summary.meta.config.preprocess or summary.meta.config.exact_sums):
             continue
         keys = ModelKeys(summary.model_id)
         with reachable(client):
@@ -70,10 +72,13 @@ def rewrite_sums(client: redis.Redis, state: ModelState) -> bool:
     keys = [state.keys.head, state.generation_keys.sums, state.keys.partition.erasures]
     parts: list[str | bytes] = [state.arrays_id, ""]
     if not state.awaiting_rebuild:
-        if state.pipeline is None:
+        if state.pipeline is not None:
+            whole = packed_sums(state.pipeline.answer.sums)
+        elif state.stream.solution is not None:
+            whole = packed_whole(state.stream.solution.live_sums)
+        else:
             return False
         parts[1] = secrets.token_hex(8)
-        for name, value in packed_sums(state.pipeline.answer.sums).items():
-            parts += [name, value]
+        parts += [part for field in whole.items() for part in field]
     [done] = run_pipeline(client, (REWRITE,), lambda pipeline: REWRITE.queue(pipeline, keys, parts))
     return bool(done)

@@ -19,7 +19,7 @@ from lethe.consumers.commits.recovery.changed_rows import ChangedRows, changed_s
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete
-from lethe.engine.errors import IllConditioned
+from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.preprocess.live import RowsMoved
 from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.store.apply import RowsWritten
@@ -78,7 +78,7 @@ def changed_again(
         return None
     try:
         stream, moved = changed_stream(state, changed, records)
-    except IllConditioned:
+    except (IllConditioned, InvalidData):
         return None
     sums = None
     if state.pipeline is not None:

@@ -188,7 +188,8 @@ class Replay:
         A lost row stays a member without a record (DATA_LOST).
         """
         commit = sealed.commit
-        factor = None if state.awaiting_rebuild else self._factor(state)
+        steps = not state.awaiting_rebuild
+        factor = self._factor(state) if steps and not commit.meta.config.exact_sums else None
         found = [request_in(given[change]) for change in commit.changes if change in given]
         known = [request for request in found if _has_weights(request, records)]
         changed = changed_rows(state, known, records, factor)
@@ -198,7 +199,7 @@ class Replay:
             changed=(*commit.inserted, *commit.corrected),
         )
         found_again = after = None
-        if factor is not None and len(known) == len(commit.changes):
+        if steps and len(known) == len(commit.changes):
             found_again = changed_again(state, commit, changed, records)
         for row in commit.corrected:  # as in the store: nothing is left of what was before
             records.pop(row, None)

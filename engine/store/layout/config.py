@@ -65,6 +65,10 @@ class ModelConfig(Stored):
     """Whether rows with which no version can be within the error budget are inserted all the same
     (docs/error.md)."""
 
+    exact_sums: bool = Field(default=False, exclude_if=operator.not_)
+    """Whether the state of a linear model has exact sums, and every theta_exact is correctly
+    rounded (docs/exact.md)."""
+
     @field_validator("kind")
     @classmethod
     def _served(cls, kind: Kind) -> Kind:
@@ -120,7 +124,12 @@ class ModelConfig(Stored):
 
     @property
     def blocks(self) -> int:
-        """Number of blocks: outputs that share one Hessian (`engine.fit.blocks`)."""
+        """Number of blocks: outputs that share one Hessian (`engine.fit.blocks`).
+
+        With exact sums there is none: no V, and no dual rows.
+        """
+        if self.exact_sums:
+            return 0
         return 1 if self.kind is Kind.LINEAR else self.m
 
 

@@ -116,11 +116,14 @@ def catch_up(
     old = (*gone, *(row for row in new if row in had))
     caught_up, moved = CaughtUp(staged, staged.stream, gone), RowsMoved()
     factor: Factor | None = None
-    if new or (old and staged.pipeline is not None and not again):
+    needed = new or (old and staged.pipeline is not None and not again)
+    if needed and not meta.config.exact_sums:
         factor = read_factor(store.client, staged.keys, staged.generation)
-    if new and factor is not None:
+    if new:
         rows = _decoded(staged, meta, new)
-        W, dual_error = base_dual_rows(staged.generation, factor, rows.rows.X)
+        W, dual_error = rows.W, 0.0
+        if factor is not None:
+            W, dual_error = base_dual_rows(staged.generation, factor, rows.rows.X)
         caught_up = _with_rows(caught_up, meta, new, rows, W, dual_error)
         if rows.transformed is not None:
             arriving = rows.transformed._replace(W=W, dual_error=dual_error)

@@ -30,6 +30,7 @@ from lethe.engine.store.generation import (
     read_pipeline,
     scalars_in,
     stored_correction,
+    with_solution,
 )
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.keys import GenerationKeys, ModelKeys
@@ -243,6 +244,7 @@ def read_staged(
         V=stored_correction(stored.V, config.blocks * config.d, what),
         Q=GrowingRows.of(codec.unpack_matrix(stored.Q, config.d, what)),
     )
+    stream = with_solution(stream, stored.sums, staged, generation)
     sentinels = store.sentinels(where, meta, sampled)
     pipeline = read_pipeline(stored.fixed, stored.sums, staged, generation, stream)
     return Staged(where, generation, stream, sentinels, result.ledger, pipeline)

@@ -33,8 +33,10 @@ from lethe.engine.store.generation import (
     read_fixed,
     read_pipeline,
     read_stream,
+    with_solution,
 )
 from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.exact_sums import packed_whole
 from lethe.engine.store.layout.keys import (
     DatasetKeys,
     GenerationKeys,
@@ -145,8 +147,12 @@ def stage_stream(
         batch.rpush(where.V, row)
     for row in stream.Q.array:
         batch.rpush(where.Q, codec.pack(row))
+    sums: Fields | None = None
     if pipeline is not None:
-        sums: Fields = packed_sums(pipeline.answer.sums)
+        sums = packed_sums(pipeline.answer.sums)
+    elif stream.solution is not None:
+        sums = packed_whole(stream.solution.live_sums)
+    if sums is not None:
         batch.hset(where.sums, mapping=sums)
     for key in (where.V, where.Q, where.sums):
         _expire(batch, key, seconds)
@@ -343,6 +349,7 @@ def read_live(
     generation, _ = read_fixed(stored.fixed, meta)
     head = {name.encode(): data for name, data in thetas.items()}
     stream = read_stream(head, meta, stored.V, stored.Q)
+    stream = with_solution(stream, stored.sums, meta, generation, checked=False)
     pipeline = read_pipeline(stored.fixed, stored.sums, meta, generation, stream)
     nobody = store.sentinels(where, meta, Sampled())
     return Staged(where, generation, stream, nobody, None, pipeline)
