@@ -13,9 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lethe.consumers.audit.rational_refit import rational_refit
 from lethe.consumers.commits.frame import Framed, decode_frame
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.version_chain import check_parameters, check_version, theta_of
+from lethe.engine.fit.objective import Rows
 from lethe.engine.store.layout.keys import SHARDS, ModelKeys, commit_partition
 from lethe.engine.store.offline import staging
 from lethe.engine.store.server.connection import text
@@ -43,6 +45,13 @@ def retrained(platform: Platform, model_id: str = "m", *, penalised: bool = Fals
     data = platform.live_data(model_id)
     penalty = np.full(len(data.penalty), data.ridge) if penalised else data.penalty
     return retrain_wide(data.kind, data.design, data.y, data.weight, penalty)
+
+
+def rationally_retrained(platform: Platform, model_id: str = "m") -> Wide:
+    """Return the minimiser of a linear model on the live rows, correctly rounded."""
+    data = platform.live_data(model_id)
+    rows = Rows(data.design, data.y, data.weight)
+    return rational_refit(rows, data.penalty).astype(np.longdouble)
 
 
 def true_error(platform: Platform, model_id: str = "m") -> float:
@@ -208,7 +217,10 @@ def check_theta(platform: Platform, model_id: str, exact_to: float) -> None:
         assert not state.stream.published.any()
         return
     wide = retrained(platform, model_id, penalised=state.meta.status == "INTERCEPT_PENALISED")
-    if platform.data[model_id].kind == "linear":
+    if state.meta.config.exact_sums:
+        wide = rationally_retrained(platform, model_id)
+        assert np.array_equal(state.stream.theta_exact, wide)
+    elif platform.data[model_id].kind == "linear":
         assert relative(state.stream.theta_exact, np.asarray(wide, dtype=float)) < exact_to
     error = state.meta.error
     if error.bound is not None:

@@ -49,13 +49,12 @@ def new_fields(before: Solution | None, after: Solution | None) -> tuple[dict[st
     """
     if before is None or after is None or before.kept is None or after.kept is None:
         return {}, False
-    if after.kept.written is not before.kept.written:
-        return packed_whole(after.kept.written), True
-    first = len(before.kept.since)
-    return {
-        f"{_SINCE}{number}": codec.pack(_as_numbers(moved))
-        for number, moved in enumerate(after.kept.since[first:], first)
-    }, False
+    whole = after.kept.written is not before.kept.written
+    first = 0 if whole else len(before.kept.since)
+    fields = packed_whole(after.kept.written) if whole else {}
+    for number, moved in enumerate(after.kept.since[first:], first):
+        fields[f"{_SINCE}{number}"] = codec.pack(_as_numbers(moved))
+    return fields, whole
 
 
 def _as_numbers(moved: Moved) -> Array:

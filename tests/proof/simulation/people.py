@@ -96,12 +96,15 @@ class People:
         data = data_of(family, kind)
         terms = rng.choice(_TERMS) if certified else None
         rule = OverBudget.COMPLETE if certified else rng.choice(_RULES)
-        exact_linear = (kind, method) == ("linear", "exact") and terms is None and family != TABLE
-        discloses = exact_linear and data.y.shape[1] == 1
+        linear = kind == "linear" and method != "influence" and terms is None and family != TABLE
+        sums = linear and rng.random() < 0.5
+        discloses = linear and method == "exact" and data.y.shape[1] == 1 and not sums
         config = config_of(data, model, method, budget, limits, terms, rule, discloses)
+        config = config.model_copy(update={"exact_sums": sums})
         self._configs[model] = with_columns(config, data)
         self._world.platform.data[model] = data
         what = f"{kind} {family} {method} {budget} {rule}{' disclosing' if discloses else ''}"
+        what += " with exact sums" if sums else ""
         self._world.note(f"plan {model} in {commit_partition(model)}: {what}")
 
     def register(self, model: str, *, replace_model: bool = False) -> None:
