@@ -131,8 +131,6 @@ def _drift(job: Job, snapshot: Snapshot, choice: Choice) -> str | None:
     if choice.size is RefreshKind.REBUILD or not snapshot.ids:
         return None
     job.progress("auditing for drift", 0, 0)
-    if state.stream.solution is not None:
-        return sums_fault(state.stream.solution, snapshot.rows)
     factor = load_factor(job.store, state)
     limits, budget = state.meta.config.limits.limits(), state.meta.config.error_budget
     return audit(
@@ -271,6 +269,7 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     generation, status = _penalised_if_needed(state, remaining.rows)
     generation = renoised(config, generation)
     if config.exact_sums:
+        choice = _compared(choice, state, snapshot.rows)
         rebuilt = begin_with_sums(generation.number + 1, generation.objective, remaining.rows)
     else:
         rebuilt = rebuild(
@@ -283,6 +282,13 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     return stage_generation(
         job, remaining, rebuilt, choice, status=status, resolved=resolved, ledger=ledger
     )
+
+
+def _compared(choice: Choice, state: ModelState, rows: Rows) -> Choice:
+    """Return the choice of a rebuild, which says if the sums that it replaces were damaged."""
+    solution = state.stream.solution
+    fault = None if solution is None else sums_fault(solution, rows)
+    return choice if fault is None else replace(choice, reason=f"{choice.reason}; {fault}")
 
 
 def _to_resolve(state: ModelState) -> tuple[str, ...]:

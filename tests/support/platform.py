@@ -227,6 +227,7 @@ class Platform:
         over_budget: OverBudget = OverBudget.COMPLETE,
         disclosure: bool = False,
         take_out_of_range: bool = False,
+        exact_sums: bool = False,
         allow_change: bool = True,
         at_step: AtStep = no_hook,
         **options: Any,
@@ -235,7 +236,9 @@ class Platform:
         data = make(family, kind) if isinstance(family, str) else family
         limits = limits or LimitsRecord()
         config = config_of(data, model_id, method, budget, limits, certify, over_budget, disclosure)
-        config = config.model_copy(update={"take_out_of_range": take_out_of_range})
+        config = config.model_copy(
+            update={"take_out_of_range": take_out_of_range, "exact_sums": exact_sums}
+        )
         done = self.registrar(store, at_step=at_step, **options).register(
             config,
             training_data(data, keep),

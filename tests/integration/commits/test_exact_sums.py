@@ -1,0 +1,277 @@
+"""A model with exact sums: each version has retraining's bits, whatever happens to the store.
+
+The judge is rational arithmetic on a table of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lethe.consumers.audit.health.models import check_model
+from lethe.consumers.audit.rational_refit import rational_refit
+from lethe.consumers.contract.version_chain import theta_of
+from lethe.consumers.service.telemetry.steps import Step
+from lethe.engine.errors import CorruptState, InvalidData
+from lethe.engine.exact.rows import MOST
+from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.refresh.kind import RefreshKind
+from tests.integration.commits.test_fold import (
+    STEPS,
+    check_same,
+    ends_at,
+    published,
+    run_to_death,
+    settle,
+)
+from tests.integration.preprocess.test_fold import housekeeper
+from tests.support.families import Data
+from tests.support.platform import Platform
+from tests.support.stores import backup, restore
+from tests.support.tables import Table
+
+FAMILIES = ("benign", "badly_scaled", "rank_deficient", "several_outputs", "duplicated")
+
+
+def registered(platform: Platform, family: str | Data = "benign", **options: Any) -> Table:
+    platform.register("m", family, "linear", exact_sums=True, **{"method": "exact", **options})
+    return Table(platform)
+
+
+def minimiser(table: Table) -> Array:
+    values = list(table.rows.values())
+    X = np.array([x for x, _, _ in values])
+    if table.data.intercept:
+        X = np.hstack([X, np.ones((len(X), 1))])
+    y, weight = np.array([y for _, y, _ in values]), np.array([w for _, _, w in values])
+    return rational_refit(Rows(X, y, weight), table.data.penalty)
+
+
+def check(table: Table) -> None:
+    """Check that the newest version publishes the bits of retraining, and says so."""
+    table.platform.drain()
+    state = table.platform.load()
+    assert state.meta.rows_live == len(table.rows)
+    assert np.array_equal(state.stream.theta_exact, minimiser(table))
+    assert np.array_equal(theta_of(table.platform.parameters("m")), minimiser(table))
+    assert state.meta.error.kind == "rounded"
+    assert len(state.stream.V) == 0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_version_is_retraining_bit_for_bit(memory: Platform, family: str) -> None:
+    table, dice = registered(memory, family), random.Random(family)
+    for _ in range(12):
+        live, new = list(table.rows), f"new-{len(memory.asked)}-{dice.random()}"
+        table.delete(*dice.sample(live, dice.choice([1, 1, 3])))
+        check(table)
+        table.change("insert", table.row(new), table.row(new + "b", 1e-8))
+        table.change("correct", table.row(dice.choice(list(table.rows)), 1e6))
+        check(table)
+    assert memory.load().meta.generation == 0
+
+
+def test_a_typing_error_and_its_correction_leave_nothing(memory: Platform) -> None:
+    """10^5 times too large, beside 8 rows that alone have a feature, and no rebuild."""
+    draw = np.random.default_rng(23)
+    X, y = draw.normal(size=(300, 5)), draw.normal(size=(300, 1))
+    X[8:, 4], X[0, 4] = 0.0, 1.0
+    data = Data("typing", "linear", X, y, np.ones(300), 1e-4, True, np.arange(8))
+    table = registered(memory, data, budget=1e-15)
+    right = {"id": "row-9", "values": X[9].tolist(), "target": y[9].tolist()}
+    table.change("correct", {**right, "values": (X[9] * 1e5).tolist()})
+    check(table)
+    table.delete(*(f"row-{i}" for i in range(8)))
+    check(table)
+    table.change("correct", right)
+    check(table)
+    assert (memory.load().meta.generation, memory.load().meta.error.over) == (0, False)
+
+
+def test_a_row_of_a_leverage_of_1_is_deleted_and_nothing_waits(memory: Platform) -> None:
+    draw = np.random.default_rng(1)
+    X, y = draw.normal(size=(60, 4)), draw.normal(size=(60, 1))
+    X[1:, 3], X[0, 3] = 0.0, 1e8
+    data = Data("alone", "linear", X, y, np.ones(60), 1e-9, False, np.arange(1))
+    table = registered(memory, data, budget=1e-15)
+    request = table.delete("row-0")
+    check(table)
+    assert memory.final(request).status == "APPLIED"
+    assert not memory.load().deferred
+
+
+def test_rows_beside_the_sums_are_never_many(memory: Platform) -> None:
+    table = registered(memory)
+    where, whole = memory.load().generation_keys.sums, set()
+    for _ in range(3 * MOST // 10):
+        table.delete(*list(table.rows)[:10] if len(table.rows) > 60 else list(table.rows)[:1])
+        table.change("insert", *(table.row(f"n{len(memory.asked)}-{i}") for i in range(8)))
+        memory.drain()
+        fields = memory.raw().hgetall(where)
+        whole.add(fields[b"all"])
+        rows = sum(len(value) // (8 * (2 + 12)) for name, value in fields.items() if name != b"all")
+        assert rows <= MOST
+    assert len(whole) > 2
+    check(table)
+
+
+def test_pru_publishes_a_projection_until_it_is_completed(memory: Platform) -> None:
+    table = registered(memory, method="pru", budget=10.0)
+    table.delete("row-0", "row-1")
+    memory.drain()
+    state = memory.load()
+    assert np.array_equal(state.stream.theta_exact, minimiser(table))
+    assert (state.meta.error.kind, len(state.stream.Q)) == ("exact", 2)
+    table.check()
+    memory.order("m", RefreshKind.COMPLETE)
+    check(table)
+
+
+@pytest.mark.parametrize("size", list(RefreshKind))
+def test_every_refresh_leaves_the_same_bits(memory: Platform, size: RefreshKind) -> None:
+    table = registered(memory)
+    table.delete("row-0", "row-1")
+    check(table)
+    before = memory.load().published
+    memory.order("m", size)
+    check(table)
+    assert np.array_equal(memory.load().published, before)
+    rebuilt = size is not RefreshKind.COMPLETE
+    assert memory.load().meta.generation == int(rebuilt)
+
+
+@pytest.mark.parametrize("method", ["pru", "exact"])
+def test_a_store_that_goes_back_gets_its_sums_back(memory: Platform, method: str) -> None:
+    table = registered(memory, method=method, budget=10.0)
+    kept = []
+    for i in range(5):
+        kept.append(backup(memory, "m"))
+        table.delete(f"row-{3 * i}", f"row-{3 * i + 1}")
+        table.change("insert", *(table.row(f"n{i}-{j}") for j in range(12)))
+        memory.drain()
+    before, twin = published(memory), memory.load()
+    for earlier in [*kept, *reversed(kept)]:
+        restore(memory, earlier, "m")
+        settle(memory)
+        found = memory.load()
+        check_same(found, twin)
+        assert found.stream.solution is not None
+        assert twin.stream.solution is not None
+        assert found.stream.solution.live_sums.equal(twin.stream.solution.live_sums)
+        assert published(memory) == before
+    table.delete("row-50")
+    memory.order("m", RefreshKind.COMPLETE)
+    check(table)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_worker_that_dies_leaves_what_the_next_one_ends(memory: Platform, step: Step) -> None:
+    table = registered(memory)
+    worker = memory.deletion_worker(at_step=ends_at(step, 2))
+    table.delete("row-1", "row-2")
+    memory.turn(worker)
+    table.delete("row-3")
+    table.change("insert", table.row("new"))
+    run_to_death(memory, worker)
+    settle(memory)
+    check(table)
+    table.delete("row-5")
+    check(table)
+
+
+def test_a_rebuild_catches_up_with_what_changed_meanwhile(memory: Platform) -> None:
+    table = registered(memory)
+    order = memory.ordered("m", RefreshKind.REBUILD)
+    memory.compute_refresh(order)
+    early = backup(memory, "m")
+    table.delete("row-2", "row-3")
+    table.change("insert", *(table.row(f"n{i}") for i in range(30)))
+    table.change("correct", *(table.row(f"row-{i}") for i in range(10, 30)))
+    memory.drain()
+    memory.tell_refreshed(order)
+    check(table)
+    twin = memory.load()
+    assert twin.meta.generation == 1
+    restore(memory, early, "m")  # the swap is folded with the rows that it left out
+    settle(memory)
+    check_same(memory.load(), twin)
+    table.delete("row-7")
+    check(table)
+
+
+def test_the_last_row_leaves_nothing_and_the_model_begins_again(memory: Platform) -> None:
+    table = registered(memory)
+    table.delete(*table.rows)
+    memory.drain()
+    state = memory.load()
+    assert (state.meta.status, state.stream.solution) == ("EMPTY", None)
+    assert not memory.raw().exists(state.generation_keys.sums)
+
+
+def test_deleted_rows_beside_the_sums_are_removed_within_the_hour(memory: Platform) -> None:
+    """The next commit is made by a worker that has them in memory: it reads the state again."""
+    table = registered(memory)
+    memory.drain()  # the worker's first turn ends with a look at all models
+    table.delete("row-1")
+    check(table)
+    where = memory.load().generation_keys.sums
+    assert memory.raw().hexists(where, "since:0")
+    housekeeper(memory).run_due()
+    assert memory.raw().hkeys(where) == [b"all"]
+    table.delete("row-2")
+    check(table)
+
+
+def test_sums_or_rows_that_were_damaged_are_found_digit_for_digit(memory: Platform) -> None:
+    """One digit of one target: a check finds it, and a rebuild says so and goes by the rows."""
+    table = registered(memory)
+    table.delete("row-1")
+    check(table)
+    state = memory.load()
+    rows = next(key for key in state.generation_keys.every_rows() if memory.raw().hlen(key))
+    name, record = next(iter(memory.raw().hgetall(rows).items()))
+    memory.raw().hset(rows, name, record[:-8] + bytes([record[-8] ^ 1]) + record[-7:])
+    fault = "the exact sums are not those of the live rows"
+    found = [one for one in check_model(memory.store, None, "m") if not one.ok]
+    assert [fault in one.detail for one in found] == [True]
+    memory.order("m", RefreshKind.REBUILD)
+    memory.drain()
+    newest = memory.versions("m")[-1]
+    assert newest.refresh is not None
+    assert fault in newest.refresh.reason
+    assert all(one.ok for one in check_model(memory.store, None, "m"))
+
+
+def test_damaged_sums_halt_the_model_by_one_line(memory: Platform) -> None:
+    registered(memory)
+    where = memory.load().generation_keys.sums
+    whole = memory.raw().hget(where, "all")
+    first = 9 + 2 * 14  # of the digits: those of the first feature's sum of squares
+    memory.raw().hset(where, "all", whole[:first] + b"\1\0\0\0" + whole[first + 4 :])
+    with pytest.raises(CorruptState, match="its sums: do not give the parameters that its head"):
+        memory.load()
+
+
+def test_a_row_beyond_the_range_of_the_sums_is_refused_by_name(memory: Platform) -> None:
+    table = registered(memory)
+    row = table.row("far")
+    row["values"] = [1e-150, 1e150, *row["values"][2:]]
+    request = memory.send_change("m", "insert", row)
+    memory.drain()
+    answer = memory.final(request)
+    assert (answer.status, answer.code) == ("REJECTED", "OUT_OF_RANGE")
+    check(table)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kind": "logistic"}, {"method": "influence"}, {"disclosure": True, "method": "exact"}],
+)
+def test_models_that_cannot_have_exact_sums_are_refused(
+    memory: Platform, options: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidData, match="--exact-sums is for linear models"):
+        memory.register("m", "benign", exact_sums=True, **options)

@@ -1,0 +1,119 @@
+"""Exact sums as the store keeps them: what is written is read, and nothing else is believed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lethe.engine.errors import CorruptState
+from lethe.engine.exact.rows import MOST
+from lethe.engine.exact.running import Solution
+from lethe.engine.exact.sums import Sums
+from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.store.layout.exact_sums import new_fields, packed_whole, read_solution
+
+D, M = 4, 2
+PENALTY = np.full(D, 0.5)
+
+
+def rows(n: int, seed: int = 0, *, scale: float = 1.0) -> Rows:
+    draw = np.random.default_rng(seed)
+    X = draw.normal(size=(n, D)) * scale * 10.0 ** np.arange(-3, 2 * D - 3, 2)
+    return Rows(X, draw.normal(size=(n, M)), 10.0 ** draw.integers(-8, 8, n))
+
+
+def fresh(data: Rows) -> Solution:
+    return Solution.of(Sums.of(data), PENALTY).stored()
+
+
+class Hash(dict[bytes, bytes]):
+    """The hash of a store, written as commits write it."""
+
+    def __init__(self, solution: Solution) -> None:
+        super().__init__()
+        self.take(packed_whole(solution.live_sums))
+
+    def take(self, fields: dict[str, bytes], *, whole: bool = False) -> None:
+        if whole:
+            self.clear()
+        self.update({name.encode(): value for name, value in fields.items()})
+
+    def read(self, theta: Array | None = None) -> Solution:
+        return read_solution(self, PENALTY, M, "model 'm'", theta)
+
+
+def test_what_steps_write_is_what_is_read_whole_or_beside() -> None:
+    """Also where one step both makes the sums whole and goes on: an insert, then a deletion."""
+    live, solution = rows(200), fresh(rows(200))
+    stored, whole = Hash(solution), 0
+    for step, count in enumerate((1, 3, 40, 30, 2, 33, 1)):
+        new, old = rows(count, step + 1, scale=10.0**step), live.take(slice(0, count))
+        after = solution.changed(None, new).changed(old, None)
+        fields, renews = new_fields(solution, after)
+        stored.take(fields, whole=renews)
+        whole += renews
+        rest = live.take(slice(count, None))
+        live = Rows(
+            np.vstack([rest.X, new.X]),
+            np.vstack([rest.y, new.y]),
+            np.concatenate([rest.weight, new.weight]),
+        )
+        solution = after
+        found = stored.read(solution.minimiser.theta)
+        assert found.live_sums.equal(Sums.of(live, solution.sums.unit))
+        assert np.array_equal(found.minimiser.theta, fresh(live).minimiser.theta)
+        assert sum(len(part.rows) for part in found.kept.since) <= MOST  # type: ignore[union-attr]
+        solution = found if step % 2 else solution
+    assert whole == 2
+
+
+def test_a_step_that_moves_nothing_writes_nothing() -> None:
+    solution = fresh(rows(20))
+    nothing = rows(3, 1)
+    weightless = Rows(nothing.X, nothing.y, np.zeros(3))
+    assert new_fields(solution, solution.changed(weightless, None)) == ({}, False)
+    assert new_fields(None, None) == ({}, False)
+
+
+def test_sums_that_no_store_keeps_remember_no_row() -> None:
+    solution = Solution.of(Sums.of(rows(20)), PENALTY)
+    assert solution.changed(rows(20).take(slice(0, 1)), None).kept is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "longer", "format", "targets", "digit", "missing"])
+def test_damaged_sums_are_refused_in_one_line(damage: str) -> None:
+    stored = Hash(fresh(rows(20)))
+    whole = stored[b"all"]
+    stored[b"all"] = {
+        "cut": whole[:-1],
+        "longer": whole + b"\0\0\0\0",
+        "format": b"\2" + whole[1:],
+        "targets": whole[:3] + b"\1" + whole[4:],
+        "digit": whole[:-1] + b"\x7f",
+        "missing": b"",
+    }[damage]
+    with pytest.raises(CorruptState, match=r"^model 'm', its sums: are damaged.*--replace$"):
+        stored.read()
+
+
+@pytest.mark.parametrize("damage", ["sign", "weight", "width", "nothing", "not finite"])
+def test_a_damaged_row_beside_sums_is_refused_in_one_line(damage: str) -> None:
+    solution = fresh(rows(20))
+    stored = Hash(solution)
+    stored.take(new_fields(solution, solution.changed(None, rows(2, 1)))[0])
+    numbers = np.frombuffer(stored[b"since:0"]).copy()
+    if damage in ("sign", "weight", "not finite"):
+        place, value = {"sign": (0, 2.0), "weight": (1, -1.0), "not finite": (3, np.inf)}[damage]
+        numbers[place] = value
+    cut = {"width": numbers[:-1], "nothing": numbers[:1]}.get(damage, numbers)
+    stored[b"since:0"] = cut.tobytes()
+    with pytest.raises(CorruptState, match=r"^model 'm', its sums: "):
+        stored.read()
+
+
+def test_sums_that_do_not_give_the_heads_parameters_are_refused() -> None:
+    solution = fresh(rows(20))
+    theta = solution.minimiser.theta.copy()
+    theta[0, 0] = np.nextafter(theta[0, 0], np.inf)
+    with pytest.raises(CorruptState, match="do not give the parameters that its head has"):
+        Hash(solution).read(theta)
