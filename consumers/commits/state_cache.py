@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from lethe.engine.fit.factor import Factor
 from lethe.engine.store.layout.keys import commit_partition
@@ -33,6 +33,9 @@ class StateCache:
 
     def __len__(self) -> int:
         return len(self._states)
+
+    def __iter__(self) -> Iterator[ModelState]:
+        return (state for state, _ in self._states.values())
 
     def get(self, model_id: str) -> ModelState | None:
         """Return a model's state, or None if it is not in memory."""
@@ -108,5 +111,6 @@ def size_of(state: ModelState) -> int:
         sentinels.rows.X, sentinels.rows.y, sentinels.W,
     )  # fmt: skip
     waiting = sum(len(request.row_ids) for request in state.deferred.values())
-    pipeline = 0 if state.pipeline is None else state.pipeline.answer.sums.nbytes
-    return sum(array.nbytes for array in arrays) + pipeline + 100 * waiting + 4096
+    sums = 0 if state.pipeline is None else state.pipeline.answer.sums.nbytes
+    sums += 0 if stream.solution is None else stream.solution.nbytes
+    return sum(array.nbytes for array in arrays) + sums + 100 * waiting + 4096

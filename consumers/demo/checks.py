@@ -65,7 +65,7 @@ def rounded_is_identical(outcome: Outcome) -> Check:
     rounded = [seen for seen in _all(outcome) if seen.identical is not None]
     failures = [f"{_name(seen)}: its bits are others" for seen in rounded if not seen.identical]
     return Check(
-        "each rebuild of the linear model is identical to retraining in fractions, bit for bit",
+        "exact answers of the linear model are identical to retraining in fractions, bit for bit",
         f"{len(rounded)} versions",
         failures if rounded else ["no version is rounded"],
     )

@@ -104,6 +104,7 @@ def _model(
         target_names=("target",),
         error_budget=budget,
         limits=limits,
+        exact_sums=kind is Kind.LINEAR,
     )
     subjects = _patients(len(X))
     ids = tuple(row for rows in subjects.values() for row in rows)

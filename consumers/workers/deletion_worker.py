@@ -70,6 +70,7 @@ from lethe.engine.store.apply import Applied, Change
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.offline.snapshot import with_enough_sentinels
 from lethe.engine.store.store import ModelStore
+from lethe.engine.store.sums import has_rows_beside, rewrite_sums
 
 GROUP = "lethe-deletions"
 _ROUNDS = 2_000  # of one poll: each processes a record of some model, or loses to a rival
@@ -270,6 +271,9 @@ class DeletionWorker:
         """Leave the group and release connections, between batches."""
         with suppress(*TRANSIENT):  # the next worker publishes it again
             self._publisher.advance()
+        with suppress(*TRANSIENT):  # else it is done within the hour
+            for state in filter(has_rows_beside, self._states):
+                rewrite_sums(self._store.client, state)
         self._housekeeper.finish()
         self._consumer.close()
         self._producer.close()

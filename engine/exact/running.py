@@ -164,6 +164,11 @@ class Solution:
         return Solution.of, (self.live_sums, self.penalty)
 
     @property
+    def nbytes(self) -> int:
+        """Roughly the bytes that it takes: the sums, and what a change starts from."""
+        return (2 if self.warm is None else 4) * self.sums.entries.places.nbytes
+
+    @property
     def live_sums(self) -> Sums:
         """The sums of the live rows."""
         if self.warm is None or self.warm.beside is None:

@@ -2,8 +2,8 @@
 
 A commit writes the rows that came and went beside the sums that it leaves as they are
 (`preprocessing.packed_since` and `exact_sums.new_fields` in `engine.store.layout`). Those numbers
-go when the sums are written anew: with a generation, and within the hour by the deletion worker's
-housekeeping.
+go when the sums are written anew: with a generation, when a deletion worker ends, and within the
+hour by its housekeeping.
 """
 
 from __future__ import annotations
@@ -55,6 +55,13 @@ def models_with_rows_beside(client: redis.Redis, models: Sequence[str]) -> Itera
             beside = client.hexists(where.sums, FIRST_SINCE)
         if beside:
             yield summary.model_id
+
+
+def has_rows_beside(state: ModelState) -> bool:
+    """Return whether rows lie beside the sums of a state."""
+    pipeline, solution = state.pipeline, state.stream.solution
+    kept = None if solution is None else solution.kept
+    return bool(kept and kept.since) or bool(pipeline and pipeline.answer.sums.since)
 
 
 def rewrite_sums(client: redis.Redis, state: ModelState) -> bool:

@@ -225,6 +225,20 @@ def test_deleted_rows_beside_the_sums_are_removed_within_the_hour(memory: Platfo
     check(table)
 
 
+def test_a_worker_that_ends_leaves_no_row_beside_the_sums(memory: Platform) -> None:
+    table = registered(memory)
+    memory.drain()
+    table.delete("row-1")
+    check(table)
+    where = memory.load().generation_keys.sums
+    assert memory.raw().hexists(where, "since:0")
+    memory.pair[0].close()
+    assert memory.raw().hkeys(where) == [b"all"]
+    memory._pair = memory.deletion_worker(), memory.pair[1]
+    table.delete("row-2")
+    check(table)
+
+
 def test_sums_or_rows_that_were_damaged_are_found_digit_for_digit(memory: Platform) -> None:
     """One digit of one target: a check finds it, and a rebuild says so and goes by the rows."""
     table = registered(memory)
@@ -232,7 +246,8 @@ def test_sums_or_rows_that_were_damaged_are_found_digit_for_digit(memory: Platfo
     check(table)
     state = memory.load()
     rows = next(key for key in state.generation_keys.every_rows() if memory.raw().hlen(key))
-    name, record = next(iter(memory.raw().hgetall(rows).items()))
+    stored: dict[bytes, bytes] = memory.raw().hgetall(rows)  # type: ignore[assignment]
+    name, record = next(iter(stored.items()))
     memory.raw().hset(rows, name, record[:-8] + bytes([record[-8] ^ 1]) + record[-7:])
     fault = "the exact sums are not those of the live rows"
     found = [one for one in check_model(memory.store, None, "m") if not one.ok]
@@ -249,6 +264,7 @@ def test_damaged_sums_halt_the_model_by_one_line(memory: Platform) -> None:
     registered(memory)
     where = memory.load().generation_keys.sums
     whole = memory.raw().hget(where, "all")
+    assert isinstance(whole, bytes)
     first = 9 + 2 * 14  # of the digits: those of the first feature's sum of squares
     memory.raw().hset(where, "all", whole[:first] + b"\1\0\0\0" + whole[first + 4 :])
     with pytest.raises(CorruptState, match="its sums: do not give the parameters that its head"):

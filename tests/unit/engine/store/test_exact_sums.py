@@ -19,7 +19,8 @@ PENALTY = np.full(D, 0.5)
 def rows(n: int, seed: int = 0, *, scale: float = 1.0) -> Rows:
     draw = np.random.default_rng(seed)
     X = draw.normal(size=(n, D)) * scale * 10.0 ** np.arange(-3, 2 * D - 3, 2)
-    return Rows(X, draw.normal(size=(n, M)), 10.0 ** draw.integers(-8, 8, n))
+    weight: Array = 10.0 ** draw.integers(-8, 8, n).astype(np.float64)
+    return Rows(X, draw.normal(size=(n, M)), weight)
 
 
 def fresh(data: Rows) -> Solution:
@@ -62,7 +63,8 @@ def test_what_steps_write_is_what_is_read_whole_or_beside() -> None:
         found = stored.read(solution.minimiser.theta)
         assert found.live_sums.equal(Sums.of(live, solution.sums.unit))
         assert np.array_equal(found.minimiser.theta, fresh(live).minimiser.theta)
-        assert sum(len(part.rows) for part in found.kept.since) <= MOST  # type: ignore[union-attr]
+        assert found.kept is not None
+        assert sum(len(part.rows) for part in found.kept.since) <= MOST
         solution = found if step % 2 else solution
     assert whole == 2
 
