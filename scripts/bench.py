@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import against_floor, arithmetic, costs, disclosure, pipelines, preprocessing
+from benchmarks import against_floor, arithmetic, costs, options, pipelines, preprocessing
 from harness.study import Study
 
 STUDY = Study(
@@ -28,7 +28,8 @@ STUDY = Study(
         against_floor.SECTION,
         costs.SECTION,
         preprocessing.SECTION,
-        disclosure.SECTION,
+        options.DISCLOSURE,
+        options.EXACT_SUMS,
     ),
 )
 

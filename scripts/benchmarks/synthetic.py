@@ -82,6 +82,7 @@ def register_model(
     method: str = "pru",
     *,
     disclosure: bool = False,
+    exact_sums: bool = False,
 ) -> None:
     """Register a synthetic model of d columns (no intercept)."""
     X, y = matrices(kind, n, d, seed)
@@ -96,6 +97,7 @@ def register_model(
         target_names=("target",),
         error_budget=NO_BUDGET,
         disclosure=disclosure,
+        exact_sums=exact_sums,
     )
     ids = tuple(row_id(index) for index in range(n))
     registrar.register(config, TrainingData(ids, X, y, features, ("target",), {}))

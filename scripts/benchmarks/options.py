@@ -1,4 +1,7 @@
-"""Section ``disclosure``: what it costs to keep what versions disclose of each row."""
+"""What options of a linear model cost: sections ``disclosure`` and ``exact sums``.
+
+To keep what versions disclose of each row; and sums with all their digits.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,16 @@ from lethe.engine.fit.objective import Kind
 
 _NOTE = """
 One request of k rows at a time to two linear models of one data set, in turns, by the method exact:
-one keeps what its versions disclose (`lethe register --disclosure`). Processor time of one worker
-in this process (log in memory, Valkey beside it), from poll to publication.
+one is registered with `--{option}`. Processor time of one worker in this process (log in memory,
+Valkey beside it), from poll to publication.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes; the first ``warm`` requests only warm up."""
+    """An option and sizes; the first ``warm`` requests only warm up."""
 
+    option: str
     n: int = 3000
     d: int = 1000
     k: int = 1
@@ -31,8 +35,8 @@ class Plan:
 def run(plans: Sequence[Plan], setup: Setup) -> Iterator[Record]:
     """Measure each plan with models of its own."""
     for plan in plans:
-        with local_worker(setup.directory / f"disclosure-{plan.k}") as local:
-            for number, disclosure in enumerate((False, True)):
+        with local_worker(setup.directory / f"{plan.option}-{plan.d}-{plan.k}") as local:
+            for number, on in enumerate((False, True)):
                 register_model(
                     local.registrar,
                     model_id(number),
@@ -41,22 +45,35 @@ def run(plans: Sequence[Plan], setup: Setup) -> Iterator[Record]:
                     plan.d,
                     setup.seed,
                     "exact",
-                    disclosure=disclosure,
+                    **{plan.option: on},
                 )
             taken = local.in_turns(2, plan.warm + plan.requests, plan.k)
         setting: Setting = {"n": plan.n, "d": plan.d, "k": plan.k}
         for name, times in zip(("off", "on"), taken, strict=True):
             del times[: plan.warm]
-            own: Setting = {"disclosure": name, **setting}
+            own: Setting = {plan.option: name, **setting}
             yield measured(own, "processor time of a request", "us", times)
         ratios = [on / off for off, on in zip(*taken, strict=True)]
         yield measured(setting, "processor time, on / off", "1", ratios)
 
 
-SECTION = Section(
+DISCLOSURE = Section(
     "disclosure",
-    _NOTE,
-    (Plan(), Plan(k=10, requests=100)),
-    (Plan(n=100, d=20, requests=5, warm=1),),
+    _NOTE.format(option="disclosure"),
+    (Plan("disclosure"), Plan("disclosure", k=10, requests=100)),
+    (Plan("disclosure", n=100, d=20, requests=5, warm=1),),
+    run,
+)
+
+EXACT_SUMS = Section(
+    "exact sums",
+    _NOTE.format(option="exact-sums"),
+    (
+        Plan("exact_sums", d=20),
+        Plan("exact_sums", d=100),
+        Plan("exact_sums", d=200),
+        Plan("exact_sums", d=100, k=10, requests=100),
+    ),
+    (Plan("exact_sums", n=100, d=20, requests=5, warm=1),),
     run,
 )
