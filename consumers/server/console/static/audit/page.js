@@ -70,10 +70,10 @@ async function check() {
     said = performance.now();
   };
   const typed = (name) => field(name).value.trim();
-  const rows = field("table").files[0];
-  const table = rows ? { file: rows, id: typed("id"), weight: typed("weight"), ridge: typed("ridge") } : null;
+  const held = field("table").files[0];
+  const retrained = held ? { file: held, id: typed("id"), weight: typed("weight"), ridge: typed("ridge") } : null;
   try {
-    const outcome = await audit(file, { trust: field("trust").value, seen: field("seen").value, table, progress });
+    const outcome = await audit(file, { trust: field("trust").value, seen: field("seen").value, table: retrained, progress });
     const seconds = (performance.now() - begin) / 1000;
     result.replaceChildren(headline(outcome), table(outcome.findings), outcome.evidence ? aboutErasure(outcome) : facts(outcome));
     result.dataset.seconds = seconds.toFixed(3);
