@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -151,11 +152,25 @@ def test_the_offline_page_retrains_on_a_table_and_says_which_coefficient_differs
             assert name in detail
             assert "in the last place" in detail
         bundle = Bundle.read(tmp_path / "bundle")
-        del bundle.header["registration"]
-        bundle.write(tmp_path / "bundle")
         rows, keys = tmp_path / "rows.csv", (tmp_path / "keys.pub").read_text()
-        found = retraining(page(tmp_path / "bundle", keys, table=rows))
-        assert found == ("NOT CHECKED", "the ridge strength is not known: give it")
+        for unsigned in ({}, {"ridge": -1e-4}, {"ridge": "1e-4"}, None):
+            bundle.header["registration"] = unsigned
+            bundle.write(tmp_path / "bundle")
+            found = retraining(page(tmp_path / "bundle", keys, table=rows))
+            assert found == ("NOT CHECKED", "the ridge strength is not known: give it")
+        quoted = remaining.to_csv(index=False, lineterminator="\r\n", quoting=csv.QUOTE_ALL)
+        plain = remaining.to_csv(index=False)
+        for written, said_of_it in (
+            ("\ufeff" + quoted.rstrip(), "bit for bit"),
+            (plain + "\n\n", "bit for bit"),
+            (plain.replace("\n", ",\n", 2).replace(",\n", "\n", 1), "row 1 has 7 cells"),
+            (plain.replace("id,", "a,", 1), "has two columns a"),
+            (plain.replace("id,", '"id,', 1), "is not CSV with commas"),
+            ("", "has no column a"),
+        ):
+            rows.write_text(written, newline="")
+            found = retraining(page(tmp_path / "bundle", keys, table=rows, ridge="1e-4"))
+            assert said_of_it in found[1], written[:80]
         refusals: list[tuple[Callable[[pd.DataFrame], Any], dict[str, str], str]] = [
             (lambda rows: rows.drop(columns="b"), {}, "has no column b"),
             (lambda rows: rows.replace({"b": {rows["b"].iloc[4]: np.nan}}), {}, "row 5, column b"),
@@ -169,6 +184,10 @@ def test_the_offline_page_retrains_on_a_table_and_says_which_coefficient_differs
             result, detail = said(change(remaining), **fields)
             assert result == "crash"
             assert why in detail
+        lethe("delete", "m", *(word for row in remaining["id"] for word in ("--row", row)))
+        lethe("work", "--until-idle")
+        assert said(remaining[:0])[0] == "OK"  # no row is left: theta is 0
+        assert said(remaining[:1])[0] == "FAILED"
 
 
 def test_the_offline_page_says_of_which_models_it_cannot(
