@@ -113,7 +113,7 @@ def test_a_coefficient_beyond_float64_is_refused(page: PageVerifier) -> None:
     assert same(page, X, y, np.ones(1), np.zeros(1)) is None
 
 
-def test_a_table_that_would_take_minutes_is_refused_at_once(page: PageVerifier) -> None:
+def test_a_table_that_would_take_too_long_is_refused_at_once(page: PageVerifier) -> None:
     X = np.random.default_rng(0).normal(size=(300, 250))
     with pytest.raises(AssertionError, match=r"300 rows and 250 coefficients.*too many"):
         page.minimiser(X, X[:, :1], np.ones(300), np.ones(250))

@@ -1,10 +1,10 @@
 // A linear model retrained in whole numbers, and each coefficient rounded once (docs/exact.md).
 
-const WORK = 1.5e12; // two or three minutes: of ordinary numbers, 200 coefficients
+const WORK = 1.5e12; // a few minutes: of ordinary numbers, 200 coefficients
 const view = new DataView(new ArrayBuffer(8));
 const INFINITE = 0x7ffn << 52n; // the bits of infinity
 
-/** A table is refused that would take minutes. */
+/** A table would take too long. */
 export class TooLarge extends Error {}
 
 /** Return a finite number's 64 bits; of a negative one, those of its size, negated: neighbours differ by 1. */
