@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.engine.store.layout.columns import FittedColumn
 from tests.support import long_history
-from tests.support.audited import Made, real_run
+from tests.support.audited import FIT, Made, real_run
 from tests.support.browser import WIDTHS, Watched, browser, violations, watched
 from tests.support.bundles import Bundle, Forgery
 from tests.support.command import Within
@@ -26,6 +29,7 @@ from tests.support.forgeries import (
     UNPROVED,
     UNREADABLE,
 )
+from tests.support.training import write
 
 # One worker runs the file: its tests share a browser and files.
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_console_audit")]
@@ -88,6 +92,12 @@ class Auditor:
             return {NOT_READ: self.page.locator("#result .notice").inner_text()}
         assert (verdict == "Refused") == refused, (verdict, results)
         return results
+
+
+def fits(seen: Watched) -> bool:
+    """Return whether nothing is cut off at the right."""
+    script = "[document.documentElement, document.querySelector('.card.table')].every((one) =>"
+    return bool(seen.page.evaluate(f"{script} one.scrollWidth <= one.clientWidth)"))
 
 
 def text(made: Made, name: str) -> str:
@@ -235,7 +245,36 @@ def test_the_page_with_its_findings_is_accessible_and_fits(
         seen.page.goto(page_file.as_uri())
         Auditor(seen).check(Path(made.path("late")), trust=text(made, "trusted.pub"))
         assert not violations(seen.page)
-        assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert fits(seen)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_linear_model_is_retrained_on_a_table_in_the_browser(
+    chromium: Any, page_file: Path, tmp_path: Path, width: int
+) -> None:
+    rows = pd.read_parquet(write(tmp_path / "rows.parquet", logistic=False))
+    with EmbeddedValkey(tmp_path / "store") as server:
+        lethe = Within(server.data_dir)
+        lethe("register", "m", "--data", str(tmp_path / "rows.parquet"), *FIT, "--kind", "linear")
+        lethe("audit", "m", "--export", str(tmp_path / "bundle"))
+        trust = lethe("key", "show", str(tmp_path / "store" / "signing-key.pem")).out
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    changed = rows.assign(a=np.nextafter(rows["a"], 9.0))
+    changed.to_csv(tmp_path / "changed.csv", index=False)
+    with watched(chromium, width, bypass_csp=True) as seen:
+        seen.page.context.set_offline(True)
+        seen.page.goto(page_file.as_uri())
+        seen.page.get_by_text("Retrain on rows that you have").click()
+        seen.page.get_by_label("Column of row ids").fill("id")
+        table = seen.page.get_by_label("Table of the remaining rows")
+        for name, result in (("rows.csv", "OK"), ("changed.csv", "FAILED")):
+            table.set_input_files(tmp_path / name)
+            found = Auditor(seen).check(tmp_path / "bundle", trust=trust)
+            assert found["retraining"] == result
+            assert name in seen.page.locator("[data-check=retraining]").inner_text()
+        assert not violations(seen.page)
+        assert fits(seen)
+        assert not seen.complaints
 
 
 def test_the_page_asks_no_address_for_anything(page_file: Path) -> None:

@@ -6,25 +6,37 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lethe.consumers.server.console.offline import MODULES, script_of
+from lethe.engine.fit.objective import Array
 
 _DRIVER = """
 import { openAsBlob } from "node:fs";
+import { basename } from "node:path";
 import { createInterface } from "node:readline";
+const opened = async (path) => Object.assign(await openAsBlob(path), { name: basename(path) });
+async function answered({ path, table, refit, ...options }) {
+  if (refit) {
+    const theta = await minimiser(...refit);
+    const text = (value) => (Object.is(value, -0) ? "-0" : String(value));
+    return { theta: theta?.map((row) => row.map(text)) };
+  }
+  if (table) options.table = { ...table, file: await opened(table.path) };
+  const { verdict, findings } = await audit(await opened(path), options);
+  return { verdict, checks: findings };
+}
 for await (const line of createInterface({ input: process.stdin })) {
-  const { path, trust, seen } = JSON.parse(line);
   let answer;
   try {
-    const { verdict, findings } = await audit(await openAsBlob(path), { trust, seen });
-    answer = { verdict, checks: findings };
+    answer = await answered(JSON.parse(line));
   } catch (error) {
     const kind = error instanceof Unreadable ? "unreadable" : "crash";
     answer = { [kind]: String(error.stack ?? error) };
@@ -54,11 +66,30 @@ class PageVerifier:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def __call__(self, path: Path, trust: str = "", seen: str = "") -> Any:
-        """Return ``verdict`` and ``checks``, or why the file was ``unreadable``, or a ``crash``."""
+    def __call__(
+        self, path: Path, trust: str = "", seen: str = "", table: Path | None = None, **fields: str
+    ) -> Any:
+        """Return ``verdict`` and ``checks``, or why the file was ``unreadable``, or a ``crash``.
+
+        ``table``: rows to retrain on; ``fields``: ``id``, ``weight`` and ``ridge`` of the form.
+        """
+        question: dict[str, Any] = {"path": str(path), "trust": trust, "seen": seen}
+        if table is not None:
+            empty = dict.fromkeys(("id", "weight", "ridge"), "")
+            question["table"] = {"path": str(table), **empty, **fields}
+        return self._ask(question)
+
+    def minimiser(self, X: Array, y: Array, weight: Array, penalty: Array) -> Array | None:
+        """Return what the page's retraining gives; None if there is no single minimiser."""
+        given = [part.tolist() for part in (X.T, y.T, weight, penalty)]
+        answer = self._ask({"refit": given})
+        assert "crash" not in answer, answer["crash"]
+        theta = answer.get("theta")
+        return None if theta is None else np.array(theta, dtype=np.float64)
+
+    def _ask(self, question: Mapping[str, Any]) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        question = {"path": str(path), "trust": trust, "seen": seen}
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())

@@ -16,7 +16,7 @@ from importlib.resources.abc import Traversable
 
 MODULES = (
     "bytes", "json", "merkle", "signatures", "bundle", "events", "history", "checks", "erasure",
-    "audit", "page",
+    "refit", "table", "retraining", "audit", "page",
 )  # fmt: skip
 """Each uses only those before it."""
 

@@ -3,6 +3,7 @@
 python -m tests.proof.exact                  10,000 streams of 200 changes, over all families
 python -m tests.proof.exact --seeds 20       20 streams of each family
 python -m tests.proof.exact --cost           deletions and fits beside rounded_features=0
+python -m tests.proof.exact --page           retraining in the audit page
 python -m tests.proof.exact --seeds 0 --mkl LIBMKL_RT    other machines alone, with Intel's MKL, too
 """
 
@@ -22,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from tests.proof.exact import cost
 from tests.proof.exact.families import FAMILIES
 from tests.proof.exact.machines import MACHINES, digest, digest_elsewhere, with_mkl
+from tests.proof.exact.page_cost import page_costs
 from tests.proof.exact.stream import CHANGES, Found, run_all
 
 _STREAMS = 10_000
@@ -109,6 +111,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=streams, help=f"of each family ({streams})")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--cost", action="store_true", help="what it costs, and nothing else")
+    parser.add_argument("--page", action="store_true", help="what the audit page takes")
     parser.add_argument("--rows", type=int, default=cost.ROWS, help="of a fit that is timed (1e6)")
     parser.add_argument("--mkl", type=Path, metavar="FILE", help="libmkl_rt.so: a second BLAS")
     parser.add_argument("--digest", action="store_true", help=argparse.SUPPRESS)
@@ -118,6 +121,10 @@ def main() -> int:
         return 0
     if given.cost:
         _costs(given.rows)
+        return 0
+    if given.page:
+        for n, d, taken in page_costs():
+            print(f"{n:>9,} rows of {d:>3} features: {taken}", flush=True)
         return 0
     begin = time.perf_counter()
     failed = _streams(given.seeds, given.jobs) if given.seeds else []

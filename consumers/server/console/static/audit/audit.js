@@ -5,15 +5,16 @@ import { read } from "./bundle.js";
 import { findings, parseSeen, verdictOf } from "./checks.js";
 import { Evidence, erasureFindings } from "./erasure.js";
 import { History } from "./history.js";
+import { retraining } from "./retraining.js";
 import { TrustedKeys, keysIn } from "./signatures.js";
 
 const TOGETHER = 256; // records that are hashed and verified at a time
 
 /**
  * Return {header, history, findings, verdict}, with `evidence` in place of `history` for the evidence of
- * an erasure; throws Unreadable if the file is not judged at all.
+ * an erasure; throws Unreadable if the file is not judged at all. `table`: rows to retrain on (retraining.js).
  */
-export async function audit(file, { trust = "", seen = "", progress = () => {} } = {}) {
+export async function audit(file, { trust = "", seen = "", table = null, progress = () => {} } = {}) {
   const named = keysIn(trust);
   const before = parseSeen(seen);
   const trusted = named.length > 0;
@@ -22,6 +23,7 @@ export async function audit(file, { trust = "", seen = "", progress = () => {} }
   const keys = trusted ? await TrustedKeys.of(named) : await namedBy(header);
   if (header.erasureId !== null) {
     if (before !== null) throw new Error("What was seen before is of a model, and the file is of an erasure.");
+    if (table !== null) throw new Error("A table is of a model's rows, and the file is of an erasure.");
     const evidence = new Evidence(header.erasureId, keys);
     for await (const item of items) await evidence.add(item);
     const found = await erasureFindings(evidence, { trusted });
@@ -35,7 +37,7 @@ export async function audit(file, { trust = "", seen = "", progress = () => {} }
     for (const prepared of await Promise.all(waiting.map((record) => history.prepare(record)))) history.add(prepared);
     done += waiting.length;
     waiting = [];
-    await progress(done);
+    await progress(`${done.toLocaleString("en")} records checked…`);
   };
   for await (const item of items) {
     if (item.record) {
@@ -48,6 +50,7 @@ export async function audit(file, { trust = "", seen = "", progress = () => {} }
   await add();
   await history.finish();
   const found = await findings(history, { trusted, seen: before });
+  if (table !== null) found.push(await retraining(history, header, table, progress));
   return { history, header, findings: found, verdict: verdictOf(found) };
 }
 

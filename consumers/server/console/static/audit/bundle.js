@@ -140,13 +140,15 @@ function headerOf(document, bad) {
   if (!Object.hasOwn(document, "lethe_bundle")) throw new Unreadable(NOT_WRITTEN);
   const format = document.lethe_bundle;
   if (format !== FORMAT && format !== ERASURE_FORMAT) throw new Unreadable(`is not in a format from ${FORMAT} to ${ERASURE_FORMAT}, the only ones that this page reads`);
-  const { public_keys: keys, receipts_begin: begins } = document;
+  const { public_keys: keys, receipts_begin: begins, registration } = document;
   const header = {
     modelId: null,
     erasureId: null,
     exportedAt: String(document.exported_at ?? "").slice(0, 40),
     publicKeys: Array.isArray(keys) ? keys.filter((key) => typeof key === "string") : [],
     truncated: false,
+    ridge: typeof registration?.ridge === "number" && registration.ridge >= 0 ? registration.ridge : null,
+    certified: Boolean(registration?.certified),
   };
   if (format === ERASURE_FORMAT) return { ...header, erasureId: named(document.erasure_id, "erasure", bad) };
   const modelId = named(document.model_id, "model", bad);

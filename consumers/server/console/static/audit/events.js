@@ -47,7 +47,7 @@ function wrong(value, members) {
 const STATUS = among("ACTIVE", "EMPTY", "INTERCEPT_PENALISED", "UNREGISTERED");
 const KIND = among("linear", "logistic");
 const ERROR = object({
-  value: maybe(number), kind: among("exact", "estimate", "certificate", "unknown"), bound: maybe(number),
+  value: maybe(number), kind: among("rounded", "exact", "estimate", "certificate", "unknown"), bound: maybe(number),
   certified_version: maybe(whole), budget: number, relative: maybe(number),
 });
 const CERTIFICATE = either(

@@ -61,15 +61,19 @@ async function check() {
   const file = field("file").files[0];
   result.setAttribute("aria-busy", "true");
   result.replaceChildren(element("p", {}, "Reading the file…"));
-  const progress = async (done) => {
-    if (done % 4096 === 0) {
-      result.replaceChildren(element("p", {}, `${done.toLocaleString("en")} records checked…`));
-      await new Promise((resolve) => setTimeout(resolve));
-    }
+  const begin = performance.now();
+  let said = begin;
+  const progress = async (text) => {
+    if (performance.now() - said < 100) return;
+    result.replaceChildren(element("p", {}, text));
+    await new Promise((resolve) => setTimeout(resolve));
+    said = performance.now();
   };
+  const typed = (name) => field(name).value.trim();
+  const held = field("table").files[0];
+  const retrained = held ? { file: held, id: typed("id"), weight: typed("weight"), ridge: typed("ridge") } : null;
   try {
-    const begin = performance.now();
-    const outcome = await audit(file, { trust: field("trust").value, seen: field("seen").value, progress });
+    const outcome = await audit(file, { trust: field("trust").value, seen: field("seen").value, table: retrained, progress });
     const seconds = (performance.now() - begin) / 1000;
     result.replaceChildren(headline(outcome), table(outcome.findings), outcome.evidence ? aboutErasure(outcome) : facts(outcome));
     result.dataset.seconds = seconds.toFixed(3);
