@@ -45,6 +45,7 @@ class Plan:
     budget: float
     limits: LimitsRecord = field(default_factory=LimitsRecord)
     disclosure: bool = False
+    exact_sums: bool = False
 
 
 def plans(rng: random.Random, rows: int) -> list[Plan]:
@@ -57,6 +58,7 @@ def plans(rng: random.Random, rows: int) -> list[Plan]:
     return [
         Plan("linear-pru", make(drawn, "linear", rows, 8), "pru", 0.01, wide),
         Plan("linear-exact", make(drawn, "linear", rows, 16, m=2), "exact", 0.02),
+        Plan("exact-sums", make(drawn, "linear", rows, 8, m=2), "exact", 0.02, exact_sums=True),
         Plan("logistic-pru", make(drawn, "logistic", rows, 8), "pru", 0.02, wide),
         Plan("logistic-exact", make(drawn, "logistic", rows, 12), "exact", 0.005),
         Plan("logistic-influence", make(drawn, "logistic", rows, 5), "influence", 0.02),

@@ -232,7 +232,7 @@ class Run:
             plan.budget,
             plan.limits,
             disclosure=plan.disclosure,
-        )
+        ).model_copy(update={"exact_sums": plan.exact_sums})
         try:
             registrar = Registrar(store, producer, reader, seals())
             registrar.register(with_columns(config, plan.data), training_data(plan.data))
