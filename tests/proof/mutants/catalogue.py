@@ -26,6 +26,9 @@ _ROUNDING = "engine/exact/rounding.py"
 _RUNNING = "engine/exact/running.py"
 _TEST_ROUNDING = "tests/unit/engine/exact/test_rounding.py"
 _TEST_RUNNING = "tests/unit/engine/exact/test_running.py"
+_STORED_SUMS = "engine/store/layout/exact_sums.py"
+_TEST_STORED_SUMS = "tests/unit/engine/store/test_exact_sums.py"
+_TEST_SUMS_OF_MODELS = "tests/integration/commits/test_exact_sums.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
 
 
@@ -1228,5 +1231,73 @@ MUTANTS = (
         (Edit(_PARTITION_FOLD, "        elif tail.offset != self._end:", "        elif False:"),),
         "tests/integration/commits/test_records.py"
         "::test_a_void_record_at_the_end_is_no_lost_one_for_who_comes_next",
+    ),
+    # -- exact sums in a store
+    Mutant(
+        "rows that moved after sums were made whole lie beside them",
+        (
+            Edit(
+                _STORED_SUMS,
+                "    first = 0 if whole else len(before.kept.since)\n",
+                "    first = len(after.kept.since) if whole else len(before.kept.since)\n",
+            ),
+        ),
+        f"{_TEST_STORED_SUMS}::test_what_steps_write_is_what_is_read_whole_or_beside",
+    ),
+    Mutant(
+        "rows that whole sums include do not stay beside them",
+        (
+            Edit(
+                "engine/store/apply.lua",
+                "if manifest.clear_sums then redis.call('DEL', SUMS) end\n",
+                "",
+            ),
+        ),
+        f"{_TEST_SUMS_OF_MODELS}::test_rows_beside_the_sums_are_never_many",
+    ),
+    Mutant(
+        "stored sums must give the parameters of the head",
+        (
+            Edit(
+                _STORED_SUMS,
+                "    if theta is not None and not np.array_equal(solution.minimiser.theta, theta):",
+                "    if False:",
+            ),
+        ),
+        f"{_TEST_SUMS_OF_MODELS}::test_damaged_sums_halt_the_model_by_one_line",
+    ),
+    Mutant(
+        "a rebuild says that the sums were damaged",
+        (
+            Edit(
+                "consumers/refresh/job.py",
+                "    return choice if fault is None else replace(choice, reason=",
+                "    return choice if True else replace(choice, reason=",
+            ),
+        ),
+        f"{_TEST_SUMS_OF_MODELS}::test_sums_or_rows_that_were_damaged_are_found_digit_for_digit",
+    ),
+    Mutant(
+        "a worker that ends leaves no row beside sums",
+        (
+            Edit(
+                "consumers/workers/deletion_worker.py",
+                "            for state in filter(has_rows_beside, self._states):",
+                "            for state in ():",
+            ),
+        ),
+        f"{_TEST_SUMS_OF_MODELS}::test_a_worker_that_ends_leaves_no_row_beside_the_sums",
+    ),
+    Mutant(
+        "a library model remembers no row that it has deleted",
+        (
+            Edit(
+                "engine/exact/running.py",
+                "        if self.kept is None:\n            return solution\n"
+                "        kept = self.kept.joined(moved)\n",
+                "        kept = (self.kept or Kept(self.live_sums)).joined(moved)\n",
+            ),
+        ),
+        f"{_TEST_STORED_SUMS}::test_sums_that_no_store_keeps_remember_no_row",
     ),
 )
