@@ -8,7 +8,6 @@ to complete a projection.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -16,13 +15,13 @@ from typing import Self
 
 import numpy as np
 
-from lethe.engine.deletion.generation import Generation, Stream, at_rest, begin, distance_to_exact
+from lethe.engine.deletion.generation import begin
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.methods.method import Step
-from lethe.engine.error.estimate import ErrorKind, PublishedError, relative_to
+from lethe.engine.deletion.rounded_step import begin_rounded
+from lethe.engine.error.estimate import ErrorKind, PublishedError, published_error
 from lethe.engine.error.sentinels import Sentinels
-from lethe.engine.errors import UNSTATED, IllConditioned, InvalidData
-from lethe.engine.exact.rounding import Minimiser
+from lethe.engine.errors import InvalidData
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import Factor
@@ -30,7 +29,6 @@ from lethe.engine.fit.magnitude import LARGEST, check_data
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
 from lethe.engine.fitted import Fitted
 from lethe.engine.refresh.blockwise import precompute_blocks
-from lethe.engine.refresh.policy import Facts
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.rows import Membership
 
@@ -41,13 +39,10 @@ class FittedLinear(Fitted):
 
     Attributes
     ----------
-    solution
-        Exact sums and the minimiser of the live rows.
     begun
-        The same at the last compact or rebuild: the influence method uses its Hessian.
+        `solution` at the last compact or rebuild: the influence method uses its Hessian.
     """
 
-    solution: Solution
     begun: Solution
 
     @classmethod
@@ -70,7 +65,7 @@ class FittedLinear(Fitted):
         """
         check_data(objective, rows)
         solution = Solution.of(Sums.of(rows), objective.penalty)
-        generation, stream = _begun(0, objective, solution)
+        generation, stream = begin_rounded(0, objective, solution)
         nothing = np.empty((len(rows), 0))
         return cls(
             Membership.of(Kind.LINEAR, names, rows, nothing),
@@ -84,20 +79,22 @@ class FittedLinear(Fitted):
             intercept=intercept,
             ridge=ridge,
             columns=columns,
-            solution=solution,
             begun=solution,
         )
+
+    @property
+    def solution(self) -> Solution:
+        """Exact sums and the minimiser of the live rows."""
+        if self.stream.solution is None:
+            raise AssertionError("a linear model of the library has exact sums")
+        return self.stream.solution
 
     @property
     def error(self) -> PublishedError:
         """Error of what is published: that of rounding once, and a projection's distance."""
         if self.members.weighted == 0:
             return PublishedError(0.0, ErrorKind.EXACT, 0.0, 0.0)
-        return _error(self.generation, self.stream, self.solution.minimiser)
-
-    def estimate(self) -> float | None:
-        """Return the error of theta_exact."""
-        return self.solution.minimiser.error
+        return published_error(self.generation, self.stream, self.sentinels, len(self.members))
 
     def delete(self, ids: tuple[str, ...], method: str) -> PublishedError:
         """Delete live rows, and return the error. The cost is that of `Solution.changed`."""
@@ -120,8 +117,8 @@ class FittedLinear(Fitted):
         """Do `change` by a fit to all rows: where no row is left before or after it."""
         _check_size(new)
         self._exchange(new_ids, new, old)
-        self.solution = Solution.of(Sums.of(self.members.rows), self.solution.penalty)
-        self.rebuild(())
+        rows, penalty = self.members.rows, self.solution.penalty
+        self._begin(Solution.of(Sums.of(rows), penalty))
 
     def _exchange(self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...]) -> None:
         self.members = deepcopy(self.members)
@@ -146,8 +143,9 @@ class FittedLinear(Fitted):
             stream = stream._replace(
                 theta_exact=theta, published=published, Q=stream.Q.append(basis)
             )
-        _error(self.generation, stream, solution.minimiser)  # it can be stated
-        self.solution, self.stream, self.method = solution, stream, method
+        stream = stream._replace(solution=solution)
+        published_error(self.generation, stream, self.sentinels, 1)  # it can be stated
+        self.stream, self.method = stream, method
         self.certified = solution.minimiser.error
 
     def polish(self, target: float) -> float:  # noqa: ARG002 (it is at the optimum)
@@ -163,12 +161,14 @@ class FittedLinear(Fitted):
     def rebuild(self, leave_out: tuple[str, ...]) -> None:
         """Begin a generation without ``leave_out``. Cost O(k d^2 + d^3): no pass over the rows."""
         gone = self.members.rows.take(self.members.places(leave_out))
-        solution = self.solution.without(gone)
-        number = self.generation.number + 1
-        self.generation, self.stream = _begun(number, self.generation.objective, solution)
-        self.solution = self.begun = solution
-        self.certified = solution.minimiser.error
+        self._begin(self.solution.without(gone))
         self.leave(leave_out)
+
+    def _begin(self, solution: Solution) -> None:
+        """Begin a generation."""
+        number, objective = self.generation.number + 1, self.generation.objective
+        self.generation, self.stream = begin_rounded(number, objective, solution)
+        self.begun, self.certified = solution, solution.minimiser.error
 
     def sums(self) -> Sums:
         """Return the exact sums of the live rows. Cost O(d^2)."""
@@ -194,27 +194,6 @@ class FittedLinear(Fitted):
             self.columns,
         )
 
-    def facts(self, budget: float) -> Facts:
-        """Return what the policy of refreshes looks at: nothing but the error of a projection."""
-        return Facts(
-            kind=Kind.LINEAR,
-            d=len(self.stream.published),
-            rows_live=len(self.members),
-            deleted_in_generation=0,
-            completions=0,
-            condition=1.0,
-            v_age_seconds=0.0,
-            v_seconds=0.0,
-            remaining=self.estimate(),
-            budget=budget * relative_to(self.stream.published, self.generation.theta_b),
-            audited=True,
-        )
-
-
-def _begun(number: int, objective: Objective, solution: Solution) -> tuple[Generation, Stream]:
-    theta = solution.minimiser.theta
-    return Generation(number, objective, theta, 0.0, math.inf, 0.0), at_rest(theta, 0.0)
-
 
 def _check_size(rows: Rows) -> None:
     """Refuse new rows with which the Hessian would not be of numbers of float64."""
@@ -228,13 +207,3 @@ def _check_size(rows: Rows) -> None:
 
 def _errors(objective: Objective, rows: Rows, theta: Array, sign: float) -> Callable[[], Array]:
     return lambda: sign * objective.error(rows, theta)
-
-
-def _error(generation: Generation, stream: Stream, minimiser: Minimiser) -> PublishedError:
-    distance = distance_to_exact(stream)
-    rounded = minimiser.rounded and distance == 0.0
-    value = distance + minimiser.error
-    relative = value / relative_to(stream.published, generation.theta_b)
-    if not math.isfinite(relative):
-        raise IllConditioned(UNSTATED)
-    return PublishedError(value, ErrorKind.ROUNDED if rounded else ErrorKind.EXACT, value, relative)

@@ -202,17 +202,18 @@ def facts_of(
 
     ``estimate`` is the sentinels' (0 for linear models), None where it is not believed.
     """
-    left, conditions = left_by_rounding(generation, stream), (1.0, 1.0)
-    if stream.solution is None:  # with exact sums, nothing depends on it
+    left, d = left_by_rounding(generation, stream), len(stream.published)
+    conditions, completions = (1.0, 1.0), 0
+    if stream.solution is None:  # with exact sums, nothing depends on these
         conditions = condition(generation, stream), generation.largest / generation.smallest
+        completions = stream.completions
+        d = stream.V.array.shape[1] // generation.blocks  # coordinates that share a Hessian
     return Facts(
         kind=generation.objective.kind,
-        d=len(stream.published)
-        if stream.solution is not None
-        else stream.V.array.shape[1] // generation.blocks,  # coordinates that share a Hessian
+        d=d,
         rows_live=rows_live,
         deleted_in_generation=len(stream.V),
-        completions=stream.completions,
+        completions=completions,
         condition=conditions[0],
         v_age_seconds=v_age_seconds,
         v_seconds=stream.v_seconds,

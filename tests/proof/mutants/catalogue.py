@@ -1172,9 +1172,9 @@ MUTANTS = (
         "what is not proved is not called rounded",
         (
             Edit(
-                "engine/fitted_linear.py",
-                "minimiser.rounded and distance == 0.0",
-                "distance == 0.0",
+                "engine/error/estimate.py",
+                "        return stream.solution.minimiser.rounded\n",
+                "        return True\n",
             ),
         ),
         "tests/unit/engine/test_fitted_linear.py"
