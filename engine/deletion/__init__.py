@@ -10,6 +10,7 @@ state is kept here.
 - `downdate`: leaving k rows out, or bringing them in: the step that every method builds on
 - `correction`: V with its signs, what has changed in the inverse Hessian
 - `one_row`: leaving one row out of a model of one output, in scalars
+- `rounded_step`: both, of a linear model with exact sums
 - `span`: orthonormal bases of row spans
 - `growing`: a matrix that grows by rows
 - `residual`: what a deletion adds to the bound of the gradient

@@ -12,6 +12,7 @@ May import the rest of the engine; nothing of `engine.store` outside of this pac
 - `meta`: what each commit replaces
 - `state`: all of it, `ModelState`
 - `preprocessing`: columns, base, sums and rows as given of a model with preprocessing
+- `exact_sums`: the exact sums of a linear model, and the rows beside them
 - `fitted_columns`: its columns as a version publishes them
 - `stored_rows`: row records as rows of a model
 """
