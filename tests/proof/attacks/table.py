@@ -33,8 +33,8 @@ trust its signature, would also skip the true commits of a worker with a newer k
 would go on from different histories. So it stops, and a person says whether a key is missing or the
 record is forged. Nothing that such a record says is applied or published; other models go on;
 requests to the halted one wait in the log, its erasures stay `PENDING`, and both are completed once
-the halt has ended. A name that nobody has registered halts in the same way. Let nobody but workers and operators write to `lethe.commits`
-([security.md](security.md)).
+the halt has ended. A name that nobody has registered halts in the same way. Let nobody but workers
+and operators write to `lethe.commits` ([security.md](security.md)).
 """
 EVIDENCE = """\
 A mark of the suppression list under an unknown seal key may be that of an erased person whose key
@@ -45,8 +45,8 @@ The store is the only place that has a model's rows, its arrays, and which rows 
 keeps none of these. Where they, or a model's head, are gone or damaged, nothing can make them
 again. What is promised is that this is noticed before it has an effect, by counts, lengths, and the
 digest of the newest commit, that the model stops then, and that a backup or `lethe register
---replace` ends the halt. No deletion is forgotten as long as the log still has it. Back the store up
-([operations.md](operations.md)), and let nobody but Lethe write to it.
+--replace` ends the halt. No deletion is forgotten as long as the log still has it. Back the store
+up ([operations.md](operations.md)), and let nobody but Lethe write to it.
 """
 MOMENT = """\
 Requests that were only in a topic that somebody has deleted are gone. That is noticed before
