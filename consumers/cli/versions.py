@@ -23,7 +23,7 @@ from lethe.consumers.cli.terminal.stopping import stopped_by
 from lethe.consumers.contract.events import Version
 from lethe.consumers.service.configuration.signing_keys import trusted_keys
 from lethe.consumers.service.connect import open_runtime
-from lethe.consumers.subscriber.history import history
+from lethe.consumers.subscriber.history import HistoryReader
 from lethe.engine.errors import UnknownModel
 from lethe.engine.store.layout.records import Certificate, OutputCertificateRecord
 
@@ -56,7 +56,8 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
     with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
         stop = threading.Event()
         trusted = trusted_keys(settings)
-        chain = history(reader, model, follow=follow, stop=stop, trusted=trusted)
+        read = HistoryReader(reader, model, trusted=trusted)
+        chain = read.versions(follow=follow, stop=stop)
         if follow:
             if model not in runtime.models():
                 text = f"lethe: model {model!r} is not registered yet; waiting for version 0"
@@ -73,6 +74,9 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
     out.table(*_with_certificates(shown))
     signed = "" if trusted is None else ", signed by a trusted key"
     out.line(f"{counted(len(shown), 'version')}, every link checked{signed}")
+    if read.passed_over:
+        left = counted(read.passed_over, "record")
+        out.line(f"{left} under the model's key left out, which no trusted key signed")
 
 
 def _with_certificates(

@@ -3,6 +3,10 @@
 The topic is retained for ever and shared by many models, so it is read as a stream: memory does
 not grow with its length. All of its partitions are read, because adding partitions moves models to
 others; a version that arrives too early waits until the other partitions are read to their ends.
+
+Where keys are trusted, the versions that these signed make the chain, with those that they vouch
+for: the unsigned ones of before the first signature, through their links. Whoever may write to the
+topic can write any other record, so these are passed over.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ from typing import Any
 from lethe.consumers.contract import cloudevents, topics, version_chain
 from lethe.consumers.contract.events import MODEL_VERSION, Version
 from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.signed_log import is_believed
 from lethe.consumers.log.base import Partition, Reader, Record
-from lethe.engine.errors import BrokenChain, LogReset, Unauthenticated
+from lethe.consumers.service.telemetry.logs import logger
+from lethe.engine.errors import BrokenChain, LogReset
 from lethe.engine.store.layout.keys import partition_index
 from lethe.engine.store.layout.reading import parse_json
 
@@ -36,14 +42,6 @@ _SWEEP_SECONDS = 2.0  # between checks of partitions that should hold nothing ne
 _RECENT = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A version as it was read, and whether a trusted key signed it."""
-
-    version: Version
-    signed: bool
-
-
 @dataclass(slots=True)
 class _Cursor:
     """A position in one partition, and this model's versions that are read but not yet taken."""
@@ -51,7 +49,7 @@ class _Cursor:
     partition: Partition
     offset: int
     end: int
-    waiting: deque[_Read] = field(default_factory=deque)
+    waiting: deque[Version] = field(default_factory=deque)
 
 
 def history(
@@ -80,27 +78,34 @@ def history(
     trusted
         The keys that must have signed it; None: signatures are not checked. A signature on a
         version vouches for all versions before it through their links: those from before the first
-        signature are yielded once a signed one follows.
+        signature are yielded once a signed one follows. Other records that none of the keys signed
+        are passed over.
 
     Raises
     ------
     BrokenChain
-        A version was altered, removed, replaced or rolled back, or is not signed as it must be;
+        A version was altered, removed, replaced or rolled back, or no version at all is signed;
         it was not yielded.
     LogReset
         The topic was deleted or lost its end meanwhile.
     LogUnavailable
         The log cannot be reached.
     """
-    chained = HistoryReader(reader, model_id, known, trusted)
-    while not (stop is not None and stop.is_set()):
-        yield from chained.advance(LIVE_SECONDS)
-        if chained.caught_up and not follow:
-            return
+    yield from HistoryReader(reader, model_id, known, trusted).versions(follow=follow, stop=stop)
 
 
 class HistoryReader:
-    """Reads one model's versions step by step; `history` is the simple way to use it."""
+    """Reads one model's versions step by step; `history` is the simple way to use it.
+
+    Attributes
+    ----------
+    tip
+        The newest version of the chain.
+    caught_up
+        Whether the topic was read to its end once.
+    passed_over
+        How many records of the model no trusted key signed nor vouches for.
+    """
 
     def __init__(
         self,
@@ -117,7 +122,8 @@ class HistoryReader:
         self._key = model_id.encode()
         self._known = known
         self._trusted = trusted
-        self._unvouched: list[Version] = []
+        self.passed_over = 0
+        self._unsigned: dict[Known, Version] = {}
         self._next = 0
         self._recent: dict[int, str] = {}
         self._cursors: list[_Cursor] = []
@@ -126,6 +132,15 @@ class HistoryReader:
     def must_be_signed(self, number: int) -> bool:
         """Return whether parameters must be signed: from the first signed version on."""
         return self.signed_from is None or number >= self.signed_from
+
+    def versions(
+        self, *, follow: bool = False, stop: threading.Event | None = None
+    ) -> Iterator[Version]:
+        """Yield the next versions, checked, as `history` does."""
+        while not (stop is not None and stop.is_set()):
+            yield from self.advance(LIVE_SECONDS)
+            if self.caught_up and not follow:
+                return
 
     def advance(self, wait: float) -> list[Version]:
         """Return the next versions, checked; empty when there are none within ``wait`` seconds.
@@ -148,8 +163,8 @@ class HistoryReader:
         versions = self._take()
         if not self.caught_up and self._behind() is None and not self._blocked():
             self._check_known_reached()
-            if self._unvouched:
-                raise _unsigned(self._unvouched[-1])
+            if self.tip is None and self._unsigned:
+                raise _unsigned(self._unsigned[max(self._unsigned)])
             self.caught_up = True
         return versions
 
@@ -185,11 +200,46 @@ class HistoryReader:
         cursor.end = max(cursor.end, cursor.offset)
         for record in records:
             if record.key == self._key:
-                version = read_version(record, self.model_id)
-                signed = is_signed(record, MODEL_VERSION, _name(version), self._trusted)
-                cursor.waiting.append(_Read(version, signed))
+                version, signed = self._open(record)
+                if version is not None and signed:
+                    cursor.waiting.append(version)
+                elif version is not None and self.signed_from is None:
+                    self._unsigned[version.version, version.digest] = version
+                elif version is None or self._recent.get(version.version) != version.digest:
+                    self._pass_over(record)  # else it is a repeat
 
     # -- the chain ----------------------------------------------------------------------------
+
+    def _open(self, record: Record) -> tuple[Version | None, bool]:
+        """Return the version in a record, and whether a trusted key signed it as this model's."""
+        signed = is_believed(record, self._trusted)
+        try:
+            return read_version(record, self.model_id), signed
+        except BrokenChain as error:
+            if self._trusted is None or (signed and not isinstance(error, OfAnother)):
+                raise
+            return None, False
+
+    def _pass_over(self, record: Record) -> None:
+        if not self.passed_over:
+            logger("subscriber").warning(
+                "passed over a record that no trusted key signed",
+                action="pass_over",
+                model_id=self.model_id,
+                place=record.place,
+            )
+        self.passed_over += 1
+
+    def _before(self, version: Version) -> list[Version]:
+        """Return the unsigned versions before a signed one, which it vouches for, oldest first."""
+        before: list[Version] = []
+        while version.version > self._next:
+            found = self._unsigned.get((version.version - 1, version.prev_digest))
+            if found is None:
+                break
+            version = found
+            before.append(version)
+        return before[::-1]
 
     def _take(self) -> list[Version]:
         """Take the next versions of the chain from the partitions, and drop repeats."""
@@ -198,28 +248,28 @@ class HistoryReader:
         while progress:
             progress = False
             for cursor in self._cursors:
-                while cursor.waiting and cursor.waiting[0].version.version <= self._next:
-                    read = cursor.waiting.popleft()
+                while cursor.waiting:
+                    version = cursor.waiting[0]
+                    new = [*self._before(version), version]
+                    if new[0].version > self._next:
+                        break
+                    cursor.waiting.popleft()
                     progress = True
-                    if read.version.version < self._next:
-                        self._check_repeat(read.version)
-                    else:
-                        self._append(read.version)
-                        versions += self._vouched(read)
+                    if version.version < self._next:
+                        self._check_repeat(version)
+                        continue
+                    for one in new:
+                        self._append(one)
+                    versions += new
+                    self._sign(version, len(new) - 1)
         return versions
 
-    def _vouched(self, read: _Read) -> list[Version]:
-        """Return what may be yielded now: a signed version, and those that waited for it."""
-        if read.signed:
-            self.signed_from = (
-                read.version.version if self.signed_from is None else self.signed_from
-            )
-            vouched, self._unvouched = self._unvouched, []
-            return [*vouched, read.version]
-        if self.signed_from is not None or self.caught_up:
-            raise _unsigned(read.version)
-        self._unvouched.append(read.version)
-        return []
+    def _sign(self, version: Version, vouched: int) -> None:
+        """Note that the chain is signed, from its first signed version on."""
+        if self.signed_from is None:
+            self.signed_from = version.version
+            self.passed_over += len(self._unsigned) - vouched
+            self._unsigned.clear()
 
     def _append(self, version: Version) -> None:
         if self.tip is not None or version.version == 0:
@@ -246,8 +296,8 @@ class HistoryReader:
                 records, offset = self._reader.read(cursor.partition, offset, _READ_SECONDS, _BATCH)
                 for record in records:
                     if record.key == self._key and record.offset < cursor.offset:
-                        version = read_version(record, self.model_id)
-                        if version.version == number:
+                        version, signed = self._open(record)
+                        if version is not None and signed and version.version == number:
                             return version.digest
         return None
 
@@ -275,15 +325,20 @@ class HistoryReader:
     def _begin_late(self) -> None:
         """Handle a version without a predecessor: only a later anchor excuses that."""
         first = min(
-            (cursor.waiting[0].version for cursor in self._cursors if cursor.waiting),
+            (cursor.waiting[0] for cursor in self._cursors if cursor.waiting),
             key=lambda version: version.version,
         )
+        first = [*self._before(first), first][0]
         anchored = self._known is not None and first.version <= self._known[0] + 1
         if self.tip is None and anchored:
             self._next = first.version
             return
         version_chain.check_link(first, self.tip)
         raise AssertionError("unreachable: a version that is not next does not link")
+
+
+class OfAnother(BrokenChain):
+    """A record is about something else than its key names."""
 
 
 def read_version(record: Record, model_id: str) -> Version:
@@ -307,22 +362,6 @@ def read_version(record: Record, model_id: str) -> Version:
             f"{_name(version)}: its digest does not match its content; do not load it"
         )
     return version
-
-
-def is_signed(record: Record, event_type: str, name: str, trusted: TrustedKeys | None) -> bool:
-    """Return whether a trusted key signed an event; without trusted keys it counts as signed.
-
-    Raises
-    ------
-    BrokenChain
-        Its signature does not match.
-    """
-    if trusted is None:
-        return True
-    try:
-        return trusted.vouches(event_type, record.value or b"", record.headers)
-    except Unauthenticated as error:
-        raise BrokenChain(f"{name}: {error}; do not load it") from None
 
 
 def _unsigned(version: Version) -> BrokenChain:
@@ -355,7 +394,7 @@ def read_object(
         )
     data = incoming.data
     if not isinstance(data, dict) or data.get(f"{what}_id") != name:
-        raise BrokenChain(f"{where} is not about the {what} that its key names; find its writer")
+        raise OfAnother(f"{where} is not about the {what} that its key names; find its writer")
     return data
 
 

@@ -18,8 +18,9 @@ from lethe.consumers.commits.publish import parameters_event
 from lethe.consumers.contract import topics, version_chain
 from lethe.consumers.contract.events import IDENTITY, MODEL_PARAMETERS, Parameters, Version
 from lethe.consumers.contract.signatures import TrustedKeys
+from lethe.consumers.contract.signed_log import is_believed
 from lethe.consumers.log.base import Partition, Reader, Record
-from lethe.consumers.subscriber.history import is_signed, read_object
+from lethe.consumers.subscriber.history import OfAnother, read_object
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import BrokenChain, CorruptState, InvalidData, LogReset, StoreUnavailable
 from lethe.engine.fit.objective import Array
@@ -228,7 +229,9 @@ class ParametersReader:
                 while cursor.waiting:
                     record = cursor.waiting.popleft()
                     event = self._parse_published(record)
-                    if (event.version, event.digest) == (version.version, version.digest):
+                    if event is None:
+                        continue
+                    if self._is_of(event, version):
                         return event
                     if event.version > version.version:
                         place = _Place(record.partition, record.offset)
@@ -253,17 +256,35 @@ class ParametersReader:
         for partition in partitions[len(self._cursors) :]:
             self._cursors.append(_Cursor(partition, self._reader.bounds(partition).begin))
 
-    def _parse_published(self, record: Record) -> Parameters:
-        """Return the event in a record of the topic, signed by a trusted key where it must be."""
-        event = self._parse(record)
-        if self._must_be_signed is not None:
-            trusted, needed = self._must_be_signed
-            signed = is_signed(record, MODEL_PARAMETERS, _name(event), trusted)
-            if not signed and needed(event.version):
-                raise BrokenChain(
-                    f"{_name(event)}: no trusted key signed its parameters; do not load them"
-                )
-        return event
+    def _parse_published(self, record: Record) -> Parameters | None:
+        """Return the event in a record of the topic; None if no trusted key signed what must be."""
+        if self._must_be_signed is None:
+            return self._parse(record)
+        trusted, needed = self._must_be_signed
+        signed = is_believed(record, trusted)
+        try:
+            event = self._parse(record)
+        except BrokenChain as error:
+            if signed and not isinstance(error, OfAnother):
+                raise
+            return None
+        return event if signed or not needed(event.version) else None
+
+    def _is_of(self, event: Parameters, version: Version) -> bool:
+        """Return whether an event holds a version's parameters.
+
+        Where keys are trusted, an event of before the first signature may be anybody's: it counts
+        if it is right.
+        """
+        if (event.version, event.digest) != (version.version, version.digest):
+            return False
+        if self._must_be_signed is None or self._must_be_signed[1](event.version):
+            return True
+        try:
+            self._check(event, version)
+        except BrokenChain:
+            return False
+        return True
 
     def _parse(self, record: Record) -> Parameters:
         """Return the event in a record of this model, checked against its own digest."""
@@ -287,31 +308,37 @@ class ParametersReader:
         self, event: Parameters, version: Version, theta: Array | None = None
     ) -> ModelVersion | None:
         """Return verified parameters; ``theta`` if the caller has read it already."""
+        self._check(event, version, theta)
+        if theta is None and event.theta is None:
+            theta = self._fetch(event, version)
+            if theta is None:
+                return None
+            version_chain.check_parameters(event, version, theta)
+        elif theta is None:
+            theta = version_chain.theta_of(event)
+        names = event.feature_names, event.target_names
+        return ModelVersion.of(version, *names, theta, event.classes, event.columns)
+
+    def _check(self, event: Parameters, version: Version, theta: Array | None = None) -> None:
+        """Raise `BrokenChain` if an event is not a version's, or points to another place."""
         for field_name in IDENTITY:
             if getattr(event, field_name) != getattr(version, field_name):
                 raise BrokenChain(
                     f"{_name(event)}: the {field_name} of its parameters is not that of the "
                     "version; do not load them"
                 )
-        if theta is None:
-            theta = (
-                self._fetch(event, version)
-                if event.theta is None
-                else version_chain.theta_of(event)
-            )
-        if theta is None:
-            return None
-        version_chain.check_parameters(event, version, theta)
-        names = event.feature_names, event.target_names
-        return ModelVersion.of(version, *names, theta, event.classes, event.columns)
-
-    def _fetch(self, event: Parameters, version: Version) -> Array | None:
-        """Return theta from the store; the event's uri must point there."""
-        if event.uri != f"lethe-store:{ModelKeys(self._model_id).head}#published":
+        if theta is None and event.theta is not None:
+            theta = version_chain.theta_of(event)
+        if theta is not None:
+            version_chain.check_parameters(event, version, theta)
+        elif event.uri != f"lethe-store:{ModelKeys(self._model_id).head}#published":
             raise BrokenChain(
                 f"{_name(event)}: its parameters lie at {event.uri!r}, which is not this model's "
                 "place in a Lethe store; do not load them"
             )
+
+    def _fetch(self, event: Parameters, version: Version) -> Array | None:
+        """Return theta from the store."""
         if self._store is None:
             raise InvalidData(
                 f"{_name(event)}: its parameters are too large for an event and lie in the store; "

@@ -115,6 +115,7 @@ class PartitionFold:
         self._end = end
         self._last_try = last_try
         self._halted = dict(halted)
+        self._gaps: dict[str, LetheError] = {}
         self._headless: set[str] = set()
         self._applied = self._published = 0
         self._published_to = cursors.pair.published
@@ -138,7 +139,9 @@ class PartitionFold:
             self._halt_expired(begin, heads)
         counted = count(records, heads, self._keys.index)
         for model, error in counted.gaps.items():
-            self._halt(model, error)
+            if model not in self._halted:
+                self._gaps[model] = error
+                self._store.cursors.note_behind(self._keys, model)
         self._followed.heads = counted.newest
         to_apply: list[Sealed] = []
         to_publish: list[Sealed] = []
@@ -165,7 +168,9 @@ class PartitionFold:
             model: forgotten(model) for model in self._headless if model not in counted.newest
         }
         incomplete = lost_keys(self._store.client, models_in(self._store.client, self._keys))
-        halted: Mapping[str, LetheError] = {**incomplete, **forgotten_models, **self._halted}
+        halted: Mapping[str, LetheError] = {
+            **incomplete, **forgotten_models, **self._gaps, **self._halted
+        }  # fmt: skip
         return Folded(self._followed, halted, lost, self._applied, self._published)
 
     # -- reading and judging --------------------------------------------------------------------
@@ -251,6 +256,15 @@ class PartitionFold:
             self._halted[model_id] = error
             self._store.cursors.note_behind(self._keys, model_id)
 
+    @property
+    def _stopped(self) -> list[str]:
+        """Models of which the partition's cursors pass records that this fold cannot apply.
+
+        One with a gap is brought up to it first, as whoever read those records before the gap was
+        there has done: else a store that went back could not follow the log as far as others have.
+        """
+        return sorted({*self._halted, *self._gaps})
+
     def _place(self, record: OpenRecord) -> Place:
         """Return the place of a record; one below the apply cursor does not move that cursor."""
         if record.offset < self._cursors.pair.apply:
@@ -329,9 +343,8 @@ class PartitionFold:
 
         They were noted when they halted, but the store may have lost that with its last writes.
         """
-        if not self._halted:
-            return change
-        return replace(change, place=replace(change.place, halted=tuple(sorted(self._halted))))
+        stopped = tuple(self._stopped)
+        return replace(change, place=replace(change.place, halted=stopped)) if stopped else change
 
     def _apply_once_more(self, sealed: Sealed, change: Change, answer: Answer) -> None:
         """Apply a refused commit once more, from what is stored by now, or halt its model."""
@@ -392,8 +405,7 @@ class PartitionFold:
         """Note that everything below ``end`` is published."""
         self._at_step(Step.FOLD_ADVANCE)
         low, self._published_to = self._published_to, end
-        halted = sorted(self._halted)
-        self._store.cursors.move_published(self._keys, low, end, halted=halted)
+        self._store.cursors.move_published(self._keys, low, end, halted=self._stopped)
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -404,18 +416,21 @@ class PartitionFold:
             tail = Tail(self._partition, self._end, last.digest, last.epoch)
         elif tail.offset != self._end:  # a record that is no commit of ours lies below
             tail = tail_of(self._reader, self._partition, self._end)
-        low, halted = self._followed.valid_end, sorted(self._halted)
+        low = self._followed.valid_end
         self._store.cursors.move_apply(
             self._keys,
             low,
             self._end,
             last_digest=tail.last_digest,
             epoch=tail.epoch,
-            halted=halted,
+            halted=self._stopped,
         )
         self._advance(self._end)
+        for model in self._gaps.keys() & self._followed.model_ends.keys() - self._halted.keys():
+            pair, end = self._cursors.of_model(model), self._followed.model_ends[model]
+            self._store.cursors.move_behind(self._keys, model, pair.published, end, published=True)
         for model in self._cursors.behind:
-            if model in self._halted:
+            if model in self._halted or model in self._gaps:
                 continue
             pair = self._cursors.behind[model]
             model_previous_end = self._followed.model_ends.get(model, pair.apply)

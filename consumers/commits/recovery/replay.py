@@ -58,11 +58,13 @@ def too_old(model_id: str, offset: int, partition: Partition, begin: int) -> Sto
 
 
 def forgotten(model_id: str) -> StoreTooOld:
-    """Return the error of a model that published versions name, but no commit nor the store."""
+    """Return the error of a model whose head is gone, and that no commit above the cursor makes."""
     return StoreTooOld(
-        f"model {model_id!r}: versions of it were published, the store has nothing of it, and its "
-        "commits have expired: which rows were deleted is forgotten. Restore a backup; or, with a "
-        "file that has none of them, `lethe register --replace --accept-forgotten`"
+        f"model {model_id!r}: the store has no head of it (its key was removed, evicted or "
+        "expired, or the store is older than the log's commits), and a fold cannot make one. "
+        "Restore a backup of the store: a fold follows the log from there. Or, with a file that "
+        "has none of the rows that were deleted, `lethe register --replace --accept-forgotten`; "
+        "requests that wait are then answered UNKNOWN_MODEL, and have to be sent again"
     )
 
 

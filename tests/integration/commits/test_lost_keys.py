@@ -124,6 +124,23 @@ def test_lost_subjects_or_ids_are_not_a_model_without_any(memory: Platform, key:
 
 
 @pytest.mark.parametrize("warm", [True, False], ids=["warm", "fresh"])
+def test_a_lost_head_halts_the_model_and_says_what_ends_it(memory: Platform, warm: bool) -> None:
+    """A fold cannot make it again, as it needs the rows that were erased."""
+    memory.register("m", budget=10.0)
+    for row in (0, 1):
+        memory.send_index("m", row)
+        memory.drain()
+    memory.raw().delete(KEYS.head)
+    waits = memory.send_index("m", 2)
+    worker = memory.pair[0] if warm else fresh(memory)
+    memory.drain(worker)
+    assert waits not in memory.finals("m")
+    reason = worker._halts._reasons["m"]
+    assert "has no head of it" in reason
+    assert "Restore a backup" in reason
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["warm", "fresh"])
 def test_a_row_whose_record_was_lost_is_not_called_unknown(memory: Platform, warm: bool) -> None:
     """Nor is a subject's deletion applied to those of its rows that are left."""
     used(memory)

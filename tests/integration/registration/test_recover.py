@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from lethe.consumers.commits.frame import OpenPart
+from lethe.consumers.commits.journal import LogGap
 from lethe.consumers.commits.recovery.counted import LogTip, OpenRecord, log_tip
+from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message, Partition
 from lethe.consumers.registration.log_loss import Recovery
@@ -254,3 +256,30 @@ def test_what_is_appended_behind_a_gap_does_not_count(platform: Platform) -> Non
     platform.drain()
     assert platform.final(request).status == "APPLIED"
     check_goes_on(platform, {1, 2, 3, 4})
+
+
+def test_a_store_that_went_back_is_brought_up_to_a_gap(platform: Platform) -> None:
+    """So that `lethe recover` can go on from there: all that was published is in the log."""
+    platform.register("other")
+    older = backup(platform)
+    for row in (3, 4):
+        platform.send_index("m", row)
+        platform.drain()
+    head = platform.load().head
+    fields = {"model_id": "m", "commit": head.commit + 3, "prev": head.digest}
+    platform.producer.publish([Message(topics.COMMITS, b"m", record_of(**fields), partition=INDEX)])
+    platform.drain()
+    stop(platform)
+    restore(platform, older)
+    fold = Fold(platform.store, platform.reader, platform.producer, platform.seals)
+
+    folded = fold.run(INDEX)
+
+    assert isinstance(folded.halted["m"], LogGap)
+    assert platform.load().head == head
+    again = fold.run(INDEX)
+    assert again.halted.keys() == {"m"}
+    assert (again.applied, again.published) == (0, 0), "it is done once"
+    assert recover(platform) == ["m"]
+    platform.drain()
+    check_goes_on(platform, {1, 2, 3, 4, 5})

@@ -75,8 +75,6 @@ class Attack:
     remedy
         What a person does to end the halt that a writer may cause, as the pages say; None: nothing
         is halted.
-    stops_readers
-        Whether subscribers refuse the model's history afterwards, as documented.
     not_stopped
         Whether the attacker gets some of what they want.
     """
@@ -86,5 +84,4 @@ class Attack:
     stopped_by: str
     act: Act
     remedy: Callable[[World], None] | None = None
-    stops_readers: bool = False
     not_stopped: bool = False

@@ -363,10 +363,10 @@ ATTACKS = (
         "a gap, and a store that goes back",
         "Writes a commit three ahead behind the worker's back; later the store is restored to "
         "before.",
-        "The model halts (`LOG_GAP`), alone, before what the store had lost. `lethe recover` "
-        "refuses then; `lethe register --replace` ends the halt, and no deletion is forgotten.",
+        "The model halts (`LOG_GAP`), alone, once the store has what lies before the gap. "
+        + RECOVER,
         a_gap_and_a_backup,
-        remedy=replace_knowingly,
+        remedy=recover,
         not_stopped=True,
     ),
     Attack(

@@ -11,9 +11,10 @@ from lethe.consumers.contract.erasure_events import SUBJECT_ERASURE_COMPLETED
 from lethe.consumers.contract.events import DELETION_RECEIPT, MODEL_PARAMETERS, MODEL_VERSION
 from lethe.consumers.contract.signatures import HEADER, Signer
 from lethe.consumers.log.base import Record
+from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.consumers.suppression.marks import marks_of
 from tests.proof.attacks.attack import Act, Attack, Trace
-from tests.proof.attacks.world import LINE, LOGIT, STRANGER, World
+from tests.proof.attacks.world import LINE, LOGIT, STRANGER, TRUSTED, World
 
 TYPES = {
     topics.RECEIPTS: DELETION_RECEIPT,
@@ -157,6 +158,19 @@ def stale_erasure_receipts(world: World) -> Sequence[Trace]:
     ]
 
 
+def compacts_away(world: World) -> Sequence[Trace]:
+    """Write a null record, and remove what is before it, as compaction does."""
+    world.work()
+    place = world.log.reader().partition_for(topics.MODELS, LINE.encode())
+    end = world.log.bounds(place).end
+    trace = world.forge(topics.MODELS, LINE, None)
+    world.log.trim(place, end)
+    with ModelSubscriber(world.platform.log, world.client, TRUSTED) as subscriber:
+        loaded = subscriber.latest(LINE).version
+    version = world.platform.load(LINE).version
+    return [trace, Trace("what a subscriber loads meanwhile", lambda: loaded, version)]
+
+
 # -- the suppression list -------------------------------------------------------------------------
 
 
@@ -201,10 +215,6 @@ def a_mark_under_another_key(world: World) -> Sequence[Trace]:
     return [world.forge(topics.SUPPRESSIONS, b"x" + mark.encode(), value)]
 
 
-VERSIONS_STOP = (
-    "Subscribers refuse the history (`BROKEN_CHAIN`) and load nothing of it: they are stopped. "
-    "Workers, the server and the console leave the record out."
-)
 NOT_BELIEVED = "Where keys are trusted, a record that none of them signed does not exist."
 
 ATTACKS = (
@@ -329,50 +339,38 @@ ATTACKS = (
     Attack(
         "the next version",
         "Writes a version that follows the newest, unsigned.",
-        VERSIONS_STOP,
+        NOT_BELIEVED,
         forges(topics.VERSIONS, LINE, following),
-        stops_readers=True,
-        not_stopped=True,
     ),
     Attack(
         "the next version by a stranger",
         "Writes a version that follows the newest, signed by a key of their own.",
-        VERSIONS_STOP,
+        NOT_BELIEVED,
         forges(topics.VERSIONS, LINE, following, signer=STRANGER),
-        stops_readers=True,
-        not_stopped=True,
     ),
     Attack(
         "a second version of a number",
         "Writes a version beside the newest, of the same number.",
-        VERSIONS_STOP,
+        NOT_BELIEVED,
         forges(topics.VERSIONS, LINE, relinked(rows_live=lambda _event: 3)),
-        stops_readers=True,
-        not_stopped=True,
     ),
     Attack(
         "a version far ahead",
         "Writes a version with the number 10^12.",
-        VERSIONS_STOP,
+        NOT_BELIEVED,
         forges(topics.VERSIONS, LINE, relinked(version=lambda _event: 10**12)),
-        stops_readers=True,
-        not_stopped=True,
     ),
     Attack(
         "a version of another model",
         "Writes one model's signed version under another's key.",
-        VERSIONS_STOP,
+        "The signed value names the model.",
         forges(topics.VERSIONS, LOGIT, keep=True, to=LINE),
-        stops_readers=True,
-        not_stopped=True,
     ),
     Attack(
         "garbage among versions",
         "Writes bytes that are no version.",
-        VERSIONS_STOP,
+        NOT_BELIEVED,
         writes(topics.VERSIONS, LINE, b"{"),
-        stops_readers=True,
-        not_stopped=True,
     ),
     Attack(
         "old versions again",
@@ -383,23 +381,19 @@ ATTACKS = (
     Attack(
         "other numbers for a version",
         "Writes parameters with other numbers, and the digest of the newest version.",
-        "Subscribers compute the digest of parameters from the numbers. " + VERSIONS_STOP,
+        NOT_BELIEVED,
         forges(topics.MODELS, LINE, lambda event: event.update(theta=[9.0, 9.0, 9.0, 9.0])),
-        stops_readers=True,
-        not_stopped=True,
     ),
     Attack(
         "numbers that are not finite",
         "Writes parameters with a number of 1e999.",
-        VERSIONS_STOP,
+        NOT_BELIEVED,
         forges(topics.MODELS, LINE, lambda event: event.update(theta=[1e999, 0, 0, 0])),
-        stops_readers=True,
-        not_stopped=True,
     ),
     Attack(
         "parameters that are elsewhere",
         "Writes parameters without numbers, whose address is another model's key.",
-        "A subscriber follows an address to its own model's key alone. " + VERSIONS_STOP,
+        NOT_BELIEVED + " A subscriber follows an address to its own model's key alone.",
         forges(
             topics.MODELS,
             LINE,
@@ -407,20 +401,16 @@ ATTACKS = (
                 theta=None, intercept=None, uri="lethe-store:lethe:{c00}:logit:head#published"
             ),
         ),
-        stops_readers=True,
-        not_stopped=True,
     ),
     Attack(
         "parameters at a web address",
         "Writes parameters whose address is on the web, to have readers call it.",
-        "No such address is followed. " + VERSIONS_STOP,
+        NOT_BELIEVED + " No such address is followed.",
         forges(
             topics.MODELS,
             LINE,
             lambda event: event.update(theta=None, intercept=None, uri="http://169.254.169.254/"),
         ),
-        stops_readers=True,
-        not_stopped=True,
     ),
     Attack(
         "old parameters again",
@@ -431,10 +421,9 @@ ATTACKS = (
     Attack(
         "no parameters",
         "Writes a null record, which has compaction remove the newest.",
-        VERSIONS_STOP,
-        writes(topics.MODELS, LINE, None),
-        stops_readers=True,
-        not_stopped=True,
+        "It is passed over; parameters that are gone are read from the store, or come with the "
+        "next version.",
+        compacts_away,
     ),
     Attack(
         "a person off the list",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.proof.attacks.attack import Attack
-from tests.proof.attacks.table import PLACES
+from tests.proof.attacks.table import PLACES, Place
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "attacks.md"
 
@@ -31,9 +31,11 @@ each attack one judge checks that it took place, and then that
 - no secret was printed, and neither time, memory nor keys of the store were used up.
 
 Of {count} attacks, {stopped} get nothing. The other {rest}, marked *not stopped*, get a part of
-what they want: most halt one model until a person runs the command that is named, or stop its
-subscribers. None of them loses a deletion, applies one twice or brings back a deleted row by its
-id.
+what they want: all but one stop a model, or all workers, until a person does what is named. None of
+them loses a deletion, applies one twice, brings back a deleted row by its id, or makes a reader
+with trusted keys believe what is forged.
+
+## What is not stopped, and why
 """
 
 
@@ -42,11 +44,19 @@ def page() -> str:
     attacks = [attack for place in PLACES for attack in place.attacks]
     rest = sum(attack.not_stopped for attack in attacks)
     counts = {"count": len(attacks), "stopped": len(attacks) - rest, "rest": rest}
-    parts = [_INTRO.format(**counts)]
+    parts = [_INTRO.format(**counts), *map(remaining, PLACES)]
     for place in PLACES:
         head = f"\n## {place.title}\n\n| attack | what is tried | what stops it |\n|---|---|---|\n"
         parts.append(head + "".join(map(line_of, place.attacks)))
     return "".join(parts)
+
+
+def remaining(place: Place) -> str:
+    """Return the paragraph on what is not stopped of a place; nothing if all is."""
+    count = sum(attack.not_stopped for attack in place.attacks)
+    if bool(count) != bool(place.remains):
+        raise ValueError(f"{place.title}: {count} attacks are not stopped")
+    return f"\n**{place.title}** ({count}).\n{place.remains}" if count else ""
 
 
 def line_of(attack: Attack) -> str:

@@ -14,7 +14,7 @@ from lethe.consumers.contract.events import DELETION_RECEIPT
 from lethe.engine.store.layout.keys import ModelKeys
 from tests.proof.attacks.attack import Attack, Trace
 from tests.proof.attacks.commits import continuing, puts
-from tests.proof.attacks.evidence import following, forges, newest
+from tests.proof.attacks.evidence import forges, newest
 from tests.proof.attacks.judge import judge, run
 from tests.proof.attacks.page import PAGE, page
 from tests.proof.attacks.table import PLACES
@@ -105,7 +105,11 @@ def halts_a_model(world: World) -> None:
 
 
 def stops_subscribers(world: World) -> None:
-    forges(topics.VERSIONS, LINE, following)(world)
+    """Leave nothing of the parameters but wrong ones that a trusted key has signed."""
+    place = world.log.reader().partition_for(topics.MODELS, LINE.encode())
+    end = world.log.bounds(place).end
+    forges(topics.MODELS, LINE, lambda event: event.update(theta=[9.0] * 4), signer=SIGNER)(world)
+    world.log.trim(place, end)
 
 
 HARM = (
@@ -129,7 +133,7 @@ def test_the_judge_notices(world: World, harm: Callable[[World], None]) -> None:
             world.work()
         harm(world)
         with pytest.raises(AssertionError):
-            judge(world, Attack(harm.__name__, "", "", lambda _world: ()), ())
+            judge(world, ())
 
 
 @pytest.mark.parametrize("signed", [False])

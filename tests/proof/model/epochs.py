@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.proof.model.checker import FAULT, Broken
-from tests.proof.model.epochs_fold import Fold, fold, follows, read, recovery, shared_end
+from tests.proof.model.epochs_fold import Fold, fold, follows, only_gap, read, recovery, shared_end
 from tests.proof.model.epochs_state import (
     BASE,
     NONE,
@@ -52,6 +52,7 @@ class EpochsModel:
             bounds.elections,
             bounds.remade,
             bounds.rollbacks,
+            bounds.forged,
             bounds.recoveries,
         )
         return State(
@@ -96,6 +97,11 @@ class EpochsModel:
                 after = after._replace(clean=True)
             yield f"{self.history.name(digest)} lands at {offset}", after
 
+    def _halts(self, state: State) -> bool:
+        """Return whether a fresh worker halts, now or behind what it applies first."""
+        found = self._folded(state)
+        return found is None or found.gap
+
     def _folded(self, state: State) -> Fold | None:
         """Return what a fresh worker would do; None: it halts."""
         found = fold(self.history, state.log, state.store)
@@ -125,6 +131,12 @@ class EpochsModel:
             left = budget._replace(remade=budget.remade - 1)
             after = worse._replace(log=Log(topic=log.topic + 1), budget=left)
             yield f"{FAULT}the topic is made again", after
+        if budget.forged and len(log.records) < self.bounds.log_length:
+            ahead = max(self.history[digest].commit for digest in (BASE, *log.records)) + 2
+            digest = self.history.add(Record(ahead, NONE, "", 8, budget.forged))
+            left = budget._replace(forged=budget.forged - 1)
+            after = worse._replace(log=log.append(digest), budget=left)
+            yield f"{FAULT}somebody writes a record that is ahead", after
         if budget.rollbacks and state.backup != state.store:
             left = budget._replace(rollbacks=budget.rollbacks - 1)
             back = worse._replace(
@@ -140,8 +152,11 @@ class EpochsModel:
             if state.recover in state.log.records:
                 yield "recover returns", state._replace(recover=NONE)
             return
-        if not budget.recoveries or self._folded(state) is not None:
+        if not budget.recoveries or not self._halts(state):
             return
+        found = self._folded(state)
+        if found is not None and state.store.head != found.head:
+            return  # it folds first, as any worker may
         known = self.history.decided(state.store.head)
         if self.rules.published_asked and state.published - known:
             return
@@ -163,7 +178,8 @@ class EpochsModel:
             case "empty":
                 yield self._fold(state, number)
             case "halted":
-                if self._folded(state) is not None:
+                found = self._folded(state)
+                if found is not None and (not found.gap or found.head != state.store.head):
                     yield "looks again", _with(state, number, Worker())
             case "idle":
                 if worker.queue is None:
@@ -183,11 +199,15 @@ class EpochsModel:
         found = self._folded(state)
         if found is None:
             return "halts: LOG_RESET or LOG_GAP", _with(state, number, Worker(phase="halted"))
-        return "folds", self._act(state, number, found, state.store.fence, folding=True)
+        label = "folds to a gap: LOG_GAP" if found.gap else "folds"
+        return label, self._act(state, number, found, state.store.fence, folding=True)
 
     def _act(self, state: State, number: int, found: Fold, fence: int, *, folding: bool) -> State:
         """Apply and publish what was read; go on from the log's end."""
-        queue = Publication(found.publish, found.published_from, state.log.end(), fence)
+        end = state.log.end()
+        if found.gap:
+            end = found.apply[-1] if found.apply else state.store.published
+        queue = Publication(found.publish, found.published_from, end, fence)
         worker = Worker(
             phase="applying",
             head=found.head,
@@ -196,6 +216,7 @@ class EpochsModel:
             todo=found.apply,
             covered=found.applied_from,
             folding=folding,
+            halts=found.gap,
             queue=queue,
         )
         return _with(state, number, _settled(worker))
@@ -318,9 +339,14 @@ class EpochsModel:
             if outcomes.setdefault(request, digest) != digest:
                 raise Broken(f"two outcomes of {request} are published")
         found = self._folded(state)
+        if state.clean and (found is None or found.gap):
+            raise Broken("a checkpoint is valid, and a fresh worker halts nevertheless")
         if found is None:
-            if state.clean:
-                raise Broken("a checkpoint is valid, and a fresh worker halts nevertheless")
+            head = only_gap(self.history, state.log, state.store)
+            before = BASE if head is None else head
+            refused = state.published - self.history.decided(state.store.head)
+            if refused and not state.published - self.history.decided(before):
+                raise Broken("nothing is lost before a gap, and recover cannot go on from there")
             return
         decided = self.history.decided(found.head)
         if state.published - decided:
@@ -341,7 +367,8 @@ def _settled(worker: Worker) -> Worker:
     """Go from applying to idle when nothing is left to apply."""
     if worker.todo:
         return worker
-    return worker._replace(phase="idle", folding=False, valid_end=worker.covered, covered=0)
+    phase = "halted" if worker.halts else "idle"
+    return worker._replace(phase=phase, folding=False, valid_end=worker.covered, covered=0)
 
 
 def _with(state: State, number: int, worker: Worker) -> State:

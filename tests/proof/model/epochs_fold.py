@@ -8,13 +8,17 @@ from tests.proof.model.epochs_state import BASE, NONE, History, Log, Place, Reco
 
 
 class Fold(NamedTuple):
-    """What a fold found: the head, what to apply and to publish, and from which offsets on."""
+    """What a fold found: the head, what to apply and to publish, and from which offsets on.
+
+    ``gap``: behind that, the model halts.
+    """
 
     head: int
     apply: tuple[Place, ...]
     publish: tuple[int, ...]
     applied_from: int
     published_from: int
+    gap: bool = False
 
 
 class Reading(NamedTuple):
@@ -77,7 +81,7 @@ def fold(history: History, log: Log, store: Store) -> Fold | None:
         whole = whole and follows(rules, log, store.at)
     start = store.applied.offset if whole else 0
     found = read(history, log, store.head if whole else BASE, start)
-    if found.gap:
+    if found.gap and not (whole and rules.gap_applied):
         return None
     if not whole:
         start = _checkpoint_above(history, found, store)
@@ -95,7 +99,16 @@ def fold(history: History, log: Log, store: Store) -> Fold | None:
         if log.records[offset] in chain
     )
     publish = tuple(digest for digest in log.records[published:] if digest in chain)
-    return Fold(found.head, apply, publish, start, published)
+    return Fold(found.head, apply, publish, start, published, found.gap)
+
+
+def only_gap(history: History, log: Log, store: Store) -> int | None:
+    """Return the head before a gap, if nothing else is wrong with the log that a store follows."""
+    places = (store.applied, store.published, store.at)
+    if not all(follows(history.rules, log, place) for place in places):
+        return None
+    found = read(history, log, store.head, store.applied.offset)
+    return found.head if found.gap else None
 
 
 def _checkpoint_above(history: History, found: Reading, store: Store) -> int:

@@ -24,6 +24,7 @@ class Rules:
     digest_compared: bool = rule("the record below a tail or a cursor is compared")
     head_placed: bool = rule("the head carries the place of its record, and a fold compares it")
     ahead_halts: bool = rule("a record that is ahead of the head halts the model")
+    gap_applied: bool = rule("a fold applies what counts before a gap, and halts then")
     applied_first: bool = rule("a record is published after the store has taken it")
     same_digest: bool = rule("already there: the head is the record, or descends from it as read")
     recover_fences: bool = rule("recover renews the arrays id when it reads, every apply compares")
@@ -46,6 +47,8 @@ class Bounds:
         How often a leader changes and nothing is lost.
     remade
         How often the topic is deleted and made again.
+    forged
+        How often somebody else writes a record that is far ahead.
     recoveries
         How often a person runs `lethe recover`.
     cursor_lags
@@ -59,6 +62,7 @@ class Bounds:
     elections: int = 0
     remade: int = 0
     rollbacks: int = 0
+    forged: int = 0
     recoveries: int = 1
     log_length: int = 6
     cursor_lags: bool = False
@@ -131,7 +135,8 @@ class Publication(NamedTuple):
 class Worker(NamedTuple):
     """A worker: empty, idle, sent, applying or halted.
 
-    `todo` are the places behind the valid records to apply. `valid_end` is the end of the last
+    `todo` are the places behind the valid records to apply; if it `halts`, a gap follows them.
+    `valid_end` is the end of the last
     valid record that it knows, at or below its tail.
     """
 
@@ -144,6 +149,7 @@ class Worker(NamedTuple):
     todo: tuple[Place, ...] = ()
     covered: int = 0
     folding: bool = False
+    halts: bool = False
     queue: Publication | None = None
 
 
@@ -156,6 +162,7 @@ class Budget(NamedTuple):
     elections: int
     remade: int
     rollbacks: int
+    forged: int
     recoveries: int
 
 

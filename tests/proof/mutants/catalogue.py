@@ -355,6 +355,18 @@ MUTANTS = (
         f"{_GUARDS}::test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on",
     ),
     Mutant(
+        "what counts before a gap",
+        (
+            Edit(
+                _PARTITION_FOLD,
+                "                self._gaps[model] = error\n",
+                "                self._halted[model] = error\n",
+            ),
+        ),
+        "tests/integration/registration/test_recover.py"
+        "::test_a_store_that_went_back_is_brought_up_to_a_gap",
+    ),
+    Mutant(
         "the keys of rows that a dead worker erased",
         (
             Edit(_PARTITION_FOLD, "        self._shred(sealed.commit, change.live.name)\n"),

@@ -16,6 +16,8 @@ _MADE_AGAIN = replace(_SMALL, appends=3, losses=0, remade=1, recoveries=0)
 _BIG = Bounds(appends=8, crashes=2, losses=2, elections=1, remade=1, recoveries=2, log_length=9)
 _BIG_LAGS = replace(_BIG, cursor_lags=True)
 _RESTARTS = replace(_BIG, rollbacks=1, crashes=0)
+_FORGED = Bounds(appends=2, losses=0, rollbacks=1, forged=1)
+_BIG_FORGED = replace(_BIG, rollbacks=1, forged=2, log_length=12)
 
 
 def epochs_cases() -> list[Case]:
@@ -28,6 +30,7 @@ def epochs_cases() -> list[Case]:
         cases.append(holding(_GROUP, name, _states(bounds), _states(bounds)))
     for name, bounds in (
         ("2 appends, a loss, the apply cursor lags", _LAGS),
+        ("2 appends, a record that is ahead, the store goes back", _FORGED),
         ("3 appends, a loss", replace(_SMALL, appends=3)),
         ("2 appends, 2 losses, a crash", replace(_SMALL, losses=2, crashes=1)),
     ):
@@ -36,6 +39,7 @@ def epochs_cases() -> list[Case]:
         ("walks", _BIG),
         ("walks, the apply cursor lags", _BIG_LAGS),
         ("walks, the store goes back, too, and all restart", _RESTARTS),
+        ("walks, and others write records that are ahead", _BIG_FORGED),
     ):
         cases.append(holding(_GROUP, name, _walks(bounds, 5000), _walks(bounds, 120)))
     cases.append(
@@ -59,6 +63,7 @@ def epochs_cases() -> list[Case]:
         ("receipts_carried", "never published", _BIG),
         ("published_asked", "halts nevertheless", _RESTARTS),
         ("versions_asked", "are published", _RESTARTS),
+        ("gap_applied", "recover cannot go on", _BIG_FORGED),
     ):
         cases.append(_without(name, broken, bounds))
     even = Rules(ahead_halts=False)
