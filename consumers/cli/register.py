@@ -26,6 +26,7 @@ from lethe.consumers.cli.terminal.output import (
     prepare,
 )
 from lethe.consumers.contract.events import STEPS, Id
+from lethe.consumers.registration.checks import can_have_exact_sums
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
 from lethe.consumers.registration.table.file import check_readable
@@ -158,10 +159,11 @@ def _output_terms(text: str) -> Terms:
     "for `lethe disclosure`. Linear models of one target by --method exact.",
 )
 @click.option(
-    "--exact-sums", is_flag=True,
+    "--exact-sums/--no-exact-sums", default=None,
     help="Keep the sums that the model is a function of with all their digits, so that the exact "
-    "answer of every version is correctly rounded: the same bytes as retraining gives. Linear "
-    "models of at most 200 coefficients. docs/exact.md says what it costs.",
+    "answer of every version is correctly rounded: the same bytes as retraining gives. Default: "
+    "wherever it is possible, which is for linear models of at most 200 coefficients, by --method "
+    "exact or pru, without --preprocess, --certify and --disclosure.",
 )  # fmt: skip
 @click.option(
     "--take-out-of-range", is_flag=True,
@@ -260,7 +262,7 @@ def _proposal(options: dict[str, Any], kind: Kind, columns: Columns, read: Table
 def _config(
     options: dict[str, Any], kind: Kind, limits: LimitsRecord, data: TrainingData
 ) -> ModelConfig:
-    return ModelConfig(
+    config = ModelConfig(
         model_id=options["model"],
         kind=kind,
         method=options["method"],
@@ -278,9 +280,12 @@ def _config(
         preprocess=data.preprocess,
         frozen_transformer=data.frozen_transformer,
         disclosure=options["disclosure"],
-        exact_sums=options["exact_sums"],
+        exact_sums=options["exact_sums"] is True,
         take_out_of_range=options["take_out_of_range"],
     )
+    if options["exact_sums"] is None and can_have_exact_sums(config):
+        return config.model_copy(update={"exact_sums": True})
+    return config
 
 
 def _warnings(state: ModelState) -> list[str]:

@@ -113,15 +113,19 @@ def check_exact_sums(config: ModelConfig) -> None:
     InvalidData
         The message says which models can have them.
     """
-    covered = (
+    if config.exact_sums and not can_have_exact_sums(config):
+        raise InvalidData(
+            f"--exact-sums is for linear models of at most {ROUNDED_FEATURES} coefficients, by "
+            "--method exact or pru, without --preprocess, --certify and --disclosure"
+        )
+
+
+def can_have_exact_sums(config: ModelConfig) -> bool:
+    """Return whether a model can have exact sums."""
+    return (
         config.kind is Kind.LINEAR
         and config.method != "influence"
         and config.certify is None
         and not (config.preprocess or config.disclosure)
         and config.d <= ROUNDED_FEATURES
     )
-    if config.exact_sums and not covered:
-        raise InvalidData(
-            f"--exact-sums is for linear models of at most {ROUNDED_FEATURES} coefficients, by "
-            "--method exact or pru, without --preprocess, --certify and --disclosure"
-        )
