@@ -62,7 +62,7 @@ def canned_batch(
         V=stream.V.append(rows),
         Q=stream.Q.append(rows),
     )
-    return StepResult(tuple(decisions), ids, after, rows, rows, state.meta.class_counts)
+    return StepResult(tuple(decisions), ids, after, state.meta.class_counts)
 
 
 def canned_error(_state: ModelState) -> PublishedError:
