@@ -87,12 +87,12 @@ def test_a_logistic_pipeline_forgets_and_changes_down_to_a_classs_last_row(tmp_p
         lethe = Within(server.data_dir)
         lethe("register", "m", "--data", written(live), "--preprocess", str(columns), *FIT)
 
-        def change(op: str, row: str, values: str, code: str | None = None) -> None:
-            """Change a row; it is applied, or rejected with this code."""
+        def change(op: str, row: str, values: str, *codes: str) -> None:
+            """Change a row; it is applied, or rejected with one of these codes."""
             asked = (op, "m", "--id", "id", "--data", written({row: values}), "--json", "--wait=99")
-            [receipt] = lethe(*asked, code=0 if code is None else 1).document
-            assert receipt["code"] == code
-            if code is None:
+            [receipt] = lethe(*asked, code=1 if codes else 0).document
+            assert receipt["code"] in (codes or (None,))
+            if not codes:
                 live[row] = values
 
         def delete(*gone: str) -> None:
@@ -108,7 +108,9 @@ def test_a_logistic_pipeline_forgets_and_changes_down_to_a_classs_last_row(tmp_p
             change("insert", "n3", "4.5,0,Atlantis,free,2019-05-06,no", "SCHEMA")
             change("insert", "n4", "4.5,0,Ulm,free,,no", "SCHEMA")
             change("insert", "n5", "4.5,0,Ulm,free,9999-12-31,no", "STATISTICS_MOVED")
-            change("insert", "n6", "1e300,0,Ulm,free,2019-05-06,no", "ILL_CONDITIONED")
+            # Out of range, unless the last version waits for a refresh and is over the budget itself.
+            far = "1e300,0,Ulm,free,2019-05-06,no"
+            change("insert", "n6", far, "OUT_OF_RANGE", "ILL_CONDITIONED")
             change("correct", "u2", "9.5,0,Bonn,paid,2018-01-02,yes")
             change("correct", "u7", "4.5,0,Ulm,free,2019-05-06,no", "STATISTICS_MOVED")
             delete("u7")  # "tried" is constant from now on
