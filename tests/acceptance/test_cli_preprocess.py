@@ -108,7 +108,7 @@ def test_a_logistic_pipeline_forgets_and_changes_down_to_a_classs_last_row(tmp_p
             change("insert", "n3", "4.5,0,Atlantis,free,2019-05-06,no", "SCHEMA")
             change("insert", "n4", "4.5,0,Ulm,free,,no", "SCHEMA")
             change("insert", "n5", "4.5,0,Ulm,free,9999-12-31,no", "STATISTICS_MOVED")
-            # Out of range, unless the last version waits for a refresh and is over the budget itself.
+            # Out of range, unless the last version is over the budget itself, before a refresh.
             far = "1e300,0,Ulm,free,2019-05-06,no"
             change("insert", "n6", far, "OUT_OF_RANGE", "ILL_CONDITIONED")
             change("correct", "u2", "9.5,0,Bonn,paid,2018-01-02,yes")
