@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
+
 from lethe.consumers.contract import cloudevents, topics, version_chain
 from lethe.consumers.contract.events import MODEL_VERSION, Version
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
 from lethe.consumers.log.base import Partition, Reader, Record
-from lethe.consumers.service.telemetry.logs import logger
 from lethe.engine.errors import BrokenChain, LogReset
 from lethe.engine.store.layout.keys import partition_index
 from lethe.engine.store.layout.reading import parse_json
@@ -222,7 +223,7 @@ class HistoryReader:
 
     def _pass_over(self, record: Record) -> None:
         if not self.passed_over:
-            logger("subscriber").warning(
+            structlog.get_logger().bind(component="subscriber").warning(
                 "passed over a record that no trusted key signed",
                 action="pass_over",
                 model_id=self.model_id,
