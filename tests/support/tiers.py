@@ -21,7 +21,7 @@ THOROUGH = (
     "tests/proof/attacks/test_attacks.py::test_no_attack",
     "tests/proof/bundles/",
     "tests/proof/chaos/test_chaos.py::test_a_minute",
-    "tests/proof/conversions/test_conversions.py::test_drawn",
+    "tests/proof/conversions/",
     "tests/proof/exact/",
     "tests/proof/fuzz/",
     "tests/proof/http/",
