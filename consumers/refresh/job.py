@@ -94,14 +94,14 @@ def run_job(
 
 
 def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
-    choice = _of_pipeline(state, choose_kind(state, job.event, now))
+    choice = _available(state, choose_kind(state, job.event, now))
     if choice.size is RefreshKind.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
         return store_result(job, result_of(job, state, Choice(RefreshKind.COMPLETE, choice.reason)))
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
     )
-    choice = _of_pipeline(snapshot.state, choose_kind(snapshot.state, job.event, now))
+    choice = _available(snapshot.state, choose_kind(snapshot.state, job.event, now))
     fault = _drift(job, snapshot, choice)
     if fault is not None:
         return _doubted(job, snapshot, fault)
@@ -116,7 +116,7 @@ def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
             return _rebuild(job, snapshot, choice)
 
 
-def _of_pipeline(state: ModelState, choice: Choice) -> Choice:
+def _available(state: ModelState, choice: Choice) -> Choice:
     """Return the choice; a rebuild in place of what a model with sums does not have."""
     config, small = state.meta.config, choice.size in (RefreshKind.POLISH, RefreshKind.COMPACT)
     if not (small and (config.preprocess or config.exact_sums)):

@@ -23,7 +23,7 @@ from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.store.layout import codec
-from lethe.engine.store.layout.preprocessing import FIRST_SINCE
+from lethe.engine.store.layout.preprocessing import SINCE
 
 _FORMAT = 1
 _HEADER = struct.Struct("<BHHHh")
@@ -31,7 +31,6 @@ _UNIT = np.dtype("<i2")
 _DIGIT = np.dtype("<i4")
 _HALF = 1 << (BITS - 1)
 _ALL = "all"
-_SINCE = FIRST_SINCE.removesuffix("0")
 
 
 def packed_whole(sums: Sums) -> dict[str, bytes]:
@@ -53,7 +52,7 @@ def new_fields(before: Solution | None, after: Solution | None) -> tuple[dict[st
     first = 0 if whole else len(before.kept.since)
     fields = packed_whole(after.kept.written) if whole else {}
     for number, moved in enumerate(after.kept.since[first:], first):
-        fields[f"{_SINCE}{number}"] = codec.pack(_as_numbers(moved))
+        fields[f"{SINCE}{number}"] = codec.pack(_as_numbers(moved))
     return fields, whole
 
 
@@ -76,7 +75,7 @@ def read_solution(
     """
     what = f"{what}, its sums"
     d = len(penalty)
-    parts = [stored.get(f"{_SINCE}{number}".encode()) for number in range(len(stored) - 1)]
+    parts = [stored.get(f"{SINCE}{number}".encode()) for number in range(len(stored) - 1)]
     since = tuple(_read_moved(part, d, m, what) for part in parts)
     kept = Kept(_read_whole(stored.get(_ALL.encode()), d, m, what), since)
     try:

@@ -243,10 +243,10 @@ _SCALARS = ("rows", "square_size", "response_size", "error_size", "longest", "re
 _ALL = "all"
 """Field of the sums that are not by entry; those of an entry are named by its number."""
 
-_SINCE = "since:"
+SINCE = "since:"
 """Before a number from 0 on: fields of the rows that came and went since then."""
 
-FIRST_SINCE = f"{_SINCE}0"
+FIRST_SINCE = f"{SINCE}0"
 """A field that is there if anything came or went."""
 
 
@@ -271,7 +271,7 @@ def packed_since(sums: Sums, before: Sums | None = None) -> dict[str, bytes]:
     """
     first = 0 if before is None else len(before.since)
     return {
-        f"{_SINCE}{number}": codec.pack(_as_numbers(part))
+        f"{SINCE}{number}": codec.pack(_as_numbers(part))
         for number, part in enumerate(sums.since[first:], first)
     }
 
@@ -354,7 +354,7 @@ def _with_rows_since(
 ) -> Sums:
     """Return sums with what came and went since they were written."""
     e, count = written.errors.high.shape[1], len(stored) - 1 - layout.entries
-    parts = [stored.get(f"{_SINCE}{number}".encode()) for number in range(count)]
+    parts = [stored.get(f"{SINCE}{number}".encode()) for number in range(count)]
     since = [_unpack_since(part or b"", layout, d, m, e, what) for part in parts]
     sums = written
     for sign in (1, -1):
