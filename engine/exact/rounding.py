@@ -368,13 +368,13 @@ def rationally(equations: NormalEquations) -> Minimiser:
         for c in range(m):
             units = int(equations.target_unit[c] - equations.unit[j])
             quotient = solution[j, c]
-            theta[j, c] = _rounded_quotient(
+            theta[j, c] = rounded_quotient(
                 int(quotient.p), int(quotient.q), right_exponent - matrix_exponent + units
             )
     return Minimiser(theta, rounded=True, rational=True)
 
 
-def _rounded_quotient(p: int, q: int, exponent: int) -> float:
+def rounded_quotient(p: int, q: int, exponent: int) -> float:
     """Return 2^exponent p / q, correctly rounded: Python's quotient of two integers is."""
     try:
         return (p << exponent) / q if exponent >= 0 else p / (q << -exponent)

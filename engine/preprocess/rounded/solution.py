@@ -1,0 +1,140 @@
+"""A linear pipeline whose rows come and go: its exact sums, what it has learnt, and its parameters.
+
+It stands in a stream where a bare linear model has its `engine.exact.running.Solution`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lethe.engine.exact.rounding import Minimiser
+from lethe.engine.exact.rows import ChangedRows
+from lethe.engine.exact.running import Solution
+from lethe.engine.exact.sums import Sums
+from lethe.engine.fit.objective import Array, Rows, ridge_penalty
+from lethe.engine.preprocess.input.table import Vocabulary
+from lethe.engine.preprocess.rounded.minimiser import dual_rows, minimiser
+from lethe.engine.preprocess.rounded.raw import RawColumns
+from lethe.engine.preprocess.rounded.statistics import ExactStatistics
+from lethe.engine.preprocess.transformation.statistics import Statistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSolution(Solution):
+    """Attributes are those of `Solution`, whose sums are over raw rows, and these.
+
+    Attributes
+    ----------
+    raw, vocabularies
+        What is where in a raw row, and the categories of each column of them.
+    plain
+        The sums without weights, of which the statistics are; None if every weight is 1.
+    live
+        The statistics of the live rows.
+    """
+
+    raw: RawColumns
+    vocabularies: tuple[Vocabulary, ...]
+    plain: Sums | None
+    live: ExactStatistics
+
+    @classmethod
+    def of_sums(
+        cls,
+        raw: RawColumns,
+        vocabularies: tuple[Vocabulary, ...],
+        sums: Sums,
+        plain: Sums | None = None,
+    ) -> PipelineSolution:
+        """Return the solution for the rows that ``sums`` are of.
+
+        Cost and errors are those of `minimiser`.
+        """
+        settings, layout = raw.settings, raw.layout
+        penalty = ridge_penalty(
+            settings.ridge,
+            layout.features + int(settings.intercept),
+            intercept=settings.intercept,
+            penalise_intercept=settings.penalise_intercept,
+        )
+        live = ExactStatistics.of(raw, vocabularies, sums if plain is None else plain)
+        if sums.entries.is_zero():
+            found = Minimiser(np.zeros((len(penalty), sums.m)), rounded=True)
+        else:
+            found = minimiser(raw, live, sums)
+        return cls(
+            sums, penalty, found, None,
+            raw=raw, vocabularies=vocabularies, plain=plain, live=live,
+        )  # fmt: skip
+
+    @classmethod
+    def of_rows(
+        cls, raw: RawColumns, vocabularies: tuple[Vocabulary, ...], rows: Rows
+    ) -> PipelineSolution:
+        """Return the solution for raw rows. Cost O(n D^2) for each pair of slices, and O(d^3)."""
+        sums = Sums.of(rows)
+        plain = None if _plain(rows) else Sums.of(_unweighted(rows), sums.unit)
+        return cls.of_sums(raw, vocabularies, sums, plain)
+
+    def changed(self, leaving: Rows | None, arriving: Rows | None) -> PipelineSolution:
+        """Return the solution without some raw rows and with others. Cost O(k D^2 + d^3)."""
+        sums, plain = self.sums, self.plain
+        moved = [
+            (sign, rows)
+            for rows, sign in ((leaving, -1), (arriving, 1))
+            if rows is not None and len(rows)
+        ]
+        if plain is None and not all(_plain(rows) for _, rows in moved):
+            plain = sums
+        for sign, rows in moved:
+            if plain is not None:
+                plain = plain.changed(ChangedRows.of(_unweighted(rows), sign, plain.unit))
+            sums = sums.changed(ChangedRows.of(rows, sign, sums.unit))
+        return self.of_sums(self.raw, self.vocabularies, sums, plain)
+
+    def without(self, leaving: Rows) -> PipelineSolution:
+        """Return the solution without some raw rows."""
+        return self.changed(leaving, None)
+
+    def knowing(self, vocabularies: tuple[Vocabulary, ...]) -> PipelineSolution:
+        """Return the solution with vocabularies that have more categories."""
+        return replace(self, vocabularies=vocabularies)
+
+    def dual_rows(self, X: Array) -> Array:
+        """Return the last step's H^-1 x for raw rows, k x d, to float64's accuracy."""
+        return dual_rows(self.raw, self.live, self.sums, X)
+
+    def statistics(self) -> Statistics:
+        """Return the live statistics as float64."""
+        return self.live.rounded(self.raw)
+
+    def features(self, rows: Rows) -> Rows:
+        """Return raw rows as the last step sees them, k x d, in float64. Cost O(k D)."""
+        raw, stated = self.raw, self.statistics()
+        layout, intercept = raw.layout, raw.settings.intercept
+        X = np.zeros((len(rows), layout.features + int(intercept)))
+        own = raw.own >= 0
+        X[:, : layout.features][:, own] = rows.X[:, raw.own[own]]
+        np.add.at(X.T, layout.entry_feature, (rows.X[:, raw.entries] * stated.shift).T)
+        X[:, : layout.features] -= stated.mean
+        X[:, : layout.features] /= stated.deviation
+        X[:, : layout.features][:, self.live.idle] = 0.0
+        if intercept:
+            X[:, -1] = 1.0
+        return Rows(X, rows.y, rows.weight)
+
+    def __reduce__(self) -> tuple[Callable[..., PipelineSolution], tuple[Any, ...]]:
+        """Copy and pickle the sums of the live rows alone."""
+        return self.of_sums, (self.raw, self.vocabularies, self.sums, self.plain)
+
+
+def _plain(rows: Rows) -> bool:
+    return bool((rows.weight == 1.0).all())
+
+
+def _unweighted(rows: Rows) -> Rows:
+    return Rows(rows.X, rows.y, np.ones(len(rows)))

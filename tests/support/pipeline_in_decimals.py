@@ -1,0 +1,135 @@
+"""A linear pipeline fitted in 150 decimal digits, from its definition: nothing of the engine's.
+
+Every feature is made as the pipeline makes it, standardised by a real square root, and the normal
+equations of the last step are solved by elimination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal, getcontext, localcontext
+from typing import Any
+
+import numpy as np
+
+from lethe.engine.preprocess.input.columns import (
+    Column,
+    Columns,
+    Numeric,
+    OneHot,
+    Ordinal,
+    TargetEncode,
+    standardised,
+)
+from tests.support.pipelines import EPOCH
+
+Number = Decimal
+_DIGITS = 150
+_EPS = Decimal(2) ** -52
+
+
+def minimiser(
+    columns: Columns,
+    rows: dict[Any, np.ndarray],
+    y: np.ndarray,
+    weight: np.ndarray | None = None,
+    *,
+    ridge: float = 1.0,
+    intercept: bool = True,
+    penalised: bool = False,
+) -> np.ndarray:
+    """Return the parameters of the last step as float64, (d, m), the intercept last."""
+    with localcontext() as context:
+        context.prec = _DIGITS
+        targets = [[Decimal(float(v)) for v in row] for row in y.reshape(len(y), -1)]
+        weights = [Decimal(1)] * len(y) if weight is None else [Decimal(float(w)) for w in weight]
+        made = [
+            _standardised(values) if standardised(column) else values
+            for name, column in columns.items()
+            for values in _features(column, list(rows[name]), [row[0] for row in targets])
+        ]
+        if intercept:
+            made.append([Decimal(1)] * len(y))
+        penalty = [Decimal(ridge)] * len(made)
+        if intercept and not penalised:
+            penalty[-1] = Decimal(0)
+        theta = _solved(made, targets, weights, penalty)
+        return np.array([[_float(v) for v in row] for row in theta])
+
+
+def _float(value: Decimal) -> float:
+    return 0.0 if abs(value) < Decimal(10) ** (20 - getcontext().prec) else float(value)
+
+
+def _features(column: Column, values: list[Any], y: list[Decimal]) -> Iterator[list[Decimal]]:
+    if isinstance(column, Numeric):
+        numbers = [_number(v) for v in values]
+        known = [v for v in numbers if v is not None]
+        mean = sum(known, Decimal(0)) / len(known) if known else Decimal(0)
+        yield [mean if v is None else v for v in numbers]
+        return
+    if isinstance(column, Ordinal) and column.categories is not None:
+        yield [Decimal(column.categories.index(v)) for v in values]
+        return
+    there = sorted(set(values))
+    if isinstance(column, OneHot):
+        for category in there:
+            yield [Decimal(v == category) for v in values]
+    elif isinstance(column, Ordinal):
+        yield [Decimal(there.index(v)) for v in values]
+    else:
+        code = {category: _encoded(column, category, values, y) for category in there}
+        yield [code[v] for v in values]
+
+
+def _number(value: Any) -> Decimal | None:
+    if value is None or value != value:
+        return None
+    return Decimal((value - EPOCH).days) if hasattr(value, "year") else Decimal(float(value))
+
+
+def _encoded(column: TargetEncode, category: Any, values: list[Any], y: list[Decimal]) -> Decimal:
+    own = [t for t, v in zip(y, values, strict=True) if v == category]
+    mean, own_mean = _mean(y), _mean(own)
+    if column.smooth == "auto":
+        weight = _mean([(t - mean) ** 2 for t in y]) * len(own)
+        of = weight + _mean([(t - own_mean) ** 2 for t in own])
+    else:
+        weight = Decimal(len(own))
+        of = weight + Decimal(float(column.smooth))
+    return mean + weight / of * (own_mean - mean) if of else mean
+
+
+def _mean(values: list[Decimal]) -> Decimal:
+    return sum(values, Decimal(0)) / len(values)
+
+
+def _standardised(values: list[Decimal]) -> list[Decimal]:
+    n, mean = len(values), _mean(values)
+    variance = _mean([(v - mean) ** 2 for v in values])
+    constant = variance <= n * _EPS * variance + (n * mean * _EPS) ** 2
+    deviation = Decimal(1) if constant else variance.sqrt()
+    return [(v - mean) / deviation for v in values]
+
+
+def _solved(
+    X: list[list[Decimal]], y: list[list[Decimal]], w: list[Decimal], penalty: list[Decimal]
+) -> list[list[Decimal]]:
+    """Return (X W X^T + diag(penalty))^-1 X W y for X d x n, by Gauss and Jordan."""
+    columns = X + [list(column) for column in zip(*y, strict=True)]
+    weighted = [[a * b for a, b in zip(x, w, strict=True)] for x in X]
+    A = [
+        [sum((a * b for a, b in zip(x, column, strict=True)), Decimal(0)) for column in columns]
+        for x in weighted
+    ]
+    d = len(X)
+    for j in range(d):
+        A[j][j] += penalty[j]
+    for k in range(d):
+        pivot = max(range(k, d), key=lambda i: abs(A[i][k]))
+        A[k], A[pivot] = A[pivot], A[k]
+        A[k] = [a / A[k][k] for a in A[k]]
+        for i in range(d):
+            if i != k:
+                A[i] = [a - A[i][k] * b for a, b in zip(A[i], A[k], strict=True)]
+    return [row[d:] for row in A]
