@@ -28,7 +28,13 @@ from lethe.engine.fitted_linear import FittedLinear
 from lethe.engine.inference import Summary, summarise
 from lethe.engine.preprocess.input.columns import Columns
 from lethe.engine.preprocess.input.frozen import FrozenTransformer
+from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import TableLike
+from lethe.engine.preprocess.library import PreparedModel
+from lethe.engine.preprocess.library.rounded import RoundedPipeline
+from lethe.engine.preprocess.library.state import GivenRows
+from lethe.engine.preprocess.rounded.raw import RAW_COLUMN, RawColumns
+from lethe.engine.preprocess.transformation.layout import lay_out
 from lethe.engine.refresh.policy import Limits
 
 if TYPE_CHECKING:
@@ -106,9 +112,10 @@ class LinearModel(ConvertibleModel):
         statistics forget rows, too, and the model is that of a ``Pipeline`` refitted on the
         remaining rows. Or a fitted transformer, which stays as it is (`preprocess_frozen`).
     rounded_features
-        Number of coefficients, the intercept among them, up to which every version of a model
-        without preprocessing is correctly rounded (docs/exact.md). With more, rounding adds up,
-        and the error's bound counts it.
+        Number of coefficients, the intercept among them, up to which every version is correctly
+        rounded (docs/exact.md); with ``preprocess``, half as many columns: numbers, categories, and
+        one for the missing numbers of a column. With more, rounding adds up, and the error's bound
+        counts it.
     """
 
     kind = Kind.LINEAR
@@ -155,6 +162,12 @@ class LinearModel(ConvertibleModel):
             ridge=float(self.ridge),
             columns=columns,
         )
+
+    def _prepared_to(self, settings: Settings, given: GivenRows) -> PreparedModel:
+        raw = RawColumns(settings, lay_out(settings.columns, given.table))
+        if RAW_COLUMN * raw.width > self.rounded_features:
+            return super()._prepared_to(settings, given)
+        return RoundedPipeline.of_table(settings, given, raw)
 
     def predict(self, X: TableLike) -> Array:
         """Return the predictions of new rows, (n,) or (n, m).

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import LabelBinarizer
 
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.library.fitted import PreparedFit
+from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.pipelines import pipeline_of
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _ridge(fit: PublishedFit) -> Ridge:
 
 
 def _with_transformers(
-    model: LinearModel | LogisticModel, state: PreparedFit, final: Any
+    model: LinearModel | LogisticModel, state: PreparedModel, final: Any
 ) -> Pipeline:
     """Return a pipeline that ends in ``final``, which gets the published parameters."""
     final.fit_intercept = model.has_intercept

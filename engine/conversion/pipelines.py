@@ -30,7 +30,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import column_names
 from lethe.engine.preprocess.input.columns import Column, Name, Numeric, OneHot, Ordinal
 from lethe.engine.preprocess.input.values import is_missing
-from lethe.engine.preprocess.library.fitted import PreparedFit
+from lethe.engine.preprocess.library import PreparedModel
 
 _KNOWN = (
     "a model has SimpleImputer() and StandardScaler(), each alone or in this order; "
@@ -95,7 +95,7 @@ class PipelineRead:
             if isinstance(name, int) or name in names:
                 raise refusal
 
-    def check_features(self, prepared: PreparedFit, X: Any) -> None:
+    def check_features(self, prepared: PreparedModel, X: Any) -> None:
         """Compare the features that the pipeline makes of its rows with the model's.
 
         They differ if a transformer has learnt from other rows, or from weighted ones: what it was
@@ -107,13 +107,13 @@ class PipelineRead:
             They differ.
         """
         theirs = self._features(X)
-        ours, base = prepared.features(X), prepared.base
+        ours = prepared.features(X)
         if theirs.shape != ours.shape:
             raise InvalidData(
                 f"X has {ours.shape[1]} features once transformed, and the Pipeline makes "
                 f"{theirs.shape[1]}; give the rows that it was fitted on"
             )
-        size = np.abs(theirs).max(axis=0) + np.abs(base.centre) / base.scale
+        size = np.abs(theirs).max(axis=0) + prepared.offsets
         gaps = np.abs(theirs - ours)
         precision = _LARGEST_GAP[np.float32 if theirs.dtype == np.float32 else np.float64]
         bad = np.argwhere(~(gaps <= precision * size))

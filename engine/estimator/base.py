@@ -27,7 +27,9 @@ from lethe.engine.preprocess.input.columns import Columns, checked_columns
 from lethe.engine.preprocess.input.frozen import FrozenTransformer, kept_copy, transformed
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import TableLike
+from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.fitted import PreparedFit
+from lethe.engine.preprocess.library.state import GivenRows
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.policy import Limits
 from lethe.engine.result import Conversion
@@ -139,8 +141,8 @@ class BaseModel(Estimator):
                 self.fit_intercept,
                 self.penalise_intercept,
             )
-            prepared = PreparedFit.fit(settings, X, y, ids, sample_weight, self.seed)
-            return self._adopt_fit(prepared, None, y)
+            given = GivenRows.read(settings, X, y, ids, sample_weight)
+            return self._adopt_fit(self._prepared_to(settings, given), None, y)
         columns = column_names(X)
         kept = None if self.preprocess is None else kept_copy(self.preprocess)
         features = dense_features(X if kept is None else transformed(kept, X))
@@ -176,6 +178,10 @@ class BaseModel(Estimator):
             ridge=float(self.ridge),
             columns=columns,
         )
+
+    def _prepared_to(self, settings: Settings, given: GivenRows) -> PreparedModel:
+        """Return the state of a fit of a table."""
+        return PreparedFit.of_table(settings, given, self.seed)
 
     def _adopt_fit(self, state: Fitted, kept: FrozenTransformer | None, y: ArrayLike) -> Self:
         """Make a fit the model's state."""
@@ -271,10 +277,10 @@ class BaseModel(Estimator):
         return X if self._frozen is None else transformed(self._frozen, X)
 
     @property
-    def prepared(self) -> PreparedFit | None:
+    def prepared(self) -> PreparedModel | None:
         """The fitted state of a model with preprocessing; None of another."""
         state = self._fitted
-        return state if isinstance(state, PreparedFit) else None
+        return state if isinstance(state, PreparedModel) else None
 
     @property
     def preprocess_frozen(self) -> bool:
@@ -312,7 +318,7 @@ class BaseModel(Estimator):
         """
         state, name = self._fitted, type(self).__name__
         p = len(state.published) - int(state.intercept)
-        if isinstance(state, PreparedFit):
+        if isinstance(state, PreparedModel):
             features = state.features(X)
         else:
             check_columns(X, state.columns, name)

@@ -15,7 +15,7 @@ from lethe.engine.estimator.columns import check_columns, dense_features
 from lethe.engine.fit.objective import Rows
 from lethe.engine.fitted import Fitted, moved_by
 from lethe.engine.preprocess.input.table import Table, TableLike
-from lethe.engine.preprocess.library.fitted import PreparedFit
+from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.state import PreparedRows
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.policy import Choice, Limits, choose
@@ -156,7 +156,7 @@ class ChangingModel(BaseModel):
         d, m = state.stream.published.shape
         table: Table | None = None
         features: ArrayLike
-        if isinstance(state, PreparedFit):
+        if isinstance(state, PreparedModel):
             table, features = state.read(X)
         else:
             check_columns(X, state.columns, type(self).__name__)

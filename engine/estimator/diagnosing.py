@@ -21,7 +21,7 @@ from lethe.engine.estimator.changing import ChangingModel
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.ids import ids_of
-from lethe.engine.preprocess.library.fitted import PreparedFit
+from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.result import GroupInfluence, LeaveOneOut
 
 
@@ -175,7 +175,7 @@ class DiagnosableModel(ChangingModel):
 
     def _live_places(self, ids: Iterable[str] | None) -> NDArray[np.intp]:
         members = self._fitted.members
-        if isinstance(self._fitted, PreparedFit):
+        if isinstance(self._fitted, PreparedModel):
             raise InvalidData(
                 "diagnostics are of models without preprocessing inside: where a row also moves "
                 "means and encodings, its leverage is not all that it does to the others"

@@ -128,8 +128,11 @@ class Digits:
     def integers(self) -> tuple[NDArray[np.object_], int]:
         """Return the numbers as Python's integers, and the exponent of 2 of their unit."""
         total = np.zeros(self.places.shape[1:], dtype=object)
-        for place in self.places:
-            total = (total << BITS) + place.astype(object)
+        start = len(self.places) % 2
+        if start:
+            total = self.places[0].astype(object)
+        for high, low in zip(self.places[start::2], self.places[start + 1 :: 2], strict=True):
+            total = (total << (2 * BITS)) + ((high << BITS) + low).astype(object)
         return total, -BITS * (self.end - 1) if len(self.places) else 0
 
 

@@ -6,20 +6,17 @@ An operation that raises changes nothing, as in `engine.fitted`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, at_rest, delete
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.error.sentinels import SENTINELS
-from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Kind, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.answer import (
@@ -31,14 +28,14 @@ from lethe.engine.preprocess.answer import (
     published_by,
     settled_answer,
 )
-from lethe.engine.preprocess.input.settings import Settings, check_outputs
-from lethe.engine.preprocess.input.table import Vocabulary, numeric_names, read_table
-from lethe.engine.preprocess.library.state import PreparedRows, PreparedState
+from lethe.engine.preprocess.input.settings import Settings
+from lethe.engine.preprocess.input.table import Vocabulary
+from lethe.engine.preprocess.library.state import GivenRows, PreparedRows, PreparedState
 from lethe.engine.preprocess.transformation.base import ABSENT
 from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.refresh.refreshes import complete
-from lethe.engine.rows import Mask, Membership, checked_rows
+from lethe.engine.rows import Mask, Membership
 
 
 @dataclass(slots=True)
@@ -46,15 +43,7 @@ class PreparedFit(PreparedState):
     """A fitted model with preprocessing, as it is changed."""
 
     @classmethod
-    def fit(
-        cls,
-        settings: Settings,
-        X: Any,
-        y: ArrayLike,
-        ids: Sequence[str] | None,
-        sample_weight: ArrayLike | None,
-        seed: int,
-    ) -> PreparedFit:
+    def of_table(cls, settings: Settings, given: GivenRows, seed: int) -> PreparedFit:
         """Fit a table. Cost O(n d^2).
 
         Raises
@@ -62,17 +51,8 @@ class PreparedFit(PreparedState):
         InvalidData, IllConditioned, NotConverged
             As `engine.models`.
         """
-        table = read_table(settings.columns, X)
-        nothing = np.zeros((len(table), 1))  # features are not numbers yet
-        names, rows, classes = checked_rows(
-            settings.kind, nothing, y, ids, sample_weight, intercept=False
-        )
-        check_outputs(settings.columns, settings.kind, rows.y.shape[1])
-        for name, column in zip(numeric_names(settings.columns), table.numbers.T, strict=True):
-            if np.isnan(column).all():
-                raise InvalidData(f"column {name!r} has no value in any row; leave it out")
-        made = prepare(settings, table, rows.y, rows.weight, 0)
-        members = Membership.of(settings.kind, names, made.rows, made.dual_rows)
+        made = prepare(settings, given.table, given.y, given.weight, 0)
+        members = Membership.of(settings.kind, given.names, made.rows, made.dual_rows)
         fitted = cls(
             members=members,
             generation=made.generation,
@@ -80,13 +60,13 @@ class PreparedFit(PreparedState):
             factor=made.factor,
             sentinels=members.sentinels(made.generation, seed),
             certified=made.certified,
-            classes=classes,
+            classes=given.classes,
             seed=seed,
             intercept=settings.intercept,
             ridge=settings.ridge,
             columns=settings.names,
             settings=settings,
-            table=table,
+            table=given.table,
             entries=made.entries,
             base=made.base,
             answer=made.answer,

@@ -32,10 +32,10 @@ from lethe.engine.preprocess.input.columns import (
     standardised,
 )
 from lethe.engine.preprocess.input.values import Values, sorted_categories
-from lethe.engine.preprocess.library.fitted import PreparedFit
+from lethe.engine.preprocess.library import PreparedModel
 
 
-def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
+def pipeline_of(state: PreparedModel, final: Any) -> tuple[Pipeline, Array]:
     """Return a pipeline whose transformers are fitted to the live rows, and its final parameters.
 
     Parameters
@@ -77,10 +77,10 @@ def pipeline_of(state: PreparedFit, final: Any) -> tuple[Pipeline, Array]:
     type_categories(transformer)
     if not any(isinstance(name, int) for name in order):
         name_columns(transformer, [str(name) for name in order])
-    layout = state.base.layout
+    layout = state.layout
     keep = np.ones(len(state.published), dtype=np.bool_)
     for hot in layout.one_hot:
-        keep[hot.features] = state.answer.sums.present[hot.features] > 0
+        keep[hot.features] = state.present[hot.features] > 0
     return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
 
 
@@ -151,7 +151,7 @@ def name_columns(transformer: ColumnTransformer, names: Sequence[str]) -> None:
         first.feature_names_in_ = np.array([names[place]], dtype=object)
 
 
-def live_values(state: PreparedFit) -> dict[Name, Values]:
+def live_values(state: PreparedModel) -> dict[Name, Values]:
     """Return the live rows as they were given, by column: numbers, or categories."""
     table = state.table.take(state.members.live)
     numbers, codes = (

@@ -7,24 +7,28 @@ statistics, which every change settles anew (`engine.preprocess.movement`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.estimate import ErrorKind, PublishedError
 from lethe.engine.error.sentinels import Sentinels
+from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.answer import Answer
 from lethe.engine.preprocess.error import Sample, pipeline_error, sampled_estimate
-from lethe.engine.preprocess.input.settings import Settings
-from lethe.engine.preprocess.input.table import Table, read_table
+from lethe.engine.preprocess.input.settings import Settings, check_outputs
+from lethe.engine.preprocess.input.table import Table, numeric_names, read_table
 from lethe.engine.preprocess.published import PipelineUnits, published_parameters
 from lethe.engine.preprocess.transformation.base import BaseTransformation
-from lethe.engine.preprocess.transformation.layout import Places
+from lethe.engine.preprocess.transformation.layout import Layout, Places
 from lethe.engine.preprocess.transformation.predicting import pipeline_features
+from lethe.engine.rows import checked_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,44 @@ class PreparedRows(Rows):
     """
 
     table: Table
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRows:
+    """The rows of a fit as they were given: names, table, targets (n x m), weights and classes."""
+
+    names: tuple[str, ...]
+    table: Table
+    y: Array
+    weight: Array
+    classes: tuple[str, ...]
+
+    @classmethod
+    def read(
+        cls,
+        settings: Settings,
+        X: Any,
+        y: ArrayLike,
+        ids: Sequence[str] | None,
+        sample_weight: ArrayLike | None,
+    ) -> GivenRows:
+        """Read what `fit` is given.
+
+        Raises
+        ------
+        InvalidData
+            As `engine.models`.
+        """
+        table = read_table(settings.columns, X)
+        nothing = np.zeros((len(table), 1))  # features are not numbers yet
+        names, rows, classes = checked_rows(
+            settings.kind, nothing, y, ids, sample_weight, intercept=False
+        )
+        check_outputs(settings.columns, settings.kind, rows.y.shape[1])
+        for name, column in zip(numeric_names(settings.columns), table.numbers.T, strict=True):
+            if np.isnan(column).all():
+                raise InvalidData(f"column {name!r} has no value in any row; leave it out")
+        return cls(names, table, rows.y, rows.weight, classes)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +105,22 @@ class PreparedState(Fitted):
     def units(self) -> PipelineUnits:
         """The map from base units to the pipeline's."""
         return self._units_of(self.answer)
+
+    @property
+    def layout(self) -> Layout:
+        """Where everything is."""
+        return self.base.layout
+
+    @property
+    def present(self) -> NDArray[np.int64]:
+        """(p,) rows that are not 0 in a feature: of one-hot features, those of the category."""
+        return self.answer.sums.present
+
+    @property
+    def offsets(self) -> Array:
+        """(p,) the size of what is subtracted from each feature, in its own units."""
+        offsets: Array = np.abs(self.base.centre) / self.base.scale
+        return offsets
 
     @property
     def feature_names(self) -> tuple[str, ...]:

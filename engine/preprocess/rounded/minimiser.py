@@ -24,10 +24,9 @@ import numpy as np
 
 from lethe.engine.errors import IllConditioned
 from lethe.engine.exact.rounding import SINGULAR, Minimiser, rounded_quotient
-from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.objective import Array, norm
 from lethe.engine.preprocess.rounded.raw import RawColumns
-from lethe.engine.preprocess.rounded.statistics import ExactStatistics
+from lethe.engine.preprocess.rounded.statistics import ExactStatistics, Whole
 
 _BITS = 256
 """To begin with: 53, three times the digits of most condition numbers, and some to spare."""
@@ -36,8 +35,8 @@ _MOST_BITS = 8192
 """What is half way between two float64 is never proved."""
 
 
-def minimiser(raw: RawColumns, live: ExactStatistics, sums: Sums) -> Minimiser:
-    """Return the parameters, d x m with the intercept last, for weighted ``sums``.
+def minimiser(raw: RawColumns, live: ExactStatistics, S: Whole) -> Minimiser:
+    """Return the parameters, d x m with the intercept last, for weighted sums.
 
     Raises
     ------
@@ -53,28 +52,27 @@ def minimiser(raw: RawColumns, live: ExactStatistics, sums: Sums) -> Minimiser:
     bits, found = _BITS, None
     while bits <= _MOST_BITS and (found is None or not found.rounded):
         with flint.ctx.workprec(bits):
-            found = _rounded(_Equations(raw, live, sums).parameters()) or found
+            found = _rounded(_Equations(raw, live, S).parameters()) or found
         bits *= 2
     if found is None:
         raise IllConditioned(SINGULAR)
     return found
 
 
-def dual_rows(raw: RawColumns, live: ExactStatistics, sums: Sums, U: Array) -> Array:
+def dual_rows(raw: RawColumns, live: ExactStatistics, S: Whole, U: Array) -> Array:
     """Return the last step's H^-1 x for raw rows, k x d, to float64's accuracy."""
     with flint.ctx.workprec(_BITS):
-        balls = _Equations(raw, live, sums).dual_rows(U)
+        balls = _Equations(raw, live, S).dual_rows(U)
         return np.array([[float(ball.mid()) for ball in row] for row in balls]).T
 
 
 class _Equations:
     """The system in balls, in units of its columns: theta_j = 2^-s_j x_j."""
 
-    def __init__(self, raw: RawColumns, live: ExactStatistics, sums: Sums) -> None:
-        self._raw, self._live, self._D = raw, live, sums.d
-        whole, self._exponent = sums.entries.integers()
-        self._sums: list[list[Any]] = whole.tolist()
-        self._unit: list[int] = sums.unit.tolist()
+    def __init__(self, raw: RawColumns, live: ExactStatistics, S: Whole) -> None:
+        self._raw, self._live, self._D = raw, live, S.d
+        self._sums: list[list[Any]] = S.entries
+        self._unit, self._exponent = S.unit, S.exponent
         self._features = [j for j in range(raw.layout.features) if not live.idle[j]]
         moving = frozenset(raw.layout.moving_features.tolist())
         self._own = [-1 if j in moving else int(raw.own[j]) for j in self._features]

@@ -21,6 +21,10 @@ from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import CodedPart, Layout, Places
 
+RAW_COLUMN = 2
+"""Coefficients of a bare model that a column of raw rows counts as, where it is decided whether a
+model is rounded: 100 columns take 35 ms a change, 200 coefficients of a bare model 2 ms."""
+
 
 def untransformed(layout: Layout) -> BaseTransformation:
     """Return the transformation that leaves numbers as they are, and an entry's value 0."""

@@ -19,7 +19,7 @@ from lethe.engine.fit.objective import Array, Rows, ridge_penalty
 from lethe.engine.preprocess.input.table import Vocabulary
 from lethe.engine.preprocess.rounded.minimiser import dual_rows, minimiser
 from lethe.engine.preprocess.rounded.raw import RawColumns
-from lethe.engine.preprocess.rounded.statistics import ExactStatistics
+from lethe.engine.preprocess.rounded.statistics import ExactStatistics, Whole
 from lethe.engine.preprocess.transformation.statistics import Statistics
 
 
@@ -61,11 +61,12 @@ class PipelineSolution(Solution):
             intercept=settings.intercept,
             penalise_intercept=settings.penalise_intercept,
         )
-        live = ExactStatistics.of(raw, vocabularies, sums if plain is None else plain)
+        S = Whole(sums)
+        live = ExactStatistics.of(raw, vocabularies, S if plain is None else Whole(plain))
         if sums.entries.is_zero():
             found = Minimiser(np.zeros((len(penalty), sums.m)), rounded=True)
         else:
-            found = minimiser(raw, live, sums)
+            found = minimiser(raw, live, S)
         return cls(
             sums, penalty, found, None,
             raw=raw, vocabularies=vocabularies, plain=plain, live=live,
@@ -106,7 +107,7 @@ class PipelineSolution(Solution):
 
     def dual_rows(self, X: Array) -> Array:
         """Return the last step's H^-1 x for raw rows, k x d, to float64's accuracy."""
-        return dual_rows(self.raw, self.live, self.sums, X)
+        return dual_rows(self.raw, self.live, Whole(self.sums), X)
 
     def statistics(self) -> Statistics:
         """Return the live statistics as float64."""

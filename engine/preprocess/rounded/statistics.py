@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import EPS
-from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import Ordinal, TargetEncode
 from lethe.engine.preprocess.input.table import Vocabulary
 from lethe.engine.preprocess.rounded.raw import RawColumns
@@ -27,23 +26,22 @@ _DIGITS = 128
 """Bits of a deviation before it is rounded."""
 
 
-class Fractions:
-    """The sums over raw rows, entry by entry."""
+class Whole:
+    """The sums over raw rows as whole numbers: ``entries[j][k]`` 2^(exponent + unit_j + unit_k)."""
 
     def __init__(self, sums: Sums) -> None:
-        self._entries, self._unit = sums.entries, sums.unit
+        whole, self.exponent = sums.entries.integers()
+        self.entries: list[list[int]] = whole.tolist()
+        self.unit: list[int] = sums.unit.tolist()
+        self.d, self.m = sums.d, sums.m
 
     def of(self, j: int, k: int) -> Any:
-        """Return the sum of column j times column k."""
-        whole, exponent = self._entries.of((slice(j, j + 1), slice(k, k + 1))).integers()
-        return power(int(whole[0, 0]), exponent + int(self._unit[j] + self._unit[k]))
-
-
-def power(whole: int, exponent: int) -> Any:
-    """Return whole 2^exponent."""
-    if exponent >= 0:
-        return flint.fmpq(whole << exponent)
-    return flint.fmpq(whole, 1 << -exponent)
+        """Return the sum of column j times column k, a fraction."""
+        exponent = self.exponent + self.unit[j] + self.unit[k]
+        whole = self.entries[j][k]
+        if exponent >= 0:
+            return flint.fmpq(whole << exponent)
+        return flint.fmpq(whole, 1 << -exponent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +82,12 @@ class ExactStatistics:
     target_mean: Any
 
     @classmethod
-    def of(
-        cls, raw: RawColumns, vocabularies: tuple[Vocabulary, ...], sums: Sums
-    ) -> ExactStatistics:
-        """Return the statistics of the rows that ``sums`` are of, each with a weight of 1.
+    def of(cls, raw: RawColumns, vocabularies: tuple[Vocabulary, ...], S: Whole) -> ExactStatistics:
+        """Return the statistics of the rows that S is of, each with a weight of 1.
 
         Cost O(p + q) fractions.
         """
-        layout, S = raw.layout, Fractions(sums)
-        one, target = raw.one, sums.d
+        layout, one, target = raw.layout, raw.one, S.d
         n = int(S.of(one, one).p)
         counts = np.array([int(S.of(int(e), one).p) for e in raw.entries], dtype=np.int64)
         present = np.full(layout.features, n, dtype=np.int64)
@@ -125,8 +120,8 @@ class ExactStatistics:
             second = sum((int(counts[e]) * v * v for e, v in zip(own, codes, strict=True)), zero)
             for e, code in zip(own, codes, strict=True):
                 value[e] = code
-            mean[coded.feature] = first / n
-            variance[coded.feature] = second / n - (first / n) * (first / n)
+            mean[coded.feature] = first / max(n, 1)
+            variance[coded.feature] = second / max(n, 1) - mean[coded.feature] ** 2
         flags = layout.standardised
         constant = np.array(
             [_is_constant(v, m, n) for v, m in zip(variance, mean, strict=True)], dtype=np.bool_
@@ -140,7 +135,7 @@ class ExactStatistics:
             scaled=flags & ~constant,
             idle=same if raw.settings.free_intercept else nothing,
             standardised=flags,
-            target_mean=total / n,
+            target_mean=total / max(n, 1),
         )  # fmt: skip
 
     def rounded(self, raw: RawColumns) -> Statistics:
@@ -187,14 +182,14 @@ def _is_constant(variance: Any, mean: Any, n: int) -> bool:
 
 
 def _smoothed(
-    coded: CodedPart, raw: RawColumns, S: Fractions, counts: NDArray[np.int64], n: int, target: int
+    coded: CodedPart, raw: RawColumns, S: Whole, counts: NDArray[np.int64], n: int, target: int
 ) -> list[Any]:
     """Return the smoothed means of the target, as `transformation.encoding.smoothed_means`."""
     column = coded.column
     if isinstance(column, Ordinal):
         raise AssertionError("an Ordinal has no smoothed means")
-    mean = S.of(target, raw.one) / n
-    variance = S.of(target, target) / n - mean * mean
+    mean = S.of(target, raw.one) / max(n, 1)
+    variance = S.of(target, target) / max(n, 1) - mean * mean
     codes = []
     for i in range(len(coded.codes)):
         count, entry = int(counts[coded.first + i]), int(raw.entries[coded.first + i])
@@ -211,8 +206,3 @@ def _smoothed(
             of = weight + flint.fmpq(*float(column.smooth).as_integer_ratio())
         codes.append(mean if of == 0 else mean + weight / of * (own - mean))
     return codes
-
-
-def as_array(values: tuple[Any, ...]) -> Array:
-    """Return fractions as float64."""
-    return np.array([nearest(value) for value in values], dtype=np.float64)
