@@ -136,7 +136,7 @@ class FittedLinear(Fitted):
         for rows, sign in ((arriving, -1.0), (leaving, 1.0)):
             if rows is None or not len(rows):
                 continue
-            seen = self._seen(rows)
+            seen = self.begun.seen(rows)
             W = self.begun.dual_rows(rows.X) if method == "influence" else seen.X[:, :0]
             published, basis = publishing.publish(
                 Step(seen.X, W, _errors(objective, seen, stream.theta_r, sign), theta, stream)
@@ -148,10 +148,6 @@ class FittedLinear(Fitted):
         published_error(self.generation, stream, self.sentinels, 1)  # it can be stated
         self.stream, self.method = stream, method
         self.certified = solution.minimiser.error
-
-    def _seen(self, rows: Rows) -> Rows:
-        """Return rows as the model's parameters belong to them."""
-        return rows
 
     def polish(self, target: float) -> float:  # noqa: ARG002 (it is at the optimum)
         """Publish the minimiser; it is the point at which the influence method takes errors."""

@@ -164,7 +164,8 @@ class LinearModel(ConvertibleModel):
         )
 
     def _prepared_to(self, settings: Settings, given: GivenRows) -> PreparedModel:
-        raw = RawColumns(settings, lay_out(settings.columns, given.table))
+        layout = lay_out(settings.columns, given.table)
+        raw = RawColumns(settings, layout, given.table.vocabularies)
         if RAW_COLUMN * raw.width > self.rounded_features:
             return super()._prepared_to(settings, given)
         return RoundedPipeline.of_table(settings, given, raw)

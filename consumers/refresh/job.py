@@ -38,7 +38,8 @@ from lethe.engine.refresh.refreshes import (
     polish_snapshot,
     rebuild,
 )
-from lethe.engine.store.layout.preprocessing import layout_of, settings_of
+from lethe.engine.store.layout.exact_sums import solution_of
+from lethe.engine.store.layout.preprocessing import layout_of, raw_columns, settings_of
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.jobs import JobResult
@@ -241,7 +242,7 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         return store_result(job, result)
     job.progress("refitting and refactoring", 0, 0)
     config = state.meta.config
-    if remaining.table is not None:
+    if remaining.table is not None and not config.exact_sums:
         made = prepare(
             settings_of(config),
             remaining.table,
@@ -270,7 +271,10 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     generation = renoised(config, generation)
     if config.exact_sums:
         choice = _compared(choice, state, snapshot.rows)
-        rebuilt = begin_with_sums(generation.number + 1, generation.objective, remaining.rows)
+        raw = raw_columns(config) if config.preprocess else None
+        solution = solution_of(remaining.rows, generation.objective.penalty, raw)
+        number, objective = generation.number + 1, generation.objective
+        rebuilt = begin_with_sums(number, objective, solution, len(remaining.ids))
     else:
         rebuilt = rebuild(
             generation,

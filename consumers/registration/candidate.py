@@ -29,14 +29,17 @@ from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.exact_sums import solution_of
 from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys
 from lethe.engine.store.layout.meta import Meta, with_meta
 from lethe.engine.store.layout.preprocessing import (
     layout_of,
+    raw_columns,
     settings_of,
 )
 from lethe.engine.store.layout.records import ErrorRecord, Status
@@ -84,11 +87,7 @@ def _fit(config: ModelConfig, data: TrainingData, number: int) -> _Fit:
     if config.exact_sums:
         objective, rows, status = _objective(config, data)
         check_data(objective, rows)
-        made = begin_with_sums(number, objective, rows)
-        check_error_budget(config, made.generation, made.stream)
-        return _Fit(
-            made.generation, made.stream, rows, made.dual_rows, made.factor, status, made.certified
-        )
+        return _fit_sums(config, number, objective, rows, status)
     objective, rows, fit, status = _precompute(config, data)
     generation, stream = begin(number, objective, fit)
     check_error_budget(config, generation, stream)
@@ -99,9 +98,33 @@ def _fit(config: ModelConfig, data: TrainingData, number: int) -> _Fit:
     )
 
 
+def _fit_sums(
+    config: ModelConfig,
+    number: int,
+    objective: Objective,
+    rows: Rows,
+    status: Status,
+    raw: RawColumns | None = None,
+) -> _Fit:
+    """Sum up, and solve. Cost O(n d^2)."""
+    solution = solution_of(rows, objective.penalty, raw)
+    made = begin_with_sums(number, objective, solution, len(rows))
+    check_error_budget(config, made.generation, made.stream)
+    return _Fit(
+        made.generation, made.stream, rows, made.dual_rows, made.factor, status, made.certified
+    )
+
+
 def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number: int) -> _Fit:
     """Fit a model with its preprocessing. Cost O(n d^2)."""
     weight, layout = np.ones(len(data.ids)), layout_of(config.preprocess)
+    if config.exact_sums:
+        raw = raw_columns(config)
+        penalty = ridge_penalty(
+            config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
+        )
+        objective = Objective(config.kind, penalty)
+        return _fit_sums(config, number, objective, raw.rows(table, data.y, weight), "ACTIVE", raw)
     made = prepare(settings_of(config), table, data.y, weight, number, layout=layout)
     pipeline = LivePipeline(
         made.base, table.vocabularies, made.answer, intercept=config.fit_intercept

@@ -9,7 +9,9 @@ from lethe.consumers.commits.publish import PARAMETERS_LIMIT
 from lethe.engine.errors import InvalidData
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.objective import Kind
+from lethe.engine.preprocess.rounded.raw import RAW_COLUMN
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.preprocessing import raw_columns
 
 MOST_COEFFICIENTS = 180_000
 """Coefficients of one theta: a commit has up to four thetas, and must fit into 8 MiB."""
@@ -115,8 +117,9 @@ def check_exact_sums(config: ModelConfig) -> None:
     """
     if config.exact_sums and not can_have_exact_sums(config):
         raise InvalidData(
-            f"--exact-sums is for linear models of at most {ROUNDED_FEATURES} coefficients, by "
-            "--method exact or pru, without --preprocess, --certify and --disclosure"
+            f"--exact-sums is for linear models of at most {ROUNDED_FEATURES} coefficients (with "
+            f"--preprocess, {ROUNDED_FEATURES // RAW_COLUMN} numbers, categories and columns with "
+            "missing numbers), by --method exact or pru, without --certify and --disclosure"
         )
 
 
@@ -126,6 +129,10 @@ def can_have_exact_sums(config: ModelConfig) -> bool:
         config.kind is Kind.LINEAR
         and config.method != "influence"
         and config.certify is None
-        and not (config.preprocess or config.disclosure)
-        and config.d <= ROUNDED_FEATURES
+        and not config.disclosure
+        and _rounded_columns(config) <= ROUNDED_FEATURES
     )
+
+
+def _rounded_columns(config: ModelConfig) -> int:
+    return RAW_COLUMN * raw_columns(config).width if config.preprocess else config.d

@@ -27,12 +27,13 @@ from lethe.engine.error.estimate import ErrorKind, PublishedError, published_err
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.objective import Array
 from lethe.engine.merkle import leaf_hash
+from lethe.engine.preprocess.rounded.solution import PipelineSolution
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.generation import PARAMETERS, empty_generation, scalars_in, thetas_of
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.config import ModelConfig
-from lethe.engine.store.layout.fitted_columns import empty_columns, fitted_columns
+from lethe.engine.store.layout.fitted_columns import Learnt, empty_columns, fitted_columns
 from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.records import Certificate, ErrorRecord, ReceiptLog
 from lethe.engine.store.layout.state import STAGED, DeferredRequest, ModelState, PublishedPipeline
@@ -104,14 +105,20 @@ def published_digest(state: ModelState) -> str:
 
 def _with_pipeline_published(state: ModelState) -> ModelState:
     """Return a state with what its version publishes, if it is a model with preprocessing."""
-    config, pipeline = state.meta.config, state.pipeline
+    config, pipeline, theta = state.meta.config, state.pipeline, state.stream.published
     if not config.preprocess:
         return state
-    if pipeline is None:  # no row is left
-        published = PublishedPipeline(state.stream.published, empty_columns(config.preprocess))
+    solution = state.stream.solution
+    if isinstance(solution, PipelineSolution):
+        theta, learnt = solution.without_idle(theta), Learnt.of_sums(solution)
+    elif pipeline is not None:
+        theta, learnt = pipeline.published(state.stream), Learnt.of_pipeline(pipeline)
+    else:  # no row is left
+        learnt = None
+    if learnt is None:
+        published = PublishedPipeline(theta, empty_columns(config.preprocess))
     else:
-        columns = fitted_columns(config.fixed_columns, pipeline)
-        published = PublishedPipeline(pipeline.published(state.stream), columns)
+        published = PublishedPipeline(theta, fitted_columns(config.fixed_columns, learnt))
     return replace(state, published_pipeline=published)
 
 

@@ -32,7 +32,7 @@ def begin_rounded(
 def rounded_step(
     generation: Generation,
     stream: Stream,
-    solution: Solution,
+    before: Solution,
     rows: Rows,
     W: Array,
     method: DeletionMethod,
@@ -40,7 +40,7 @@ def rounded_step(
 ) -> Deletion:
     """Leave rows out (``sign`` `DELETED`) or bring them in, and publish by ``method``.
 
-    ``solution`` is the stream's. Cost that of `engine.exact.running.Solution.changed`.
+    ``before`` is the stream's solution. Cost that of `engine.exact.running.Solution.changed`.
 
     Raises
     ------
@@ -53,14 +53,14 @@ def rounded_step(
         return Deletion(stream, stream.V.array[:0], stream.Q.array[:0], 1.0)
     if sign == DELETED:
         try:
-            solution = solution.changed(rows, None)
+            solution = before.changed(rows, None)
         except InvalidData as error:
             raise IllConditioned(str(error)) from error
     else:
-        solution = solution.changed(None, rows)
-    objective, theta = generation.objective, solution.minimiser.theta
+        solution = before.changed(None, rows)
+    objective, theta, seen = generation.objective, solution.minimiser.theta, before.seen(rows)
     published, basis = method.publish(
-        Step(rows.X, W, lambda: sign * objective.error(rows, stream.theta_r), theta, stream)
+        Step(seen.X, W, lambda: sign * objective.error(seen, stream.theta_r), theta, stream)
     )
     after = stream._replace(
         theta_exact=theta, published=published, Q=stream.Q.append(basis), solution=solution

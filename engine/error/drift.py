@@ -29,7 +29,6 @@ from lethe.engine.error.certificate import roundoff_allowance
 from lethe.engine.error.estimate import remainder
 from lethe.engine.error.second_opinion import second_opinion
 from lethe.engine.exact.running import Solution
-from lethe.engine.exact.sums import Sums
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
@@ -96,8 +95,7 @@ def sums_fault(solution: Solution, rows: Rows) -> str | None:
 
     Nothing is compared up to a tolerance. Cost O(n d^2).
     """
-    kept = solution.live_sums
-    if Sums.of(rows, kept.unit).equal(kept):
+    if solution.is_of(rows):
         return None
     return "the exact sums are not those of the live rows: sums, or rows, are damaged"
 

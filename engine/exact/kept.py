@@ -32,10 +32,13 @@ class Kept:
         Sums as they were last written whole.
     since
         Rows that have left or arrived since, in order.
+    plain
+        Of a pipeline with weights, the sums without them, as they were last written whole.
     """
 
     written: Sums
     since: tuple[Moved, ...] = ()
+    plain: Sums | None = None
 
     def sums(self) -> Sums:
         """Return the sums of the live rows. Cost O(D^2) a row."""
@@ -48,4 +51,4 @@ class Kept:
         """Return what is kept with more rows beside it; None if they are too many."""
         since = (*self.since, *moved)
         few = sum(len(part.rows) for part in since) <= MOST
-        return Kept(self.written, since) if few else None
+        return Kept(self.written, since, self.plain) if few else None

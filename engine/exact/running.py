@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -101,9 +102,21 @@ class Solution:
         """Return the solution for the sums that a store has. Cost and errors are those of `of`."""
         return replace(cls.of(kept.sums(), penalty), kept=kept)
 
-    def stored(self) -> Solution:
+    def whole(self) -> Kept:
+        """Return the sums of the live rows as a store keeps them, whole."""
+        return Kept(self.live_sums)
+
+    def stored(self) -> Self:
         """Return the solution of which a store has the sums whole, and will have what follows."""
-        return replace(self, kept=Kept(self.live_sums))
+        return replace(self, kept=self.whole())
+
+    def is_of(self, rows: Rows) -> bool:
+        """Return whether the sums are those of these rows, digit for digit. Cost O(n d^2)."""
+        return Sums.of(rows, self.sums.unit).equal(self.live_sums)
+
+    def seen(self, rows: Rows) -> Rows:
+        """Return rows as the parameters belong to them."""
+        return rows
 
     def changed(self, leaving: Rows | None, arriving: Rows | None) -> Solution:
         """Return the solution without some rows and with others.

@@ -30,7 +30,6 @@ from lethe.engine.deletion.stream import (
 )
 from lethe.engine.error.certificate import Measured
 from lethe.engine.exact.running import Solution
-from lethe.engine.exact.sums import Sums
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
@@ -260,18 +259,11 @@ def _trace(generation: Generation, rows: Rows) -> float:
     return float(np.max(drawn) + np.sum(generation.objective.penalty))
 
 
-def begin_with_sums(number: int, objective: Objective, rows: Rows) -> NewGeneration:
-    """Begin a generation with the exact sums of rows. Cost O(n d^2); there are no dual rows.
-
-    Raises
-    ------
-    IllConditioned, InvalidData
-        As `engine.exact.running.Solution.of` and `engine.exact.sums.Sums.of`.
-    """
-    solution = Solution.of(Sums.of(rows), objective.penalty).stored()
-    generation, stream = begin_rounded(number, objective, solution)
+def begin_with_sums(number: int, objective: Objective, solution: Solution, n: int) -> NewGeneration:
+    """Begin a generation of n rows with their exact sums: there are no dual rows."""
+    generation, stream = begin_rounded(number, objective, solution.stored())
     nothing = Factor(np.empty((0, 0)), generation.smallest, generation.largest)
-    return NewGeneration(generation, stream, nothing, rows.X[:, :0], solution.minimiser.error)
+    return NewGeneration(generation, stream, nothing, np.empty((n, 0)), solution.minimiser.error)
 
 
 def rebuild(

@@ -29,6 +29,7 @@ from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.preprocessing import (
     layout_of,
     pack_base,
+    raw_columns,
     unpack_base,
     unpack_sums,
     vocabularies_of,
@@ -209,7 +210,7 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         return theta_of(head.get(name.encode()), exact, f"{what}, {name}")
 
     gradient = None
-    if config.preprocess and meta.rows_live:
+    if config.preprocess and not config.exact_sums and meta.rows_live:
         gradient = codec.unpack(head.get(GRADIENT.encode()), shape, f"{what}, {GRADIENT}")
 
     return Stream(
@@ -246,7 +247,8 @@ def with_solution(
         return stream
     what = f"model {config.model_id!r}, generation {meta.generation}"
     theta = stream.theta_exact if checked else None
-    solution = read_solution(sums, generation.objective.penalty, config.m, what, theta)
+    raw = raw_columns(config) if config.preprocess else None
+    solution = read_solution(sums, generation.objective.penalty, config.m, what, theta, raw)
     return stream._replace(solution=solution)
 
 
@@ -259,13 +261,15 @@ def read_pipeline(
 ) -> LivePipeline | None:
     """Return the live pipeline of a stream as it is stored; None without preprocessing, or rows.
 
+    None with exact sums, too: the stream's solution is the pipeline's.
+
     Raises
     ------
     CorruptState
         What is stored is not that of the model.
     """
     config = meta.config
-    if not config.preprocess or meta.rows_live == 0:
+    if not config.preprocess or config.exact_sums or meta.rows_live == 0:
         return None
     what = f"model {config.model_id!r}, generation {meta.generation}"
     layout = layout_of(config.preprocess)

@@ -82,7 +82,7 @@ def rewrite_sums(client: redis.Redis, state: ModelState) -> bool:
         if state.pipeline is not None:
             whole = packed_sums(state.pipeline.answer.sums)
         elif state.stream.solution is not None:
-            whole = packed_whole(state.stream.solution.live_sums)
+            whole = packed_whole(state.stream.solution.whole())
         else:
             return False
         parts[1] = secrets.token_hex(8)

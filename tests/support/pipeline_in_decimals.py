@@ -1,4 +1,4 @@
-"""A linear pipeline fitted in 150 decimal digits, from its definition: nothing of the engine's.
+"""A linear pipeline fitted in many decimal digits, from its definition: nothing of the engine's.
 
 Every feature is made as the pipeline makes it, standardised by a real square root, and the normal
 equations of the last step are solved by elimination.
@@ -7,7 +7,8 @@ equations of the last step are solved by elimination.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal, getcontext, localcontext
+from datetime import date
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,6 @@ from lethe.engine.preprocess.input.columns import (
 )
 from tests.support.pipelines import EPOCH
 
-Number = Decimal
-_DIGITS = 150
 _EPS = Decimal(2) ** -52
 
 
@@ -37,10 +36,11 @@ def minimiser(
     ridge: float = 1.0,
     intercept: bool = True,
     penalised: bool = False,
+    digits: int = 500,
 ) -> np.ndarray:
     """Return the parameters of the last step as float64, (d, m), the intercept last."""
     with localcontext() as context:
-        context.prec = _DIGITS
+        context.prec = digits
         targets = [[Decimal(float(v)) for v in row] for row in y.reshape(len(y), -1)]
         weights = [Decimal(1)] * len(y) if weight is None else [Decimal(float(w)) for w in weight]
         made = [
@@ -54,11 +54,7 @@ def minimiser(
         if intercept and not penalised:
             penalty[-1] = Decimal(0)
         theta = _solved(made, targets, weights, penalty)
-        return np.array([[_float(v) for v in row] for row in theta])
-
-
-def _float(value: Decimal) -> float:
-    return 0.0 if abs(value) < Decimal(10) ** (20 - getcontext().prec) else float(value)
+        return np.array([[float(v) for v in row] for row in theta])
 
 
 def _features(column: Column, values: list[Any], y: list[Decimal]) -> Iterator[list[Decimal]]:
@@ -71,7 +67,7 @@ def _features(column: Column, values: list[Any], y: list[Decimal]) -> Iterator[l
     if isinstance(column, Ordinal) and column.categories is not None:
         yield [Decimal(column.categories.index(v)) for v in values]
         return
-    there = sorted(set(values))
+    there = sorted(set(values), key=lambda value: (value is None, value))
     if isinstance(column, OneHot):
         for category in there:
             yield [Decimal(v == category) for v in values]
@@ -83,9 +79,9 @@ def _features(column: Column, values: list[Any], y: list[Decimal]) -> Iterator[l
 
 
 def _number(value: Any) -> Decimal | None:
-    if value is None or value != value:
+    if value is None:
         return None
-    return Decimal((value - EPOCH).days) if hasattr(value, "year") else Decimal(float(value))
+    return Decimal((value - EPOCH).days) if isinstance(value, date) else Decimal(float(value))
 
 
 def _encoded(column: TargetEncode, category: Any, values: list[Any], y: list[Decimal]) -> Decimal:

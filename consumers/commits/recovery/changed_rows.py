@@ -32,6 +32,7 @@ from lethe.engine.store.layout.preprocessing import (
     columns_of,
     given_table,
     given_values,
+    raw_columns,
     vocabularies_of,
 )
 from lethe.engine.store.layout.state import ModelState
@@ -254,6 +255,9 @@ def _rows_and_records(
     values = np.vstack(given)
     y = np.vstack([np.empty((0, m)), *(_encoded_targets(one, config) for one in requests)])
     weight = np.array([w for one in requests for w in _weights(one, weights)], dtype=np.float64)
+    if config.exact_sums:
+        table = given_table(config.preprocess, values, f"model {config.model_id!r}, changed rows")
+        return raw_columns(config).rows(table, y, weight), values, None
     if pipeline is None:  # the model waits for a rebuild, which transforms them
         return Rows(np.zeros((len(y), d)), y, weight), values, None
     table = given_table(config.preprocess, values, f"model {config.model_id!r}, changed rows")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.engine.deletion.rounded_step import begin_rounded
 from lethe.engine.error.sentinels import Sentinels
@@ -53,7 +54,7 @@ class RoundedPipeline(FittedLinear):
             As `engine.preprocess.rounded.solution.PipelineSolution.of_rows`.
         """
         rows = raw.rows(given.table, given.y, given.weight)
-        solution = PipelineSolution.of_rows(raw, given.table.vocabularies, rows)
+        solution = PipelineSolution.of_rows(raw, rows)
         objective = Objective(Kind.LINEAR, solution.penalty)
         generation, stream = begin_rounded(0, objective, solution)
         nothing = np.empty((len(rows), 0))
@@ -85,7 +86,7 @@ class RoundedPipeline(FittedLinear):
         return self.pipeline.raw.layout
 
     @property
-    def present(self) -> Array:
+    def present(self) -> NDArray[np.int64]:
         """(p,) rows of each feature of a category."""
         return self.pipeline.live.present
 
@@ -98,10 +99,9 @@ class RoundedPipeline(FittedLinear):
     def published(self) -> Array:
         """The final step's published parameters, d x m, the intercept last."""
         theta = self.stream.published
-        if theta is not self.stream.theta_exact:  # a projection knows nothing of idle features
-            theta = theta.copy()
-            theta[: self.layout.features][self.pipeline.live.idle] = 0.0
-        return theta
+        if theta is self.stream.theta_exact:
+            return theta
+        return self.pipeline.without_idle(theta)
 
     @property
     def offsets(self) -> Array:
@@ -152,7 +152,7 @@ class RoundedPipeline(FittedLinear):
         table = _table_of(new)
         arriving = self.pipeline.raw.rows(table, new.y, new.weight)
         leaving = self.members.rows.take(self.members.places(old)) if old else None
-        solution = self.pipeline.knowing(table.vocabularies).changed(leaving, arriving)
+        solution = self.solution.changed(leaving, arriving)
         self._step(solution, leaving, arriving, method)
         self._exchange_table(table, old)
         self._exchange(new_ids, arriving, old)
@@ -191,21 +191,17 @@ class RoundedPipeline(FittedLinear):
         """Begin a generation with places for what the live rows have."""
         table, members = self.table.pruned(), self.members
         kept = table.take(live)
-        raw = RawColumns(self.settings, lay_out(self.settings.columns, kept))
+        raw = RawColumns(self.settings, lay_out(self.settings.columns, kept), table.vocabularies)
         rows = raw.rows(kept, members.rows.y[live], members.rows.weight[live])
         X = np.zeros((len(live), raw.width))
         X[live] = rows.X
         self.table, members.rows = table, Rows(X, members.rows.y, members.rows.weight)
-        solution = PipelineSolution.of_rows(raw, table.vocabularies, rows)
+        solution = PipelineSolution.of_rows(raw, rows)
         objective = Objective(Kind.LINEAR, solution.penalty)
         self.generation, self.stream = begin_rounded(
             self.generation.number + 1, objective, solution
         )
         self.begun, self.certified = solution, solution.minimiser.error
-
-    def _seen(self, rows: Rows) -> Rows:
-        """Return raw rows as the last step saw them when the generation began."""
-        return _of_pipeline(self.begun).features(rows)
 
     def erase(self) -> None:
         """Overwrite the data of the rows that have left. Cost O(k d)."""
@@ -215,7 +211,7 @@ class RoundedPipeline(FittedLinear):
 
 def _of_pipeline(solution: Solution) -> PipelineSolution:
     if not isinstance(solution, PipelineSolution):
-        raise AssertionError("the solution is that of a bare model")
+        raise TypeError("the solution is that of a bare model")
     return solution
 
 

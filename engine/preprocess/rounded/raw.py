@@ -17,7 +17,7 @@ import numpy as np
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.input.columns import TargetEncode
 from lethe.engine.preprocess.input.settings import Settings
-from lethe.engine.preprocess.input.table import Table
+from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import CodedPart, Layout, Places
 
@@ -44,6 +44,7 @@ class RawColumns:
 
     settings: Settings
     layout: Layout
+    vocabularies: tuple[Vocabulary, ...]
 
     @cached_property
     def own(self) -> Places:

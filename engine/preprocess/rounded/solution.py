@@ -5,18 +5,18 @@ It stands in a stream where a bare linear model has its `engine.exact.running.So
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from lethe.engine.exact.kept import Kept, Moved
 from lethe.engine.exact.rounding import Minimiser
 from lethe.engine.exact.rows import ChangedRows
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.objective import Array, Rows, ridge_penalty
-from lethe.engine.preprocess.input.table import Vocabulary
 from lethe.engine.preprocess.rounded.minimiser import dual_rows, minimiser
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.preprocess.rounded.statistics import ExactStatistics, Whole
@@ -29,8 +29,8 @@ class PipelineSolution(Solution):
 
     Attributes
     ----------
-    raw, vocabularies
-        What is where in a raw row, and the categories of each column of them.
+    raw
+        What is where in a raw row.
     plain
         The sums without weights, of which the statistics are; None if every weight is 1.
     live
@@ -38,7 +38,6 @@ class PipelineSolution(Solution):
     """
 
     raw: RawColumns
-    vocabularies: tuple[Vocabulary, ...]
     plain: Sums | None
     live: ExactStatistics
 
@@ -46,7 +45,6 @@ class PipelineSolution(Solution):
     def of_sums(
         cls,
         raw: RawColumns,
-        vocabularies: tuple[Vocabulary, ...],
         sums: Sums,
         plain: Sums | None = None,
     ) -> PipelineSolution:
@@ -62,48 +60,62 @@ class PipelineSolution(Solution):
             penalise_intercept=settings.penalise_intercept,
         )
         S = Whole(sums)
-        live = ExactStatistics.of(raw, vocabularies, S if plain is None else Whole(plain))
+        live = ExactStatistics.of(raw, S if plain is None else Whole(plain))
         if sums.entries.is_zero():
             found = Minimiser(np.zeros((len(penalty), sums.m)), rounded=True)
         else:
             found = minimiser(raw, live, S)
         return cls(
             sums, penalty, found, None,
-            raw=raw, vocabularies=vocabularies, plain=plain, live=live,
+            raw=raw, plain=plain, live=live,
         )  # fmt: skip
 
     @classmethod
-    def of_rows(
-        cls, raw: RawColumns, vocabularies: tuple[Vocabulary, ...], rows: Rows
-    ) -> PipelineSolution:
+    def of_rows(cls, raw: RawColumns, rows: Rows) -> PipelineSolution:
         """Return the solution for raw rows. Cost O(n D^2) for each pair of slices, and O(d^3)."""
         sums = Sums.of(rows)
         plain = None if _plain(rows) else Sums.of(_unweighted(rows), sums.unit)
-        return cls.of_sums(raw, vocabularies, sums, plain)
+        return cls.of_sums(raw, sums, plain)
+
+    @classmethod
+    def read(cls, raw: RawColumns, kept: Kept) -> PipelineSolution:
+        """Return the solution for the sums that a store has. Cost and errors as of `of_sums`."""
+        sums, plain = _after(kept.written, kept.plain, kept.since)
+        return replace(cls.of_sums(raw, sums, plain), kept=kept)
 
     def changed(self, leaving: Rows | None, arriving: Rows | None) -> PipelineSolution:
-        """Return the solution without some raw rows and with others. Cost O(k D^2 + d^3)."""
-        sums, plain = self.sums, self.plain
+        """Return the solution without some raw rows and with others. Cost O(k D^2 + d^3).
+
+        A row without a weight counts, too: statistics have no weights.
+        """
         moved = [
-            (sign, rows)
+            Moved(sign, rows)
             for rows, sign in ((leaving, -1), (arriving, 1))
             if rows is not None and len(rows)
         ]
-        if plain is None and not all(_plain(rows) for _, rows in moved):
-            plain = sums
-        for sign, rows in moved:
-            if plain is not None:
-                plain = plain.changed(ChangedRows.of(_unweighted(rows), sign, plain.unit))
-            sums = sums.changed(ChangedRows.of(rows, sign, sums.unit))
-        return self.of_sums(self.raw, self.vocabularies, sums, plain)
+        if not moved:
+            return self
+        sums, plain = _after(self.sums, self.plain, moved)
+        solution = self.of_sums(self.raw, sums, plain)
+        if self.kept is None:
+            return solution
+        kept = self.kept.joined(moved)
+        return solution.stored() if kept is None else replace(solution, kept=kept)
+
+    def whole(self) -> Kept:
+        """Return the sums of the live rows as a store keeps them, whole."""
+        return Kept(self.sums, plain=self.plain)
+
+    def is_of(self, rows: Rows) -> bool:
+        """Return whether the sums are those of these raw rows, digit for digit."""
+        plain = self.plain
+        return Sums.of(rows, self.sums.unit).equal(self.sums) and (
+            _plain(rows) if plain is None else Sums.of(_unweighted(rows), plain.unit).equal(plain)
+        )
 
     def without(self, leaving: Rows) -> PipelineSolution:
         """Return the solution without some raw rows."""
         return self.changed(leaving, None)
-
-    def knowing(self, vocabularies: tuple[Vocabulary, ...]) -> PipelineSolution:
-        """Return the solution with vocabularies that have more categories."""
-        return replace(self, vocabularies=vocabularies)
 
     def dual_rows(self, X: Array) -> Array:
         """Return the last step's H^-1 x for raw rows, k x d, to float64's accuracy."""
@@ -113,7 +125,13 @@ class PipelineSolution(Solution):
         """Return the live statistics as float64."""
         return self.live.rounded(self.raw)
 
-    def features(self, rows: Rows) -> Rows:
+    def without_idle(self, theta: Array) -> Array:
+        """Return parameters with 0 for features of one value, of which a projection knows not."""
+        theta = theta.copy()
+        theta[: self.raw.layout.features][self.live.idle] = 0.0
+        return theta
+
+    def seen(self, rows: Rows) -> Rows:
         """Return raw rows as the last step sees them, k x d, in float64. Cost O(k D)."""
         raw, stated = self.raw, self.statistics()
         layout, intercept = raw.layout, raw.settings.intercept
@@ -130,7 +148,18 @@ class PipelineSolution(Solution):
 
     def __reduce__(self) -> tuple[Callable[..., PipelineSolution], tuple[Any, ...]]:
         """Copy and pickle the sums of the live rows alone."""
-        return self.of_sums, (self.raw, self.vocabularies, self.sums, self.plain)
+        return self.of_sums, (self.raw, self.sums, self.plain)
+
+
+def _after(sums: Sums, plain: Sums | None, moved: Sequence[Moved]) -> tuple[Sums, Sums | None]:
+    """Return sums with and without weights after rows came and went; see `PipelineSolution`."""
+    for sign, rows in moved:
+        if plain is None and not _plain(rows):
+            plain = sums
+        if plain is not None:
+            plain = plain.changed(ChangedRows.of(_unweighted(rows), sign, plain.unit))
+        sums = sums.changed(ChangedRows.of(rows, sign, sums.unit))
+    return sums, plain
 
 
 def _plain(rows: Rows) -> bool:

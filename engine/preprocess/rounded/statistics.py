@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import EPS
 from lethe.engine.preprocess.input.columns import Ordinal, TargetEncode
-from lethe.engine.preprocess.input.table import Vocabulary
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.preprocess.transformation.encoding import ordinal_codes
 from lethe.engine.preprocess.transformation.layout import CodedPart
@@ -82,7 +81,7 @@ class ExactStatistics:
     target_mean: Any
 
     @classmethod
-    def of(cls, raw: RawColumns, vocabularies: tuple[Vocabulary, ...], S: Whole) -> ExactStatistics:
+    def of(cls, raw: RawColumns, S: Whole) -> ExactStatistics:
         """Return the statistics of the rows that S is of, each with a weight of 1.
 
         Cost O(p + q) fractions.
@@ -114,7 +113,7 @@ class ExactStatistics:
             if isinstance(coded.column, TargetEncode):
                 codes = _smoothed(coded, raw, S, counts, n, target)
             else:
-                listed = ordinal_codes(coded, vocabularies[coded.source], counts[coded.entries])
+                listed = ordinal_codes(coded, raw.vocabularies[coded.source], counts[coded.entries])
                 codes = [flint.fmpq(int(code)) for code in listed]
             first = sum((int(counts[e]) * v for e, v in zip(own, codes, strict=True)), zero)
             second = sum((int(counts[e]) * v * v for e, v in zip(own, codes, strict=True)), zero)
@@ -187,7 +186,7 @@ def _smoothed(
     """Return the smoothed means of the target, as `transformation.encoding.smoothed_means`."""
     column = coded.column
     if isinstance(column, Ordinal):
-        raise AssertionError("an Ordinal has no smoothed means")
+        raise TypeError("an Ordinal has no smoothed means")
     mean = S.of(target, raw.one) / max(n, 1)
     variance = S.of(target, target) / max(n, 1) - mean * mean
     codes = []

@@ -6,7 +6,9 @@
     | digits (P x D (D + 1) / 2, int32, the lower triangle)
 
 and ``since:0``, ``since:1``, ... the rows that have left or arrived since: float64, sign, and then
-of each row its weight, features and targets. Lengths are checked before anything is trusted.
+of each row its weight, features and targets. With preprocessing, rows are raw rows
+(`engine.preprocess.rounded.raw`), and if their weights differ from 1, ``plain`` has the sums
+without weights. Lengths are checked before anything is trusted.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from lethe.engine.exact.kept import Kept, Moved
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.preprocess.rounded.raw import RawColumns
+from lethe.engine.preprocess.rounded.solution import PipelineSolution
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.preprocessing import SINCE
 
@@ -33,12 +37,20 @@ _HALF = 1 << (BITS - 1)
 _ALL = "all"
 
 
-def packed_whole(sums: Sums) -> dict[str, bytes]:
-    """Return sums as the fields of a hash, whole: nothing has come or gone since."""
+_PLAIN = "plain"
+
+
+def packed_whole(kept: Kept) -> dict[str, bytes]:
+    """Return the fields of a hash for sums that were written whole, without what moved since."""
+    fields = {_ALL: _packed(kept.written)}
+    return fields if kept.plain is None else {**fields, _PLAIN: _packed(kept.plain)}
+
+
+def _packed(sums: Sums) -> bytes:
     D, entries = len(sums.unit), sums.entries
     header = _HEADER.pack(_FORMAT, D, sums.m, len(entries.places), entries.first)
     digits = entries.places[:, *np.tril_indices(D)]
-    return {_ALL: header + sums.unit.astype(_UNIT).tobytes() + digits.astype(_DIGIT).tobytes()}
+    return header + sums.unit.astype(_UNIT).tobytes() + digits.astype(_DIGIT).tobytes()
 
 
 def new_fields(before: Solution | None, after: Solution | None) -> tuple[dict[str, bytes], bool]:
@@ -50,7 +62,7 @@ def new_fields(before: Solution | None, after: Solution | None) -> tuple[dict[st
         return {}, False
     whole = after.kept.written is not before.kept.written
     first = 0 if whole else len(before.kept.since)
-    fields = packed_whole(after.kept.written) if whole else {}
+    fields = packed_whole(after.kept) if whole else {}
     for number, moved in enumerate(after.kept.since[first:], first):
         fields[f"{SINCE}{number}"] = codec.pack(_as_numbers(moved))
     return fields, whole
@@ -63,10 +75,27 @@ def _as_numbers(moved: Moved) -> Array:
     )
 
 
+def solution_of(rows: Rows, penalty: Array, raw: RawColumns | None) -> Solution:
+    """Return the solution for rows: with preprocessing raw rows, whose columns are in ``raw``.
+
+    Cost and errors as of `engine.exact.running.Solution.of` and `engine.exact.sums.Sums.of`.
+    """
+    if raw is None:
+        return Solution.of(Sums.of(rows), penalty)
+    return PipelineSolution.of_rows(raw, rows)
+
+
 def read_solution(
-    stored: Mapping[bytes, bytes], penalty: Array, m: int, what: str, theta: Array | None = None
+    stored: Mapping[bytes, bytes],
+    penalty: Array,
+    m: int,
+    what: str,
+    theta: Array | None = None,
+    raw: RawColumns | None = None,
 ) -> Solution:
     """Return the solution for stored sums; ``theta``, d x m, is what is stored of it, if anything.
+
+    ``raw``: of a model with preprocessing.
 
     Raises
     ------
@@ -74,12 +103,18 @@ def read_solution(
         They are not the sums of this model, or not those that the head was computed from.
     """
     what = f"{what}, its sums"
-    d = len(penalty)
-    parts = [stored.get(f"{SINCE}{number}".encode()) for number in range(len(stored) - 1)]
+    d = len(penalty) if raw is None else raw.width
+    unweighted = None if raw is None else stored.get(_PLAIN.encode())
+    count = len(stored) - (1 if unweighted is None else 2)
+    parts = [stored.get(f"{SINCE}{number}".encode()) for number in range(count)]
     since = tuple(_read_moved(part, d, m, what) for part in parts)
-    kept = Kept(_read_whole(stored.get(_ALL.encode()), d, m, what), since)
+    plain = None if unweighted is None else _read_whole(unweighted, d, m, what)
+    kept = Kept(_read_whole(stored.get(_ALL.encode()), d, m, what), since, plain)
     try:
-        solution = Solution.resumed(kept, penalty)
+        if raw is None:
+            solution = Solution.resumed(kept, penalty)
+        else:
+            solution = PipelineSolution.read(raw, kept)
     except (InvalidData, IllConditioned) as error:
         raise CorruptState(f"{what}: are not those of a model ({error})") from None
     if theta is not None and not np.array_equal(solution.minimiser.theta, theta):
@@ -118,6 +153,6 @@ def _read_moved(stored: bytes | None, d: int, m: int, what: str) -> Moved:
     count = (0 if stored is None else len(stored) // 8 - 1) // width
     numbers = codec.unpack(stored, (1 + count * width,), what)
     weight, X, y = np.split(numbers[1:].reshape(count, width), [1, 1 + d], axis=1)
-    if abs(numbers[0]) != 1 or count < 1 or not (weight > 0).all():
+    if abs(numbers[0]) != 1 or count < 1 or not (weight >= 0).all():
         raise CorruptState(f"{what}: a row is none of the model's; run `lethe check`")
     return Moved(int(numbers[0]), Rows(X.copy(), y.copy(), weight[:, 0].copy()))

@@ -13,11 +13,15 @@ from pydantic_core import to_json
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.preprocess.rounded.raw import untransformed
+from lethe.engine.preprocess.rounded.solution import PipelineSolution
+from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import (
     CodedPart,
     Layout,
     OneHotPart,
 )
+from lethe.engine.preprocess.transformation.statistics import Statistics
 from lethe.engine.store.layout.columns import (
     NUMERIC,
     ColumnRecord,
@@ -34,7 +38,37 @@ _Fitted: TypeAlias = tuple[bytes, bytes]
 """A column as JSON, and its `numbers_of_column`."""
 
 
-def fitted_columns(columns: FixedColumns, pipeline: LivePipeline) -> PublishedColumns:
+class Learnt(NamedTuple):
+    """What a pipeline has learnt from its live rows.
+
+    Attributes
+    ----------
+    base, live
+        A transformation, and the live rows' own in its units.
+    counts, present
+        Live rows of each entry, and of each one-hot feature.
+    """
+
+    base: BaseTransformation
+    live: Statistics
+    counts: NDArray[np.int64]
+    present: NDArray[np.int64]
+
+    @classmethod
+    def of_pipeline(cls, pipeline: LivePipeline) -> Learnt:
+        """Return what a pipeline with settled statistics has learnt."""
+        sums = pipeline.answer.sums
+        return cls(pipeline.base, pipeline.answer.live, sums.counts, sums.present)
+
+    @classmethod
+    def of_sums(cls, solution: PipelineSolution) -> Learnt:
+        """Return what a pipeline with exact sums has learnt, each number rounded once."""
+        live = solution.live
+        base = untransformed(solution.raw.layout)
+        return cls(base, solution.statistics(), live.counts, live.present)
+
+
+def fitted_columns(columns: FixedColumns, pipeline: Learnt) -> PublishedColumns:
     """Return the columns as the live rows have fitted them. Cost O(p + q).
 
     Raises
@@ -73,8 +107,8 @@ class _Given(NamedTuple):
     imputed: Array
 
     @classmethod
-    def of(cls, pipeline: LivePipeline) -> _Given:
-        base, live = pipeline.base, pipeline.answer.live
+    def of(cls, pipeline: Learnt) -> _Given:
+        base, live = pipeline.base, pipeline.live
         return cls(  # with 0.0 in place of -0.0, which readers do not get to see
             base.centre + base.scale * live.mean + 0.0,
             base.scale * live.deviation,
@@ -112,10 +146,8 @@ def _members(name: bytes, values: Array, given: NDArray[np.bool_]) -> list[bytes
     return [name + text if one else b"" for text, one in zip(texts, given.tolist(), strict=True)]
 
 
-def _one_hot(
-    record: ColumnRecord, start: bytes, pipeline: LivePipeline, part: OneHotPart
-) -> _Fitted:
-    vanished = _without_rows(pipeline.answer.sums.present[part.features])
+def _one_hot(record: ColumnRecord, start: bytes, pipeline: Learnt, part: OneHotPart) -> _Fitted:
+    vanished = _without_rows(pipeline.present[part.features])
     members: dict[str, Any] = _given_only(categories=record.categories, vanished=vanished)
     if record.unknown == "ignore":
         members["ignores_unknown"] = True
@@ -123,10 +155,10 @@ def _one_hot(
 
 
 def _coded(
-    record: ColumnRecord, start: bytes, pipeline: LivePipeline, given: _Given, part: CodedPart
+    record: ColumnRecord, start: bytes, pipeline: Learnt, given: _Given, part: CodedPart
 ) -> _Fitted:
-    base, live, j = pipeline.base, pipeline.answer.live, part.feature
-    own, counts = part.entries, pipeline.answer.sums.counts[part.entries]
+    base, live, j = pipeline.base, pipeline.live, part.feature
+    own, counts = part.entries, pipeline.counts[part.entries]
     places = base.centre[j] + base.scale[j] * (base.value[own] + live.shift[own])
     vanished: tuple[int, ...] = ()
     otherwise = None

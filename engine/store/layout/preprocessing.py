@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from lethe.engine.preprocess.input.columns import (
 )
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table, Vocabulary
+from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import (
     CodedPart,
@@ -90,6 +92,19 @@ def layout_of(records: Sequence[ColumnRecord]) -> Layout:
     """Return the places of columns that were registered."""
     gaps = np.array([r.gaps for r in records if r.step in ("numeric", "date")], dtype=np.bool_)
     return lay_out_known(columns_of(records), gaps, vocabularies_of(records))
+
+
+def raw_columns(config: ModelConfig) -> RawColumns:
+    """Return where everything is in a raw row of a model with preprocessing and exact sums."""
+    return _raw_columns(config.preprocess, config.kind, config.ridge, config.fit_intercept)
+
+
+@lru_cache(maxsize=256)
+def _raw_columns(
+    records: tuple[ColumnRecord, ...], kind: Kind, ridge: float, intercept: bool
+) -> RawColumns:
+    settings = Settings(columns_of(records), kind, ridge, intercept, penalise_intercept=False)
+    return RawColumns(settings, layout_of(records), vocabularies_of(records))
 
 
 def settings_of(config: ModelConfig) -> Settings:

@@ -12,7 +12,7 @@ from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline, TransformedRows
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.config import ModelConfig
-from lethe.engine.store.layout.preprocessing import given_table, given_values
+from lethe.engine.store.layout.preprocessing import given_table, given_values, raw_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,9 @@ def read_rows(
     given = len(config.preprocess)
     decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks, given=given)
     table = given_table(config.preprocess, decoded.X, what)
+    if config.exact_sums:
+        rows = raw_columns(config).rows(table, decoded.y, decoded.weight)
+        return StoredRows(rows, decoded.W, None, table)
     if pipeline is None:
         nothing = np.zeros((len(records), config.d))
         return StoredRows(Rows(nothing, decoded.y, decoded.weight), decoded.W, None, table)

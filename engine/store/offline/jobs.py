@@ -235,7 +235,8 @@ def read_staged(
     staged = meta.model_copy(update={"generation": result.generation})
     generation, sampled = read_fixed(stored.fixed, staged)
     shape = (config.d, config.m)
-    names = (*THETAS, GRADIENT) if config.preprocess else THETAS
+    settled = config.preprocess and not config.exact_sums
+    names = (*THETAS, GRADIENT) if settled else THETAS
     fields: dict[str, Any] = {name: result.stream[name] for name in SCALARS}
     fields["completions"] = int(fields["completions"])
     fields |= {name: codec.unpack(arrays.get(name.encode()), shape, what) for name in names}

@@ -151,7 +151,7 @@ def stage_stream(
     if pipeline is not None:
         sums = packed_sums(pipeline.answer.sums)
     elif stream.solution is not None:
-        sums = packed_whole(stream.solution.live_sums)
+        sums = packed_whole(stream.solution.whole())
     if sums is not None:
         batch.hset(where.sums, mapping=sums)
     for key in (where.V, where.Q, where.sums):

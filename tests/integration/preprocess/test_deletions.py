@@ -16,12 +16,15 @@ from lethe.engine.refresh.kind import RefreshKind
 from tests.support import pipelines
 from tests.support.pipelines import Rows
 from tests.support.platform import Platform
-from tests.support.prepared import PreparedTable
+from tests.support.prepared import BOTH, PreparedTable
 
 
+@BOTH
 @pytest.mark.parametrize("method", ["exact", "pru"])
-def test_after_every_deletion_it_is_the_refitted_pipeline(platform: Platform, method: str) -> None:
-    table = PreparedTable(platform)
+def test_after_every_deletion_it_is_the_refitted_pipeline(
+    platform: Platform, method: str, sums: bool
+) -> None:
+    table = PreparedTable(platform, exact_sums=sums)
     table.register(method=method)
     table.check()
     order = np.random.default_rng(1).permutation(150)
@@ -35,9 +38,12 @@ def test_after_every_deletion_it_is_the_refitted_pipeline(platform: Platform, me
     assert verification.rows_live == 126
 
 
+@BOTH
 @pytest.mark.parametrize("name", pipelines.EVERY_KIND)
-def test_a_model_may_have_columns_of_one_kind_alone(memory: Platform, name: str) -> None:
-    table = PreparedTable(memory, {name: pipelines.EVERY_KIND[name]}, n=40)
+def test_a_model_may_have_columns_of_one_kind_alone(
+    memory: Platform, name: str, sums: bool
+) -> None:
+    table = PreparedTable(memory, {name: pipelines.EVERY_KIND[name]}, n=40, exact_sums=sums)
     table.register()
     table.check()
     rng = np.random.default_rng(2)
@@ -55,8 +61,9 @@ def test_a_model_may_have_columns_of_one_kind_alone(memory: Platform, name: str)
     assert verify(memory.store, "m").holds
 
 
-def test_a_subscriber_predicts_on_rows_as_they_are_given(platform: Platform) -> None:
-    table = PreparedTable(platform)
+@BOTH
+def test_a_subscriber_predicts_on_rows_as_they_are_given(platform: Platform, sums: bool) -> None:
+    table = PreparedTable(platform, exact_sums=sums)
     table.register()
     table.delete(*range(10))
     platform.drain()
@@ -195,8 +202,9 @@ def test_a_rebuild_whose_own_rounding_is_over_the_budget_is_not_ordered_again(
     assert memory.load("m").meta.pending_job is None
 
 
-def test_when_all_rows_are_deleted_it_predicts_0(memory: Platform) -> None:
-    table = PreparedTable(memory, n=30)
+@BOTH
+def test_when_all_rows_are_deleted_it_predicts_0(memory: Platform, sums: bool) -> None:
+    table = PreparedTable(memory, n=30, exact_sums=sums)
     table.register()
     request = table.delete(*range(30))
     memory.drain()
@@ -212,8 +220,9 @@ def test_when_all_rows_are_deleted_it_predicts_0(memory: Platform) -> None:
     assert verify(memory.store, "m").holds
 
 
-def test_to_replace_it_does_not_change_its_columns_unasked(memory: Platform) -> None:
-    table = PreparedTable(memory)
+@BOTH
+def test_to_replace_it_does_not_change_its_columns_unasked(memory: Platform, sums: bool) -> None:
+    table = PreparedTable(memory, exact_sums=sums)
     table.register()
     table.columns = {**table.columns, "age": Numeric(standardise=False)}
     table.register(replace_model=True)  # another setting of the same step is the owner's business

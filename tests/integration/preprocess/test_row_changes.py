@@ -12,16 +12,17 @@ from lethe.engine.store.layout.config import LimitsRecord
 from tests.integration.commits.test_fold import ends_at, published, run_to_death, settle
 from tests.integration.preprocess.test_fold import check_same_pipeline
 from tests.support.platform import Platform
-from tests.support.prepared import PreparedTable
+from tests.support.prepared import BOTH, PreparedTable
 from tests.support.stores import backup, restore
 
 
+@BOTH
 @pytest.mark.parametrize("method", ["exact", "pru"])
 def test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline(
-    platform: Platform, method: str
+    platform: Platform, method: str, sums: bool
 ) -> None:
     rng = np.random.default_rng(1)
-    table = PreparedTable(platform)
+    table = PreparedTable(platform, exact_sums=sums)
     table.register(method=method)
     requests = [
         table.change("insert", *range(150, 158), rng=rng),
@@ -92,9 +93,10 @@ def test_rows_that_move_the_statistics_too_far_are_rejected(memory: Platform) ->
     table.check()
 
 
-def test_a_store_that_goes_back_gets_changed_rows_back(memory: Platform) -> None:
+@BOTH
+def test_a_store_that_goes_back_gets_changed_rows_back(memory: Platform, sums: bool) -> None:
     rng = np.random.default_rng(2)
-    table = PreparedTable(memory)
+    table = PreparedTable(memory, exact_sums=sums)
     table.register(budget=10.0)
     kept = []
     for i in range(3):
@@ -119,9 +121,12 @@ def test_a_store_that_goes_back_gets_changed_rows_back(memory: Platform) -> None
     table.check()
 
 
-def test_a_rebuild_catches_up_with_rows_that_changed_meanwhile(memory: Platform) -> None:
+@BOTH
+def test_a_rebuild_catches_up_with_rows_that_changed_meanwhile(
+    memory: Platform, sums: bool
+) -> None:
     rng = np.random.default_rng(5)
-    table = PreparedTable(memory)
+    table = PreparedTable(memory, exact_sums=sums)
     table.register()
     order = memory.ordered("m", RefreshKind.REBUILD)
     memory.compute_refresh(order)
@@ -145,10 +150,13 @@ def test_a_rebuild_catches_up_with_rows_that_changed_meanwhile(memory: Platform)
     table.check()
 
 
+@BOTH
 @pytest.mark.parametrize("step", ["decide", "append", "apply", "publish", "advance"])
-def test_a_worker_that_dies_neither_loses_nor_doubles_a_change(memory: Platform, step: str) -> None:
+def test_a_worker_that_dies_neither_loses_nor_doubles_a_change(
+    memory: Platform, step: str, sums: bool
+) -> None:
     rng = np.random.default_rng(3)
-    table = PreparedTable(memory)
+    table = PreparedTable(memory, exact_sums=sums)
     table.register()
     worker = memory.deletion_worker(at_step=ends_at(step))
     requests = [table.change("insert", 150, 151, rng=rng)]
@@ -160,7 +168,10 @@ def test_a_worker_that_dies_neither_loses_nor_doubles_a_change(memory: Platform,
     table.check()
 
 
-def test_thousands_of_mixed_requests_stay_at_the_refitted_pipeline(memory: Platform) -> None:
+@BOTH
+def test_thousands_of_mixed_requests_stay_at_the_refitted_pipeline(
+    memory: Platform, sums: bool
+) -> None:
     """5,000 rows inserted, corrected and deleted, with the rebuilds that come due."""
     memory.most_turns = 100_000
     rng = np.random.default_rng(4)

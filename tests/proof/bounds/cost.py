@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from lethe.engine import LinearModel, LogisticModel
 from lethe.engine.preprocess.input.columns import Columns, Numeric, TargetEncode
+from lethe.engine.preprocess.library.fitted import PreparedFit
 from lethe.engine.preprocess.movement import conjugate_gradients
 from tests.proof.bounds.figures import Figures
 from tests.support.pipelines import draw_rows
@@ -94,10 +95,10 @@ def _corrections(numbers: int, gaps: int, encoded: int, n: int = 3000) -> Figure
         **{f"gap{i}": Numeric() for i in range(gaps)},
         **{f"post{i}": TargetEncode(standardise=True) for i in range(encoded)},
     }
-    model = LinearModel(preprocess=columns)
+    model = LinearModel(preprocess=columns, rounded_features=0)
     model.fit(draw_rows(columns, n, rng), rng.standard_normal(n))
-    assert model.prepared is not None
     state, taken, solving, whole, multiplying = model.prepared, 0.0, 0.0, 0.0, 0.0
+    assert isinstance(state, PreparedFit)
     count = needed = 0
     d = len(state.published)
     other, right = np.ones(2**23), rng.standard_normal((d, 1))  # fills the cache; a system

@@ -31,7 +31,7 @@ from lethe.engine.store.generation import read_published
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import FittedColumn, packed_columns
 from lethe.engine.store.layout.config import ModelConfig
-from lethe.engine.store.layout.fitted_columns import fitted_columns
+from lethe.engine.store.layout.fitted_columns import Learnt, fitted_columns
 from lethe.engine.store.layout.preprocessing import (
     given_values,
     layout_of,
@@ -185,7 +185,7 @@ def columns_of_versions() -> tuple[FittedColumn, ...]:
     """Return columns as a version publishes them."""
     settings, table, first = _model()
     pipeline = LivePipeline(first.base, table.vocabularies, first.answer, intercept=True)
-    return fitted_columns(settings.fixed_columns, pipeline).columns
+    return fitted_columns(settings.fixed_columns, Learnt.of_pipeline(pipeline)).columns
 
 
 def published_seeds() -> list[bytes]:

@@ -1,4 +1,8 @@
-"""Columns and targets at the ends of float64: computed with as others are, or refused by name."""
+"""Columns and targets at the ends of float64: computed with as others are, or refused by name.
+
+What is refused here is where parameters are not rounded (docs/exact.md): with exact sums, no square
+overflows or vanishes (`test_rounded.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,9 @@ Y = np.sin(np.arange(N))
 
 def fitted(values: object, column: Column, y: np.ndarray = Y) -> LinearModel:
     columns: dict[str, Column] = {"a": column, "b": Numeric()}
-    return LinearModel(preprocess=columns).fit({"a": values, "b": np.arange(N) % 7}, y)
+    return LinearModel(preprocess=columns, rounded_features=0).fit(
+        {"a": values, "b": np.arange(N) % 7}, y
+    )
 
 
 @pytest.mark.parametrize("largest", [1e160, 1e300, 1.7e308])

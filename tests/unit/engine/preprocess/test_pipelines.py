@@ -10,6 +10,7 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 from lethe import LinearModel, LogisticModel
+from lethe.engine.error.estimate import ErrorKind
 from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess.input.columns import (
     Columns,
@@ -31,6 +32,9 @@ from tests.support.pipelines import (
 
 CLOSE = 1e-10
 
+BOTH = pytest.mark.parametrize("rounded", [True, False])
+"""With exact sums, and with bounds."""
+
 
 class Streamed:
     """A model with preprocessing, the rows that it was told of, and which of them are live."""
@@ -43,15 +47,22 @@ class Streamed:
         kind: str = "linear",
         ridge: float = 1.0,
         rows: Any = None,
+        *,
+        rounded: bool = True,
     ) -> None:
         self.rng = np.random.default_rng(seed)
         self.columns, self.kind, self.ridge = columns, kind, ridge
         self.rows = draw_rows(columns, n, self.rng) if rows is None else rows
         n = len(next(iter(self.rows.values())))
         self.y = self.targets(self.rows)
-        made = LinearModel if kind == "linear" else LogisticModel
-        self.model = made(ridge, preprocess=columns).fit(self.rows, self.y)
+        self.model = self.made(rounded).fit(self.rows, self.y)
         self.live = {str(i): i for i in range(n)}
+
+    def made(self, rounded: bool) -> Any:
+        if self.kind == "logistic":
+            return LogisticModel(self.ridge, preprocess=self.columns)
+        most = 1000 if rounded else 0
+        return LinearModel(self.ridge, preprocess=self.columns, rounded_features=most)
 
     def targets(self, rows: Any) -> np.ndarray:
         u = draw_target(self.columns, rows, self.rng)
@@ -81,6 +92,13 @@ class Streamed:
         theta = np.append(self.model.theta, self.model.intercept)
         return float(np.linalg.norm(theta - parameters(self.retrained())))
 
+    def holds(self, *, rounded: bool) -> bool:
+        """Whether the stated error does; scikit-learn cannot judge the last bit (test_rounded)."""
+        error = self.model.error
+        if rounded:
+            return error.kind is ErrorKind.ROUNDED
+        return error.bound is not None and self.distance() <= error.bound
+
     def relative(self) -> float:
         return self.distance() / float(np.linalg.norm(parameters(self.retrained())))
 
@@ -89,17 +107,20 @@ def test_a_fit_is_that_of_the_pipeline() -> None:
     assert Streamed().relative() < CLOSE
 
 
+@BOTH
 @pytest.mark.parametrize("name", list(EVERY_KIND))
-def test_each_kind_of_column_alone_forgets_exactly(name: str) -> None:
-    streamed = Streamed({name: EVERY_KIND[name], "plain": passthrough()}, n=80)
+def test_each_kind_of_column_alone_forgets_exactly(name: str, rounded: bool) -> None:
+    columns = {name: EVERY_KIND[name], "plain": passthrough()}
+    streamed = Streamed(columns, n=80, rounded=rounded)
     for start in range(0, 40, 4):
         streamed.delete(*(str(i) for i in range(start, start + 4)))
         if streamed.model.theta.shape == parameters(streamed.retrained())[:-1].shape:
             assert streamed.relative() < CLOSE
 
 
-def test_deletions_insertions_and_corrections_give_the_refitted_pipeline() -> None:
-    streamed = Streamed(seed=2)
+@BOTH
+def test_deletions_insertions_and_corrections_give_the_refitted_pipeline(rounded: bool) -> None:
+    streamed = Streamed(seed=2, rounded=rounded)
     for number in range(12):
         fresh = draw_rows(EVERY_KIND, 3, streamed.rng)
         if number % 3 == 0:
@@ -109,30 +130,30 @@ def test_deletions_insertions_and_corrections_give_the_refitted_pipeline() -> No
         else:
             streamed.change(fresh, list(streamed.live)[5:8])
         assert streamed.relative() < CLOSE
-        error = streamed.model.error
-        assert error.bound is not None
-        assert streamed.distance() <= error.bound
+        assert streamed.holds(rounded=rounded)
 
 
+@BOTH
 @pytest.mark.parametrize("size", ["complete", "polish", "compact", "rebuild"])
-def test_a_refresh_of_any_size_keeps_the_answer_and_a_true_bound(size: str) -> None:
-    streamed = Streamed(seed=3)
+def test_a_refresh_of_any_size_keeps_the_answer_and_a_true_bound(size: str, rounded: bool) -> None:
+    streamed = Streamed(seed=3, rounded=rounded)
     streamed.delete(*(str(i) for i in range(20)))
     streamed.model.refresh(size)
     assert streamed.relative() < CLOSE
     streamed.delete(*(str(i) for i in range(20, 40)))
     assert streamed.relative() < CLOSE
-    assert streamed.distance() <= (streamed.model.error.bound or 0.0)
+    assert streamed.holds(rounded=rounded)
 
 
+@BOTH
 @pytest.mark.parametrize("method", ["pru", "influence"])
-def test_a_projection_lies_within_its_stated_error(method: str) -> None:
-    streamed = Streamed(seed=4)
+def test_a_projection_lies_within_its_stated_error(method: str, rounded: bool) -> None:
+    streamed = Streamed(seed=4, rounded=rounded)
     for start in range(0, 30, 5):
         streamed.delete(*(str(i) for i in range(start, start + 5)), method=method)
         bound, distance = streamed.model.error.bound, streamed.distance()
         assert bound is not None
-        assert 0.9 * bound - 1e-9 < distance <= bound  # the distance to the exact answer is known
+        assert 0.9 * bound - 1e-9 < distance <= bound + 1e-12
     streamed.model.refresh("complete")
     assert streamed.relative() < CLOSE
 
@@ -239,11 +260,11 @@ def test_a_new_category_and_a_first_missing_number_are_inserted_by_a_rebuild() -
         {"town": OneHot(), "x": Numeric()},
         rows={"town": np.array(list("ab") * 30, dtype=object), "x": np.arange(60.0).astype(object)},
     )
-    number = streamed.model._state.generation.number  # type: ignore[union-attr]
+    number = streamed.model._state.generation.number
     streamed.change(
         {"town": np.array(["c"], dtype=object), "x": np.array([None], dtype=object)}, ["new"]
     )
-    assert streamed.model._state.generation.number == number + 1  # type: ignore[union-attr]
+    assert streamed.model._state.generation.number == number + 1
     assert streamed.model.theta.shape == (4,)
     assert streamed.relative() < CLOSE
 
@@ -271,7 +292,8 @@ def test_no_digit_of_neighbouring_floats_is_lost_in_their_statistics(
     near = 1e8 + np.spacing(1e8) * rng.integers(0, 3000, 44)
     y = rng.permutation(44) % 2 if model is LogisticModel else near
     columns: Columns = {"near": Numeric(), "post": TargetEncode(standardise=True)}
-    fitted = model(1.0, preprocess=columns).fit({"near": values, "post": post}, y)
+    options: dict[str, Any] = {"rounded_features": 0} if model is LinearModel else {}
+    fitted = model(1.0, preprocess=columns, **options).fit({"near": values, "post": post}, y)
     state: Any = fitted._state
     assert not state.base.constant.any()
     np.testing.assert_allclose(state.answer.live.deviation, 1.0, rtol=1e-13)
@@ -320,13 +342,16 @@ def test_a_class_that_loses_its_last_row_penalises_the_intercept_until_it_comes_
     np.testing.assert_allclose(model.theta, fresh.theta, rtol=1e-8)
 
 
-def test_deleted_rows_are_overwritten() -> None:
-    streamed = Streamed()
+@BOTH
+def test_deleted_rows_are_overwritten(rounded: bool) -> None:
+    streamed = Streamed(rounded=rounded)
     streamed.delete("0", "7")
     state: Any = streamed.model._state
     assert not state.table.numbers[[0, 7]].any()
     assert (state.table.codes[[0, 7]] == -1).all()
-    assert (state.entries[[0, 7]] == -1).all()
+    if not rounded:
+        assert (state.entries[[0, 7]] == -1).all()
+    assert not state.members.rows.X[[0, 7]].any()
 
 
 def test_a_category_of_deleted_rows_alone_is_forgotten_by_a_rebuild() -> None:
@@ -392,7 +417,7 @@ def test_without_an_intercept_columns_that_are_not_standardised_are_the_pipeline
     columns: Columns = {"x": Numeric(standardise=False), "c": TargetEncode()}
     rows = draw_rows(columns, 60, rng, missing=0.3)
     y = draw_target(columns, rows, rng)
-    model = LinearModel(preprocess=columns, fit_intercept=False).fit(rows, y)
+    model = LinearModel(preprocess=columns, fit_intercept=False, rounded_features=0).fit(rows, y)
     model.delete([str(i) for i in range(20)], method="exact")
     refit = pipeline(columns)
     refit.set_params(model__fit_intercept=False)

@@ -32,7 +32,7 @@ class Hash(dict[bytes, bytes]):
 
     def __init__(self, solution: Solution) -> None:
         super().__init__()
-        self.take(packed_whole(solution.live_sums))
+        self.take(packed_whole(solution.whole()))
 
     def take(self, fields: dict[str, bytes], *, whole: bool = False) -> None:
         if whole:

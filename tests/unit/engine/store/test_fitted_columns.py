@@ -15,7 +15,7 @@ from lethe.engine.preprocess.input.table import read_table
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store.layout.columns import FixedColumns, PublishedColumns
 from lethe.engine.store.layout.config import ModelConfig
-from lethe.engine.store.layout.fitted_columns import fitted_columns
+from lethe.engine.store.layout.fitted_columns import Learnt, fitted_columns
 from lethe.engine.store.layout.preprocessing import layout_of, recorded, settings_of
 
 COLUMNS: Columns = {
@@ -69,6 +69,11 @@ def with_statistics(pipeline: LivePipeline, centre: float, mean: float) -> LiveP
     )
 
 
+def fitted_by_rows() -> tuple[FixedColumns, Learnt]:
+    columns, pipeline = fitted()
+    return columns, Learnt.of_pipeline(pipeline)
+
+
 def assert_written_as_objects(written: PublishedColumns) -> None:
     read = PublishedColumns.of(written.columns)
     assert written.packed == read.packed
@@ -77,16 +82,18 @@ def assert_written_as_objects(written: PublishedColumns) -> None:
 
 
 def test_bytes_and_digest_are_those_of_the_columns_as_objects() -> None:
-    assert_written_as_objects(fitted_columns(*fitted()))
+    assert_written_as_objects(fitted_columns(*fitted_by_rows()))
 
 
 def test_a_mean_of_minus_zero_has_the_digest_that_readers_find() -> None:
     """JSON leaves it out, as the default: readers have 0.0, which is another number."""
     columns, pipeline = fitted()
-    assert_written_as_objects(fitted_columns(columns, with_statistics(pipeline, -0.0, -0.0)))
+    assert_written_as_objects(
+        fitted_columns(columns, Learnt.of_pipeline(with_statistics(pipeline, -0.0, -0.0)))
+    )
 
 
 def test_a_statistic_that_is_not_finite_is_never_published() -> None:
     columns, pipeline = fitted()
     with pytest.raises(InvalidData, match="--replace"):
-        fitted_columns(columns, with_statistics(pipeline, 0.0, np.inf))
+        fitted_columns(columns, Learnt.of_pipeline(with_statistics(pipeline, 0.0, np.inf)))
