@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.consumers.audit.pipeline_refit import pipeline_refit
 from lethe.consumers.audit.rational_refit import rational_refit
 from lethe.consumers.audit.verify import read_published
 from lethe.consumers.contract.version_chain import digest_of
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.errors import InvalidData
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
-from lethe.engine.fit.objective import Kind, Rows, with_intercept
+from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.snapshot import Snapshot
@@ -78,14 +79,17 @@ def verify_digest(
             f"model {model_id!r}: its parameters are not rounded to the last bit: {why}; run "
             f"`lethe verify {model_id}` without --digest"
         )
+    given = None if table is None else table(config)
     rows, other_row = snapshot.rows, None
-    if table is not None:
-        given = table(config)
+    if given is not None:
         X = with_intercept(given.X) if config.fit_intercept else given.X
         rows = Rows(X, given.y, np.ones(len(given.ids)))
-        other_row = _other_row(given.ids, rows, snapshot)
+        if not config.preprocess:
+            other_row = _other_row(given.ids, rows, snapshot)
     refitted = np.zeros_like(theta)
-    if len(rows):
+    if config.preprocess and len(rows):
+        refitted = _refitted_pipeline(snapshot, rows, given)
+    elif len(rows):
         refitted = rational_refit(rows, state.generation.objective.penalty)
     names = config.coefficient_names
     differ = (refitted.view(np.int64) != theta.view(np.int64)).any(axis=1)
@@ -99,11 +103,35 @@ def verify_digest(
     )
 
 
+def _refitted_pipeline(snapshot: Snapshot, rows: Rows, given: TrainingData | None) -> Array:
+    """Return the parameters of a pipeline; 0 for a category that no row has."""
+    config = snapshot.state.meta.config
+    records, table, names = config.preprocess, snapshot.table, config.coefficient_names
+    if given is not None:
+        records, table = given.preprocess, given.table
+        names = (*given.feature_names, *(("intercept",) if config.fit_intercept else ()))
+    if table is None:
+        raise AssertionError("the rows of a model with preprocessing come with their table")
+    theta = pipeline_refit(
+        records, table, rows.y, rows.weight, ridge=config.ridge, intercept=config.fit_intercept
+    )
+    place = {name: i for i, name in enumerate(config.coefficient_names)}
+    strange = [name for name in names if name not in place]
+    if strange:
+        raise InvalidData(
+            f"model {config.model_id!r}: the table has {strange[0]!r}, which no row of the model "
+            "had when it was registered; give the rows that remain of those"
+        )
+    refitted = np.zeros((len(place), theta.shape[1]))
+    refitted[[place[name] for name in names]] = theta
+    return refitted
+
+
 def _not_rounded(config: ModelConfig) -> str | None:
     if config.kind is not Kind.LINEAR:
         return "only a linear model has a minimiser in closed form"
-    if config.preprocess:
-        return "preprocessing is part of the model"
+    if config.preprocess and not config.exact_sums:
+        return "a model with preprocessing is rounded if it has exact sums"
     if config.d > ROUNDED_FEATURES:
         return f"it has {config.d} coefficients, and only up to {ROUNDED_FEATURES} are rounded"
     return None if config.certify is None else "noise of its own is part of them"

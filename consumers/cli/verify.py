@@ -12,12 +12,13 @@ from lethe.consumers.audit.digest_check import DigestCheck, verify_digest
 from lethe.consumers.audit.verify import Verification, verify as verify_model
 from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import Output, error_number, number, prepare
-from lethe.consumers.registration.table.reader import Columns, read_table
+from lethe.consumers.registration.table.reader import Columns, read_prepared_table, read_table
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.preprocessing import columns_of
 from lethe.engine.store.layout.records import Certificate, OutputCertificateRecord
 
 
@@ -116,12 +117,15 @@ def _document(verification: Verification) -> dict[str, Any]:
 
 
 def _table(path: Path, id_column: str, report: Progress, config: ModelConfig) -> TrainingData:
+    steps = {str(name): step for name, step in columns_of(config.preprocess).items()}
     columns = Columns(
         id=id_column,
         targets=config.target_names,
-        features=config.feature_names,
+        features=None if steps else config.feature_names,
         classes=config.class_names,
     )
+    if steps:
+        return read_prepared_table(path, columns, config.kind, steps, report).data
     return read_table(path, columns, config.kind, report).data
 
 

@@ -204,3 +204,37 @@ def test_the_offline_page_says_of_which_models_it_cannot(
 
         assert result == "NOT CHECKED"
         assert detail == "only a linear model has a minimiser in closed form"
+
+
+def test_a_pipeline_is_what_fitting_it_to_the_remaining_rows_gives(tmp_path: Path) -> None:
+    draw, n = np.random.default_rng(8), 50
+    table = pd.DataFrame({"id": [f"u{i}" for i in range(n)], "size": 50.0 + draw.normal(size=n)})
+    table["town"] = draw.choice(["Ulm", "Bonn", "Kiel"], n)
+    table["post"] = draw.choice([f"p{i}" for i in range(6)], n)
+    table["y"] = table["size"] + (table["town"] == "Ulm") + draw.standard_normal(n)
+    table.loc[3, "size"] = 50e6  # a typing error, deleted below
+    table.loc[3, "town"] = "Rostock"  # nobody else lives there
+    table.loc[[5, 6], "size"] = None
+    everything, rest, columns = (tmp_path / name for name in ("all.csv", "rest.csv", "c.toml"))
+    table.to_csv(everything, index=False)
+    gone = ["u3", "u5", "u20"]
+    remaining = table[~table["id"].isin(gone)]
+    remaining.sample(frac=1.0, random_state=3).to_csv(rest, index=False)
+    columns.write_text(
+        '[columns.size]\nstep = "numeric"\n[columns.town]\nstep = "one-hot"\n'
+        '[columns.post]\nstep = "target-encode"\nstandardise = true\n'
+    )
+    with EmbeddedValkey(tmp_path / "server") as server:
+        lethe: Lethe = Within(server.data_dir)
+        given = ("--id", "id", "--target", "y", "--kind", "linear", "--ridge", "1")
+        given = (*given, "--method", "exact", "--preprocess", str(columns))
+        registered = lethe("register", "m", "--data", str(everything), *given, "--json").document
+        assert registered["error"]["kind"] == "rounded"
+        assert lethe("verify", "m", "--digest", "--json").document["equal"]
+        lethe("delete", "m", *(word for row in gone for word in ("--row", row)))
+        lethe("work", "--until-idle")
+        verify = ("verify", "m", "--digest", "--data", str(rest), "--id", "id", "--json")
+        again = lethe(*verify).document
+        assert (again["equal"], again["error_kind"], again["rows"]) == (True, "rounded", 47)
+        assert lethe("verify", "m", "--json").document["verified"]
+        lethe("check")
