@@ -227,8 +227,10 @@ def test_a_pipeline_is_what_fitting_it_to_the_remaining_rows_gives(tmp_path: Pat
     with EmbeddedValkey(tmp_path / "server") as server:
         lethe: Lethe = Within(server.data_dir)
         given = ("--id", "id", "--target", "y", "--kind", "linear", "--ridge", "1")
-        given = (*given, "--method", "exact", "--preprocess", str(columns))
-        registered = lethe("register", "m", "--data", str(everything), *given, "--json").document
+        more = ("--method", "exact", "--preprocess", str(columns))
+        registered = lethe(
+            "register", "m", "--data", str(everything), *given, *more, "--json"
+        ).document
         assert registered["error"]["kind"] == "rounded"
         assert lethe("verify", "m", "--digest", "--json").document["equal"]
         lethe("delete", "m", *(word for row in gone for word in ("--row", row)))

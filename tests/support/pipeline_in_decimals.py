@@ -54,7 +54,8 @@ def minimiser(
         if intercept and not penalised:
             penalty[-1] = Decimal(0)
         theta = _solved(made, targets, weights, penalty)
-        return np.array([[float(v) for v in row] for row in theta])
+        noise = Decimal(10) ** (30 - digits)
+        return np.array([[float(v) if abs(v) > noise else 0.0 for v in row] for row in theta])
 
 
 def _features(column: Column, values: list[Any], y: list[Decimal]) -> Iterator[list[Decimal]]:

@@ -168,10 +168,7 @@ def test_a_worker_that_dies_neither_loses_nor_doubles_a_change(
     table.check()
 
 
-@BOTH
-def test_thousands_of_mixed_requests_stay_at_the_refitted_pipeline(
-    memory: Platform, sums: bool
-) -> None:
+def test_thousands_of_mixed_requests_stay_at_the_refitted_pipeline(memory: Platform) -> None:
     """5,000 rows inserted, corrected and deleted, with the rebuilds that come due."""
     memory.most_turns = 100_000
     rng = np.random.default_rng(4)

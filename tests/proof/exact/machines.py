@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_info
 
 from lethe import LinearModel
 from tests.proof.exact.families import FAMILIES
-from tests.proof.exact.stream import Found, run_all
+from tests.proof.exact.found import Found
+from tests.proof.exact.stream import run_all
 
 _WIDE = 150
 """Features of the model that is large enough for BLAS to use its threads and its blocks."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from fractions import Fraction
 
 import numpy as np
@@ -14,63 +13,15 @@ from lethe.engine.error.estimate import ErrorKind
 from lethe.engine.errors import LetheError
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.fitted_linear import FittedLinear
+from tests.proof.exact import pipelines
 from tests.proof.exact.families import FAMILIES, Family
+from tests.proof.exact.found import CHANGES, STOPS, Found
 from tests.support.in_fractions import minimiser, nearest
 
-CHANGES = 200
-STOPS = 4
 MOST_IN_FRACTIONS = 8
 """Coefficients, the intercept counted, up to which the end of a stream is solved in fractions."""
 
 _METHODS = ("exact", "pru", "influence")
-
-
-@dataclass(slots=True)
-class Found:
-    """What streams came to.
-
-    Attributes
-    ----------
-    streams, same
-        Streams, and those with the bytes of a fresh fit, in another order, at every stop.
-    in_fractions, equal
-        Streams whose end was solved in fractions, and those that are it, rounded once.
-    changes, rational
-        Changes while every row was as it should be, and those that rational arithmetic decided.
-    slips, slips_rational
-        The same while a number or a row was 10 to a million times too large.
-    bounds, false
-        Published errors that were judged, and those that are below the truth.
-    refused
-        Changes that were refused: none is out of range.
-    digest
-        SHA-256 of the exact answer of every version, whatever projection was published.
-    wrong
-        What was not as promised.
-    """
-
-    streams: int = 0
-    same: int = 0
-    in_fractions: int = 0
-    equal: int = 0
-    changes: int = 0
-    rational: int = 0
-    slips: int = 0
-    slips_rational: int = 0
-    bounds: int = 0
-    false: int = 0
-    refused: int = 0
-    digest: str = ""
-    wrong: list[str] = field(default_factory=list)
-
-    def add(self, other: Found) -> None:
-        """Count other streams, too; the digest is that of both, in order."""
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name == "digest":
-                self.digest = hashlib.sha256((value + other.digest).encode()).hexdigest()
-            else:
-                setattr(self, one.name, value + getattr(other, one.name))
 
 
 Row = tuple[Array, float, float]
@@ -212,7 +163,8 @@ def run_all(name: str, seeds: range, changes: int = CHANGES) -> Found:
     """Run streams of a family, one after the other."""
     found = Found()
     for seed in seeds:
-        found.add(run(name, seed, changes))
+        prepared = name == pipelines.PIPELINES
+        found.add(pipelines.run(seed, changes) if prepared else run(name, seed, changes))
     return found
 
 

