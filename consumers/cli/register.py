@@ -162,8 +162,8 @@ def _output_terms(text: str) -> Terms:
     "--exact-sums/--no-exact-sums", default=None,
     help="Keep the sums that the model is a function of with all their digits, so that the exact "
     "answer of every version is correctly rounded: the same bytes as retraining gives. Default: "
-    "wherever it is possible, which is for linear models of at most 200 coefficients, by --method "
-    "exact or pru, without --preprocess, --certify and --disclosure.",
+    "wherever it is possible, which is for linear models of at most 200 coefficients (with "
+    "--preprocess, 100 columns), by --method exact or pru, without --certify and --disclosure.",
 )  # fmt: skip
 @click.option(
     "--take-out-of-range", is_flag=True,

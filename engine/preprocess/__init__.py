@@ -2,6 +2,7 @@
 
 - `input`: what a user writes, and the rows of a table as they are given
 - `transformation`: a table's rows in base units, and the statistics of the live ones
+- `rounded`: a linear pipeline to the last bit, from exact sums over raw rows
 - `library`: a fitted library model, and scikit-learn's pipelines
 
 The live answer, between those two and `library`:

@@ -34,7 +34,7 @@ ORDER = (
 )
 PARTS = {
     "engine/store": ("offline", "", "server", "layout"),
-    "engine/preprocess": ("library", "", "transformation", "input"),
+    "engine/preprocess": ("library", "rounded", "", "transformation", "input"),
     "consumers/commits": ("recovery", ""),
     "consumers/audit": ("health", "request", "", "published"),
     "consumers/cli": ("", "requests", "terminal"),

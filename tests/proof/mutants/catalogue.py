@@ -29,6 +29,7 @@ _TEST_RUNNING = "tests/unit/engine/exact/test_running.py"
 _STORED_SUMS = "engine/store/layout/exact_sums.py"
 _TEST_STORED_SUMS = "tests/unit/engine/store/test_exact_sums.py"
 _TEST_SUMS_OF_MODELS = "tests/integration/commits/test_exact_sums.py"
+_TEST_ROUNDED = "tests/unit/engine/preprocess/test_rounded.py"
 _SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
 
 
@@ -991,7 +992,7 @@ MUTANTS = (
         (
             Edit(
                 "engine/store/layout/fitted_columns.py",
-                "_without_rows(pipeline.answer.sums.present[part.features])",
+                "_without_rows(pipeline.present[part.features])",
                 "()",
             ),
         ),
@@ -1311,5 +1312,51 @@ MUTANTS = (
             ),
         ),
         f"{_TEST_STORED_SUMS}::test_sums_that_no_store_keeps_remember_no_row",
+    ),
+    # -- pipelines with exact sums
+    Mutant(
+        "a pipeline's statistics have no weights",
+        (
+            Edit(
+                "engine/preprocess/rounded/solution.py",
+                "        if plain is None and not _plain(rows):\n            plain = sums\n",
+            ),
+        ),
+        f"{_TEST_ROUNDED}::test_weights_enter_the_last_step_alone_also_those_that_come_later",
+    ),
+    Mutant(
+        "a pipeline's parameter is known once both ends of its ball round alike",
+        (
+            Edit(
+                "engine/preprocess/rounded/minimiser.py",
+                "rounded=not off.any()",
+                "rounded=True",
+            ),
+        ),
+        f"{_TEST_ROUNDED}::test_a_parameter_of_0_is_0",
+    ),
+    Mutant(
+        "a store has the sums without weights of a pipeline, too",
+        (
+            Edit(
+                _STORED_SUMS,
+                "    return fields if kept.plain is None else "
+                "{**fields, _PLAIN: _packed(kept.plain)}\n",
+                "    return fields\n",
+            ),
+        ),
+        f"{_TEST_STORED_SUMS}::test_a_pipeline_is_read_as_it_was_written_whole_or_beside",
+    ),
+    Mutant(
+        "an audit compares the sums without weights of a pipeline, too",
+        (
+            Edit(
+                "engine/preprocess/rounded/solution.py",
+                "            _plain(rows) if plain is None else "
+                "Sums.of(_unweighted(rows), plain.unit).equal(plain)\n",
+                "            True\n",
+            ),
+        ),
+        f"{_TEST_STORED_SUMS}::test_an_audit_finds_damaged_sums_of_either_kind",
     ),
 )

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from lethe.engine.error.drift import sums_fault
 from lethe.engine.errors import CorruptState
 from lethe.engine.exact.rows import MOST
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
-from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.fit.objective import Array, Kind, Rows
+from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
+from lethe.engine.preprocess.input.settings import Settings
+from lethe.engine.preprocess.input.table import read_table
+from lethe.engine.preprocess.rounded.raw import RawColumns
+from lethe.engine.preprocess.rounded.solution import PipelineSolution
 from lethe.engine.store.layout.exact_sums import new_fields, packed_whole, read_solution
+from lethe.engine.store.layout.preprocessing import layout_of, recorded
+from tests.support.pipelines import draw_rows
 
 D, M = 4, 2
 PENALTY = np.full(D, 0.5)
@@ -119,3 +129,61 @@ def test_sums_that_do_not_give_the_heads_parameters_are_refused() -> None:
     theta[0, 0] = np.nextafter(theta[0, 0], np.inf)
     with pytest.raises(CorruptState, match="do not give the parameters that its head has"):
         Hash(solution).read(theta)
+
+
+# -- with preprocessing -------------------------------------------------------------------------
+
+COLUMNS: Columns = {"x": Numeric(), "c": OneHot(), "t": TargetEncode()}
+
+
+def pipeline(n: int, seed: int = 0) -> tuple[RawColumns, Rows]:
+    """Return raw rows of a weight of 1, of which every category has one."""
+    draw = np.random.default_rng(seed)
+    given = draw_rows(COLUMNS, n, draw)
+    records, table = recorded(COLUMNS, read_table(COLUMNS, given))
+    settings = Settings(COLUMNS, Kind.LINEAR, 1.0, intercept=True, penalise_intercept=False)
+    raw = RawColumns(settings, layout_of(records), table.vocabularies)
+    return raw, raw.rows(table, draw.normal(size=(n, 1)), np.ones(n))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_pipeline_is_read_as_it_was_written_whole_or_beside(weighted: bool) -> None:
+    """With a weight that comes later, too: sums without weights are kept from then on."""
+    raw, live = pipeline(120)
+    solution = PipelineSolution.of_rows(raw, live).stored()
+    stored: dict[bytes, bytes] = {}
+    stored |= {name.encode(): value for name, value in packed_whole(solution.whole()).items()}
+    rest = live
+    for step, count in enumerate((2, 40, 50)):
+        part = rest.take(slice(0, count))
+        again = Rows(part.X, part.y, np.full(count, 0.5 if weighted else 1.0))
+        after = solution.changed(part, again)
+        fields, whole = new_fields(solution, after)
+        stored = {} if whole else stored
+        stored |= {name.encode(): value for name, value in fields.items()}
+        rest = Rows(
+            np.vstack([rest.X[count:], again.X]),
+            np.vstack([rest.y[count:], again.y]),
+            np.append(rest.weight[count:], again.weight),
+        )
+        solution = after
+        found = read_solution(
+            stored, solution.penalty, 1, "model 'm'", solution.minimiser.theta, raw
+        )
+        assert (b"plain" in stored) == (weighted and step > 0)
+        assert sums_fault(found, rest) is None
+        assert np.array_equal(
+            found.minimiser.theta, PipelineSolution.of_rows(raw, rest).minimiser.theta
+        )
+
+
+def test_an_audit_finds_damaged_sums_of_either_kind() -> None:
+    raw, live = pipeline(60)
+    live.weight[3] = 2.0
+    solution = PipelineSolution.of_rows(raw, live)
+    other = live.take(np.arange(60) != 5)
+    assert sums_fault(solution, live) is None
+    assert sums_fault(solution, other) is not None
+    plain = PipelineSolution.of_rows(raw, other).plain
+    assert sums_fault(replace(solution, plain=plain), live) is not None
+    assert sums_fault(replace(solution, plain=None), live) is not None
