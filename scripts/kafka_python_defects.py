@@ -254,6 +254,35 @@ def a_closed_client_leaks_a_socket(broker: Broker) -> bool:
     return leaked
 
 
+def each_batch_wakes_the_sender(broker: Broker) -> bool:
+    """Show that a producer wakes its thread for each message that begins a batch."""
+    topic, woken = broker.topic(), list[int]()
+    with contextlib.closing(
+        KafkaProducer(bootstrap_servers=broker.address, batch_size=256, linger_ms=1_000)
+    ) as producer:
+        producer.send(topic, b"first").get(10)
+        wakeup = producer._sender.wakeup
+
+        def counted() -> None:
+            woken.append(1)
+            wakeup()
+
+        producer._sender.wakeup = counted
+        for _ in range(20):
+            producer.send(topic, bytes(200))
+        producer._sender.wakeup = wakeup
+    return len(woken) > 1
+
+
+def the_reason_of_a_refusal_is_not_told(_: Broker) -> bool:
+    """Show that a client does not say why it could not connect."""
+    try:
+        KafkaConsumer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=300)
+    except KafkaError as error:
+        return "refused" not in f"{error} {error.__cause__}".lower()
+    return False
+
+
 def a_failed_constructor_leaves_its_thread(_: Broker) -> bool:
     """Show that a constructor that raises leaves the thread running that it started."""
     before = set(threading.enumerate())
@@ -287,6 +316,8 @@ DEFECTS = (
     a_closed_producer_sends_on,
     a_refused_connection_leaks_its_socket,
     a_closed_client_leaks_a_socket,
+    each_batch_wakes_the_sender,
+    the_reason_of_a_refusal_is_not_told,
     a_failed_constructor_leaves_its_thread,
     a_small_batch_unpacks_to_a_huge_one,
 )
