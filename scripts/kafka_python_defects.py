@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reproduce the defects of kafka-python that Lethe works round, with kafka-python alone.
 
-    scripts/kafka_python_defects.py [NAME ...]
+    scripts/kafka_python_defects.py [NAME ...] [--data DIR]
 
 Each function is one reproduction, as short as it can be, and returns whether the defect is there.
 It starts a broker of its own (scripts/kafka), which some of them stop for a while. Nothing of
@@ -10,6 +10,7 @@ Lethe's is imported: docs/kafka-clients.md says what Lethe does about each.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import logging
@@ -336,11 +337,17 @@ def own_broker() -> Iterator[Broker]:
 
 def main() -> None:
     """Try what is named, else all, and say what is there."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument(
+        "--data", help="use the broker that scripts/kafka started on this directory"
+    )
+    given = parser.parse_args()
     logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
     print(f"kafka-python {__version__}, Python {sys.version.split()[0]}")
-    with own_broker() as broker:
+    with contextlib.nullcontext(Broker(given.data)) if given.data else own_broker() as broker:
         for defect in DEFECTS:
-            if len(sys.argv) == 1 or defect.__name__ in sys.argv:
+            if not given.names or defect.__name__ in given.names:
                 there = defect(broker)
                 print(f"{'there' if there else 'gone ':6} {defect.__name__}", flush=True)
 

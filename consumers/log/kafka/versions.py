@@ -20,7 +20,7 @@ from lethe.engine.errors import InvalidData
 log = logging.getLogger(__name__)
 
 TESTED = ("3.0.9", "3.0.10", "3.0.11", "3.0.12")
-"""Where `scripts/kafka_python_defects.py` found every defect."""
+"""Where `scripts/kafka_python_defects.py` found every defect, and the log's tests passed."""
 
 
 @dataclass(frozen=True, slots=True)

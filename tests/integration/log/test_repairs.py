@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from kafka import KafkaConsumer
@@ -11,21 +13,28 @@ from kafka import KafkaConsumer
 from lethe.consumers.log.kafka.connection import Connection
 from lethe.consumers.log.kafka.server import Server
 from lethe.consumers.log.kafka.versions import REPAIRS, Repair
-from tests.support.servers import ROOT
+from tests.conftest import give_up
+from tests.support.servers import ROOT, KafkaProcess, Missing
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka")]
 
 
 @pytest.fixture(scope="module")
-def found(kafka_bootstrap: str) -> dict[str, str]:
-    """Return which defects the installed version has; the script starts a broker of its own."""
-    del kafka_bootstrap  # where there is no Kafka, it says so
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Which defects the installed version has; the script stops its broker for a while."""
     script = ROOT / "scripts" / "kafka_python_defects.py"
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=300
-    )
-    _, *lines = done.stdout.splitlines()
-    return {name: state for state, name in map(str.split, lines)}
+    broker = KafkaProcess(tmp_path_factory.mktemp("defects"))
+    with closing(broker):
+        try:
+            broker.start()
+        except Missing as missing:
+            give_up(missing)
+        done = subprocess.run(
+            [sys.executable, str(script), "--data", str(broker.data)],
+            capture_output=True, text=True, check=True, timeout=300,
+        )  # fmt: skip
+        _, *lines = done.stdout.splitlines()
+        yield {name: state for state, name in map(str.split, lines)}
 
 
 @pytest.mark.parametrize("repair", REPAIRS, ids=lambda repair: repair.defect)
