@@ -188,7 +188,14 @@ def an_odd_header_name_stops_a_partition(broker: Broker) -> bool:
 
 
 def a_join_between_two_polls_is_forgotten(broker: Broker) -> bool:
-    """Show that a member whose join is answered between two polls never gets partitions."""
+    """Show that a member whose join is answered between two polls never gets partitions.
+
+    On a busy machine the answer may arrive within a poll: several members try.
+    """
+    return any(_a_join_is_forgotten(broker) for _ in range(5))
+
+
+def _a_join_is_forgotten(broker: Broker) -> bool:
     topic = f"t{uuid.uuid4().hex}"
     consumer = KafkaConsumer(
         bootstrap_servers=broker.address, group_id=topic, metadata_max_age_ms=2_000, **READING
