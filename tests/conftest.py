@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -77,12 +76,6 @@ def give_up(missing: Missing) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(str(missing), pytrace=False)
     pytest.skip(str(missing))
-
-
-def need_confluent() -> None:
-    """Give up when the second client of Kafka, which is an extra, is not installed."""
-    if importlib.util.find_spec("confluent_kafka") is None:
-        give_up(Missing("no confluent-kafka to test with: pip install 'lethe-engine[confluent]'"))
 
 
 def _worker_number() -> int:

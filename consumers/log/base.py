@@ -1,8 +1,8 @@
 """What every log offers: ordered partitions of records, a group consumer, a producer, a reader.
 
-The workers depend on this module only. `consumers.log.kafka` connects to Kafka, with either of two
-clients, and `consumers.log.streams` to Redis Streams (single-node mode). Both, and the log in
-memory of fast tests, pass the same battery (`tests/integration/log/test_battery.py`).
+The workers depend on this module only. `consumers.log.kafka` connects to Kafka, and
+`consumers.log.streams` to Redis Streams (single-node mode). Both, and the log in memory of fast
+tests, pass the same battery (`tests/integration/log/test_battery.py`).
 
 The workers rely on five rules:
 

@@ -6,7 +6,7 @@
 Connections:
 
 - `connect`: from settings to a store, a log and workers; the only module that knows them all
-- `kafka_client`: the log in Kafka, by the client that the settings name
+- `kafka_client`: the log in Kafka, as the settings describe it
 - `embedded_valkey`: the server that runs if no Redis is named, and who uses it
 - `valkey_server`: the process of that server
 - `extras`: one line for an optional extra that is not installed

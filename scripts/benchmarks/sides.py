@@ -29,7 +29,7 @@ from harness.results import ROOT
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Log
-from lethe.consumers.log.kafka.kafka_python.log import KafkaPythonLog
+from lethe.consumers.log.kafka.log import KafkaLog
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.workers.deletion_worker import BatchLimits
@@ -298,7 +298,7 @@ def floor_side(
 
 def delete_topics(kafka: str, prefix: str) -> None:
     """Delete a side's topics."""
-    log = KafkaPythonLog(kafka, client_id="lethe-bench")
+    log = KafkaLog(kafka, client_id="lethe-bench")
     for spec in topics.specs():
         with suppress(LogUnavailable):  # the floor has not all of them
             log.delete_topic(prefix + spec.name)
@@ -318,7 +318,7 @@ def _prefix(stack: ExitStack, kafka: str | None) -> str:
 
 
 def _log(kafka: str | None, client: redis.Redis) -> Log:
-    return StreamsLog(client) if kafka is None else KafkaPythonLog(kafka, client_id="lethe-bench")
+    return StreamsLog(client) if kafka is None else KafkaLog(kafka, client_id="lethe-bench")
 
 
 def _store(stack: ExitStack, directory: Path) -> tuple[str, redis.Redis]:

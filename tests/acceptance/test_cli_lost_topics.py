@@ -16,7 +16,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.support.audited import FIT
 from tests.support.command import Within
-from tests.support.kafka_clients import kafka_log
+from tests.support.kafka_log import kafka_log
 from tests.support.servers import KafkaProcess
 from tests.support.training import write
 

@@ -10,7 +10,7 @@ import redis
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.workers import refresh_worker
-from tests.support.kafka_clients import kafka_log
+from tests.support.kafka_log import kafka_log
 from tests.support.memory_log import MemoryLog
 from tests.support.names import use_prefix
 from tests.support.platform import Platform

@@ -23,7 +23,7 @@ from lethe.engine.store.server.connection import connect, text
 from tests.support import erasures
 from tests.support.families import Data, make
 from tests.support.invariants import check_model, ledger_of, live_rows
-from tests.support.kafka_clients import kafka_log
+from tests.support.kafka_log import kafka_log
 from tests.support.names import use_prefix
 from tests.support.platform import Platform
 from tests.support.worker_process import REGISTERING, WorkerProcess, registering

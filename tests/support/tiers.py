@@ -52,7 +52,7 @@ THOROUGH = (
     "tests/integration/log/test_battery.py::test_a_poll_with_no_room",
     "tests/integration/log/test_battery.py::test_two_members_split",
     "tests/integration/log/test_failures",
-    "tests/integration/log/test_kafka_clients",
+    "tests/integration/log/test_repairs",
     "tests/integration/log/test_servers",
     "tests/integration/preprocess/test_deletions.py::test_after_every_deletion_it_is_the_refitted_pipeline[streams",
     "tests/integration/preprocess/test_deletions.py::test_after_every_deletion_it_is_the_refitted_pipeline[kafka-pru",
@@ -130,8 +130,7 @@ ON_KAFKA = (
 def is_thorough(nodeid: str, *, kafka: bool) -> bool:
     """Return whether a test is in the second tier only; ``kafka``: it needs a real Kafka."""
     if kafka and nodeid.startswith(INTEGRATION):
-        slow = nodeid.startswith(THOROUGH) or "confluent" in nodeid
-        return slow or not any(path in nodeid for path in ON_KAFKA)
+        return nodeid.startswith(THOROUGH) or not any(path in nodeid for path in ON_KAFKA)
     if nodeid.startswith(PROPERTIES):
         return not any(part in nodeid for part in BATTERY)
     if nodeid.startswith(ACCEPTANCE):

@@ -46,7 +46,7 @@ from lethe.consumers.workers.supervisor import Worker
 from lethe.engine.errors import StoreUnavailable
 from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
-from tests.support.kafka_clients import chosen_client, kafka_log
+from tests.support.kafka_log import kafka_log
 from tests.support.names import use_prefix
 from tests.support.platform import Platform, seals, store_at
 
@@ -149,10 +149,7 @@ def main(orders: dict[str, object]) -> int:
     deaths = orders["deaths"]
     assert isinstance(deaths, list)
     if orders["bootstrap"]:
-        if chosen_client() == "confluent":  # loaded once, before the children
-            import lethe.consumers.log.kafka.confluent.log
-        else:
-            import lethe.consumers.log.kafka.kafka_python.log  # noqa: F401
+        import lethe.consumers.log.kafka.log  # noqa: F401 - once, before the children
     for death in deaths:
         child = os.fork()
         if child == 0:

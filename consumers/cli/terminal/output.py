@@ -175,11 +175,9 @@ def prepare(ctx: click.Context) -> tuple[Settings, Output]:
     """
     flags = ctx.ensure_object(Flags)
     settings = load_settings(flags.settings)
-    for name, similar in unknown_variables(os.environ).items():
-        meant = "" if similar is None else f"; did you mean {similar}?"
-        click.echo(
-            f"lethe: warning: {name} is not a setting of Lethe and is ignored{meant}", err=True
-        )
+    for name, remark in unknown_variables(os.environ).items():
+        ignored = f"{name} is not a setting of Lethe and is ignored"
+        click.echo("; ".join(filter(None, (f"lethe: warning: {ignored}", remark))), err=True)
     configure_logging(settings.log_level, settings.log_format)
     if settings.redis_url is not None:
         # Parses the address and reads the files; connects to nothing yet.

@@ -1,97 +1,28 @@
-"""Kafka as a log: what its two clients share, of topics and of sending.
-
-`consumers.log.kafka.kafka_python` and `consumers.log.kafka.confluent` keep the same promises and
-can use each other's topics. docs/kafka-clients.md describes how they differ.
-"""
+"""The log in Kafka, and its topics."""
 
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
-from lethe.consumers.log.base import (
-    Appended,
-    Bounds,
-    Log,
-    Message,
-    Partition,
-    Producer,
-    TopicSpec,
-    missing_topic,
-)
+from kafka import KafkaAdminClient, errors
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from lethe.consumers.log.base import Log, TopicSpec
 from lethe.consumers.log.kafka import settings
+from lethe.consumers.log.kafka.cluster import Cluster, by_topic
+from lethe.consumers.log.kafka.consumer import KafkaConsumer
+from lethe.consumers.log.kafka.producer import KafkaProducer
+from lethe.consumers.log.kafka.reader import KafkaReader
 from lethe.consumers.log.kafka.server import Server
 from lethe.engine.errors import LogUnavailable
 
 
-class Reachable(Protocol):
-    """Something that talks to brokers."""
-
-    def reaching(self) -> AbstractContextManager[None]:
-        """Convert the client's errors to `LogUnavailable`; our own errors pass through."""
-        ...
-
-
-class Cluster(Protocol):
-    """Queries to a cluster other than sending and reading: topics, their ids, offsets."""
-
-    def leaders(self, topics: Sequence[str]) -> Mapping[Partition, int]:
-        """Return the partitions of ``topics`` with their leaders (-1: currently none).
-
-        Topics that do not exist are omitted.
-        """
-        ...
-
-    def bounds(self, partition: Partition, position: int = 0) -> Bounds:
-        """Return the partition's bounds for a reader of committed records.
-
-        Raises
-        ------
-        PartitionReset
-            Its topic is gone; the error names ``position``.
-        """
-        ...
-
-    def ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
-        """Return the end of each partition, including uncommitted records."""
-        ...
-
-
-class Admin(Reachable, Cluster, Protocol):
-    """Queries and changes to topics."""
-
-    def create(self, spec: TopicSpec) -> bool:
-        """Create a topic; return False if it exists by now."""
-        ...
-
-    def delete(self, topic: str) -> None:
-        """Delete a topic."""
-        ...
-
-    def settings_of(self, topic: str) -> Mapping[str, str]:
-        """Return a topic's settings; empty without such a topic, or the right to describe it."""
-        ...
-
-    def ping(self) -> str:
-        """Return a short line about the cluster."""
-        ...
-
-
-def by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
-    """Return the partitions of each topic by index."""
-    topics: dict[str, list[Partition]] = {}
-    for partition in sorted(partitions):
-        topics.setdefault(partition.topic, []).append(partition)
-    return topics
-
-
 class KafkaLog(Log):
-    """The log in a Kafka cluster; a subclass for each client.
+    """The log in a Kafka cluster; its parts have connections of their own.
 
     Parameters
     ----------
@@ -100,7 +31,7 @@ class KafkaLog(Log):
     client_id : str
         The name that brokers use for this program in their logs and quotas.
     access : mapping, optional
-        The client's own settings for TLS and SASL (`consumers.service.configuration.credentials`).
+        kafka-python's settings for TLS and SASL (`consumers.service.configuration.credentials`).
     session_seconds : float, optional
         How long a silent member keeps its partitions. Brokers accept 6 s to 30 min unless
         configured otherwise.
@@ -125,20 +56,39 @@ class KafkaLog(Log):
         self._server = Server(hosts, client_id, access, connect_seconds)
         self._session_seconds = session_seconds
 
-    @abstractmethod
-    def _admin(self) -> AbstractContextManager[Admin]:
-        """Connect for administration."""
+    def consumer(self, group: str, topics: Sequence[str]) -> KafkaConsumer:
+        """Join ``group`` and read ``topics``."""
+        return KafkaConsumer(self._server, group, topics, self._session_seconds)
+
+    def producer(self) -> KafkaProducer:
+        """Return a new producer; it connects on its first send."""
+        return KafkaProducer(self._server)
+
+    def reader(self) -> KafkaReader:
+        """Return a new reader."""
+        return KafkaReader(self._server)
+
+    @contextmanager
+    def _admin(self) -> Iterator[tuple[Cluster, Any]]:
+        """Connect for queries and for administration, within a ``with`` block."""
+        cluster = Cluster(self._server)
+        admin = cluster.open(KafkaAdminClient)
+        try:
+            with cluster.reaching():
+                yield cluster, admin
+        finally:
+            admin.close()
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
         """Create the missing topics, and return once the brokers report leaders for them."""
         names = [spec.name for spec in specs]
-        with self._admin() as admin, admin.reaching():
-            present = by_topic(admin.leaders(names))
+        with self._admin() as (cluster, admin):
+            present = by_topic(cluster.leaders(names))
             missing = [spec for spec in specs if spec.name not in present]
-            created = [spec.name for spec in missing if admin.create(spec)]
+            created = [spec.name for spec in missing if self._create(admin, spec)]
             deadline = time.monotonic() + settings.TOPIC_SECONDS
             while len(present) < len(set(names)):
-                leaders = admin.leaders(names)
+                leaders = cluster.leaders(names)
                 present = by_topic(leaders) if min(leaders.values(), default=-1) >= 0 else {}
                 if time.monotonic() > deadline:
                     raise LogUnavailable(
@@ -148,127 +98,38 @@ class KafkaLog(Log):
                 time.sleep(0.02)
         return created
 
+    def _create(self, admin: Any, spec: TopicSpec) -> bool:
+        """Create a topic; return False if it exists by now."""
+        new_topic = {"num_partitions": spec.partitions, "configs": settings.topic_settings(spec)}
+        answer = admin.create_topics({spec.name: new_topic}, raise_errors=False)
+        [topic] = answer["topics"]
+        kind = errors.for_code(topic["error_code"])
+        if kind not in (errors.NoError, errors.TopicAlreadyExistsError):
+            raise self._server.not_created(spec.name, topic["error_message"] or kind.__name__)
+        return kind is errors.NoError
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records; if recreated, it has a new topic id."""
-        with self._admin() as admin, admin.reaching():
-            admin.delete(name)
+        with self._admin() as (_, admin):
+            admin.delete_topics([name])
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """Return a topic's settings, including the broker's defaults.
 
         Empty if there is no such topic, or no right to describe it.
         """
-        with self._admin() as admin, admin.reaching():
-            return admin.settings_of(topic)
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        with self._admin() as (_, admin):
+            by_type = admin.describe_configs([resource], config_filter="all")
+        [entries] = [topics.get(topic, {}) for topics in by_type.values()]
+        return {name: str(entry["value"]) for name, entry in entries.items()}
 
     def ping(self) -> str:
-        """Return the cluster's size and how it is reached."""
-        with self._admin() as admin, admin.reaching():
-            return admin.ping()
+        """Return the cluster's version and size, and how it is reached."""
+        with self._admin() as (cluster, admin):
+            brokers = admin.describe_cluster()["brokers"]
+        where = f"Kafka {cluster.broker_version} at {self._server}"
+        return f"{where}, {len(brokers)} brokers, {self._server.protocol}"
 
     def close(self) -> None:
         """Do nothing: the log itself holds no connection."""
-
-
-class KafkaProducer(Producer):
-    """An idempotent producer; a subclass for each client.
-
-    After a failure the client is discarded with everything still in it, so that nothing of the
-    failed send can arrive after the caller has sent it again.
-    """
-
-    _connection: Reachable
-    _cluster: Cluster
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._client: Any = None
-        self._topics: dict[str, list[Partition]] = {}
-
-    @abstractmethod
-    def _open(self) -> Any:
-        """Return the client, which is created for the first send and after each failure."""
-
-    @abstractmethod
-    def _refresh(self) -> None:
-        """Prepare to look up topics."""
-
-    @abstractmethod
-    def _send(self, client: Any, batch: Sequence[Message]) -> Any:
-        """Queue a batch in order; return what `_acknowledged` needs."""
-
-    @abstractmethod
-    def _acknowledged(self, flush: KafkaFlush, timeout: float) -> Sequence[Appended]:
-        """Wait until the brokers have acknowledged every message."""
-
-    @abstractmethod
-    def _discard(self, client: Any) -> None:
-        """Stop a client and drop what it has not sent."""
-
-    def begin(self, messages: Iterable[Message]) -> KafkaFlush:
-        """Queue in order; the client's own threads send."""
-        batch = list(messages)
-        try:
-            with self._connection.reaching():
-                self._refresh()
-                self._look_up(batch)
-                client = self._open()
-                return KafkaFlush(self, client, batch, self._send(client, batch))
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Release the connection, and drop what was not sent."""
-        self._topics.clear()
-        client, self._client = self._client, None
-        if client is not None:
-            self._discard(client)
-
-    def acknowledge(self, flush: KafkaFlush, timeout: float) -> Sequence[Appended]:
-        """Return where the messages of ``flush`` are: for the flush itself."""
-        if flush.client is not self._client:
-            raise LogUnavailable(
-                f"an earlier send to Kafka at {self._server} failed: send this again as well"
-            )
-        try:
-            with self._connection.reaching():
-                return self._acknowledged(flush, timeout)
-        except BaseException:
-            self.close()
-            raise
-
-    def _look_up(self, batch: Sequence[Message]) -> None:
-        """Reject a topic that does not exist at once, instead of waiting for its metadata."""
-        unknown = sorted({message.topic for message in batch if not self._knows(message)})
-        if not unknown:
-            return
-        existing = by_topic(self._cluster.leaders(unknown))
-        for topic in unknown:
-            if topic not in existing:
-                raise missing_topic(topic, f"Kafka at {self._server}")
-        self._topics |= existing
-
-    def _knows(self, message: Message) -> bool:
-        known = self._topics.get(message.topic)
-        return known is not None and (message.partition or 0) < len(known)
-
-    def _index(self, message: Message) -> int | None:
-        """Return the requested partition; None: the client derives it from the key."""
-        if message.partition is None:
-            return None
-        return message.index_among(len(self._topics[message.topic]))
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaFlush:
-    """Messages that a client is sending."""
-
-    producer: KafkaProducer
-    client: Any
-    batch: Sequence[Message]
-    sent: Any
-
-    def wait(self, timeout: float = 30.0) -> Sequence[Appended]:
-        """Return where each message is, once the brokers have acknowledged all of them."""
-        return self.producer.acknowledge(self, timeout)

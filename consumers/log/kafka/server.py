@@ -1,7 +1,4 @@
-"""Where Kafka is, how a client authenticates, and what is said when that fails.
-
-The wording is the same for both clients.
-"""
+"""Where Kafka is, how the client authenticates, and what is said when that fails."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _CLOSED = ("disconnected", "connection reset", "broken pipe")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The brokers' addresses, and the client's own settings for TLS and SASL.
+    """The brokers' addresses, and kafka-python's settings for TLS and SASL.
 
     The methods of the first group return errors to raise; those of the second return advice, for
     `unusable`.
@@ -36,20 +33,15 @@ class Server:
     @property
     def protocol(self) -> str:
         """The security protocol of the listener."""
-        return str(self._setting("security.protocol") or "PLAINTEXT")
+        return str(self.access.get("security_protocol", "PLAINTEXT"))
 
     @property
     def _user(self) -> Any:
-        return self._setting("sasl.username", "sasl.plain.username")
+        return self.access.get("sasl_plain_username")
 
     @property
     def _mechanism(self) -> Any:
-        return self._setting("sasl.mechanism")
-
-    def _setting(self, *names: str) -> Any:
-        """Return the first of these settings; kafka-python's names have underscores."""
-        settings = {name.replace("_", "."): value for name, value in self.access.items()}
-        return next((settings[name] for name in names if name in settings), None)
+        return self.access.get("sasl_mechanism")
 
     # Errors.
 
@@ -121,15 +113,6 @@ class Server:
         return (
             "it accepts connections but does not answer: it may be starting, or it expects "
             f"another protocol (TLS?): check that {self._listener}"
-        )
-
-    @staticmethod
-    def not_verified() -> str:
-        """Advise on a certificate that is rejected, where the client does not say why."""
-        return (
-            "its certificate was not signed by an authority that LETHE_KAFKA_CA_FILE holds, or "
-            "has expired, or is for another name than the one in the address: name the right CA "
-            "file, renew the certificate, or connect by its name (kafka-python says which it is)"
         )
 
     def tls(self, reason: str) -> str | None:

@@ -1,7 +1,7 @@
-"""What both Kafka clients are told: sizes, times, and the settings that keep requests safe.
+"""What kafka-python is told: sizes, times, and the settings that keep requests safe.
 
-Every setting that could lose or duplicate a request is explicit, because the clients' defaults are
-meant for other uses. The names are Kafka's; each client adds the settings that only it has.
+Every setting that could lose or duplicate a request is explicit, because the client's defaults are
+meant for other uses. The names are kafka-python's, which are Kafka's with underscores.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lethe.consumers.log.base import TopicSpec
 
 CONNECT_SECONDS = 10.0
 REQUEST_SECONDS = 10.0
-# A dead worker's partitions wait for this long. The clients' heartbeats run on threads of their
+# A dead worker's partitions wait for this long. The client's heartbeats run on a thread of their
 # own, so a long computation does not end a session; MAX_POLL_SECONDS limits that.
 SESSION_SECONDS = 10.0
 # A worker that computes for longer than this without a poll loses its partitions.
@@ -22,8 +22,7 @@ MAX_POLL_SECONDS = 300.0
 METADATA_SECONDS = 2.0
 # How long brokers may be silent before a poll raises; a change of leader takes less.
 UNREACHABLE_SECONDS = 5.0
-# Longest time spent in one call into a client before other work is checked: assignments, metadata.
-# With confluent-kafka, the call also delays signals.
+# Longest time spent in one call into the client before other work is checked.
 SLICE_SECONDS = 0.1
 RETRY_SECONDS = 0.05
 CLOSE_SECONDS = 2.0
@@ -43,31 +42,31 @@ MAX_PARTITION_FETCH_BYTES = 2 * 1_048_576
 MAX_FETCH_BYTES = 16 * 1_048_576
 
 READING: Mapping[str, Any] = {
-    "enable.auto.commit": False,
-    "isolation.level": "read_committed",
-    "check.crcs": True,
-    "fetch.min.bytes": 1,
-    "fetch.max.bytes": MAX_FETCH_BYTES,
-    "max.partition.fetch.bytes": MAX_PARTITION_FETCH_BYTES,
+    "enable_auto_commit": False,
+    "isolation_level": "read_committed",
+    "check_crcs": True,
+    "fetch_min_bytes": 1,
+    "fetch_max_bytes": MAX_FETCH_BYTES,
+    "max_partition_fetch_bytes": MAX_PARTITION_FETCH_BYTES,
 }
 
 SENDING: Mapping[str, Any] = {
     "acks": "all",
-    "enable.idempotence": True,
-    "max.in.flight.requests.per.connection": 5,  # ordered, with idempotence
+    "enable_idempotence": True,
+    "max_in_flight_requests_per_connection": 5,  # ordered, with idempotence
     "retries": 1_000_000,  # the delivery timeout is the bound
-    "delivery.timeout.ms": int(DELIVERY_SECONDS * 1000),
-    "linger.ms": 0,
+    "delivery_timeout_ms": int(DELIVERY_SECONDS * 1000),
+    "linger_ms": 0,
 }
 
 
 def group_settings(group: str, session_seconds: float) -> dict[str, Any]:
     """Return the settings of a member of ``group`` that may be silent for ``session_seconds``."""
     return {
-        "group.id": group,
-        "session.timeout.ms": int(session_seconds * 1000),
-        "heartbeat.interval.ms": int(min(1.0, session_seconds / 4) * 1000),
-        "max.poll.interval.ms": int(max(MAX_POLL_SECONDS, session_seconds) * 1000),
+        "group_id": group,
+        "session_timeout_ms": int(session_seconds * 1000),
+        "heartbeat_interval_ms": int(min(1.0, session_seconds / 4) * 1000),
+        "max_poll_interval_ms": int(max(MAX_POLL_SECONDS, session_seconds) * 1000),
     }
 
 

@@ -39,7 +39,9 @@ def kafka_access(settings: Settings) -> Mapping[str, Any]:
         connection without authentication is a mistake that should be reported.
     """
     protocol = settings.kafka_security_protocol
-    files = _kafka_files(settings)
+    files = TlsFiles(
+        "LETHE_KAFKA", settings.kafka_ca_file, settings.kafka_cert_file, settings.kafka_key_file
+    )
     access: dict[str, Any] = {"security_protocol": protocol}
     if protocol in ("SSL", "SASL_SSL"):
         access["ssl_context"] = files.context()
@@ -50,40 +52,6 @@ def kafka_access(settings: Settings) -> Mapping[str, Any]:
     elif unused := [name for name, value in _credentials(settings).items() if value is not None]:
         raise InvalidData(_unused(unused[0], protocol, "SASL_SSL"))
     return access
-
-
-def librdkafka_access(settings: Settings) -> Mapping[str, str]:
-    """Return the same for librdkafka, which reads the files itself; they hold the password.
-
-    Raises
-    ------
-    InvalidData
-        As `kafka_access`, which checks them.
-    """
-    checked = kafka_access(settings)
-    access: dict[str, str] = {"security.protocol": checked["security_protocol"]}
-    if "ssl_context" in checked:
-        files = _kafka_files(settings)
-        paths = {
-            "ssl.ca.location": files.ca,
-            "ssl.certificate.location": files.certificate,
-            "ssl.key.location": files.key,
-        }
-        access |= {name: str(path) for name, path in paths.items() if path is not None}
-        access["ssl.endpoint.identification.algorithm"] = "https"  # also checks the host name
-    if "sasl_mechanism" in checked:
-        access |= {
-            "sasl.mechanism": checked["sasl_mechanism"],
-            "sasl.username": checked["sasl_plain_username"],
-            "sasl.password": checked["sasl_plain_password"],
-        }
-    return access
-
-
-def _kafka_files(settings: Settings) -> TlsFiles:
-    return TlsFiles(
-        "LETHE_KAFKA", settings.kafka_ca_file, settings.kafka_cert_file, settings.kafka_key_file
-    )
 
 
 def _credentials(settings: Settings) -> Mapping[str, object]:

@@ -44,6 +44,9 @@ ERASURE_DAYS = 30
 
 _PREFIX = "LETHE_"
 
+_REMOVED = {"KAFKA_CLIENT": "kafka-python is the only client of Kafka"}
+"""Settings of earlier versions, and what is so without them."""
+
 
 class Settings(BaseSettings):
     """Everything that can be set. Each field's environment variable is ``LETHE_<FIELD>``.
@@ -54,8 +57,6 @@ class Settings(BaseSettings):
         Redis or Valkey; without it, an embedded Valkey runs on ``data_dir``.
     kafka_bootstrap_servers
         Kafka; without it, the workers use Redis Streams as their log (single-node mode).
-    kafka_client
-        The Kafka client; ``confluent`` is an optional extra of the package.
     row_keys_url
         Another Redis or Valkey, one without backups, that holds the keys to encrypt row records.
     redis_password_file, redis_ca_file, redis_cert_file, redis_key_file
@@ -125,7 +126,6 @@ class Settings(BaseSettings):
 
     redis_url: SecretStr | None = None
     kafka_bootstrap_servers: str | None = None
-    kafka_client: Literal["kafka-python", "confluent"] = "kafka-python"
     row_keys_url: SecretStr | None = None
     redis_password_file: Path | None = None
     redis_ca_file: Path | None = None
@@ -186,19 +186,21 @@ class Settings(BaseSettings):
         return None if may_lack and value == "" else value
 
 
-def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the ``LETHE_*`` variables that match no setting: most are misspelt.
 
-    With the setting that each may have meant, if one is similar.
+    With the setting that each may have meant, or why there is none any more; empty if neither.
     """
-    names = [
-        name.removeprefix(_PREFIX)
-        for name in sorted(environment)
-        if name.startswith(_PREFIX) and not name.startswith(f"{_PREFIX}TEST_")
-    ]
     known = [name.upper() for name in Settings.model_fields]
-    similar = {name: get_close_matches(name, known, n=1) for name in names if name not in known}
-    return {_PREFIX + name: _PREFIX + near[0] if near else None for name, near in similar.items()}
+    unknown = {}
+    for variable in sorted(environment):
+        name = variable.removeprefix(_PREFIX)
+        if variable == name or name in known or name.startswith("TEST_"):
+            continue
+        near = get_close_matches(name, known, n=1)
+        meant = f"did you mean {_PREFIX}{near[0]}?" if near else ""
+        unknown[variable] = _REMOVED.get(name, meant)
+    return unknown
 
 
 def load_settings(flags: Mapping[str, Any]) -> Settings:

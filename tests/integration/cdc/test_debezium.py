@@ -22,7 +22,7 @@ from lethe.engine.store.membership import every_live_row
 from tests.conftest import give_up
 from tests.support.command import PROGRAM, Lethe
 from tests.support.debezium import Debezium
-from tests.support.kafka_clients import kafka_log
+from tests.support.kafka_log import kafka_log
 from tests.support.servers import KafkaProcess, Missing, ValkeyProcess
 
 pytestmark = [

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import pytest
 import redis
@@ -28,14 +27,13 @@ from lethe.consumers.log.base import (
 )
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.engine.errors import InvalidData, LogReset, LogUnavailable
-from tests.support.kafka_clients import kafka_log
+from tests.support.kafka_log import kafka_log
 from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.servers import ROOT
 
 KAFKA = pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.xdist_group("kafka")])
-CONFLUENT = pytest.param("confluent", marks=[pytest.mark.kafka, pytest.mark.xdist_group("kafka")])
 STREAMS = pytest.param("streams", marks=pytest.mark.redis)
-EVERY_LOG = ["memory", STREAMS, KAFKA, CONFLUENT]
+EVERY_LOG = ["memory", STREAMS, KAFKA]
 WAIT = 60.0  # for what happens at once; the slowest is a rebalance in Kafka, about 1 s
 SESSION = 6.0  # how long a member that died keeps its partitions; no test may stall for longer
 SHORT = 1.5  # where a test waits until it is over
@@ -50,9 +48,8 @@ if kind == "streams":
     from lethe.consumers.log.streams.log import StreamsLog
     log = StreamsLog(redis.Redis.from_url(where), lease_seconds=float(session))
 else:
-    from tests.support.kafka_clients import kafka_log
-    client = "confluent" if kind == "confluent" else "kafka-python"
-    log = kafka_log(where, "doomed", float(session), client=client)
+    from tests.support.kafka_log import kafka_log
+    log = kafka_log(where, "doomed", float(session))
 member = log.consumer(group, [topic])
 told = False
 while True:
@@ -95,7 +92,7 @@ def bench(request: pytest.FixtureRequest, topic_prefix: str) -> Iterator[Bench]:
         yield from _streams(request.getfixturevalue("redis_url"), topic_prefix)
     else:
         bootstrap = request.getfixturevalue("kafka_bootstrap")
-        yield from _kafka(request.param, bootstrap, topic_prefix)
+        yield from _kafka(bootstrap, topic_prefix)
 
 
 def _streams(url: str, prefix: str) -> Iterator[Bench]:
@@ -105,21 +102,14 @@ def _streams(url: str, prefix: str) -> Iterator[Bench]:
         log.close()
 
 
-def _kafka(kind: str, bootstrap: str, prefix: str) -> Iterator[Bench]:
-    client = "confluent" if kind == "confluent" else "kafka-python"
-    log = kafka_log(bootstrap, "battery", SESSION, client=client)
-    assert isinstance(log, Deleting)
+def _kafka(bootstrap: str, prefix: str) -> Iterator[Bench]:
+    log = kafka_log(bootstrap, "battery", SESSION)
 
     def nowhere() -> Log:
-        return kafka_log("127.0.0.1:1", "battery", connect_seconds=0.4, client=client)
+        return kafka_log("127.0.0.1:1", "battery", connect_seconds=0.4)
 
-    yield Bench(kind, log, bootstrap, prefix, log.delete_topic, nowhere)
+    yield Bench("kafka", log, bootstrap, prefix, log.delete_topic, nowhere)
     log.close()
-
-
-@runtime_checkable
-class Deleting(Protocol):
-    def delete_topic(self, name: str) -> None: ...
 
 
 class Member:
@@ -248,7 +238,7 @@ def test_a_large_publish_keeps_its_order(bench: Bench) -> None:
     member.consumer.close()
 
 
-@pytest.mark.parametrize("bench", [STREAMS, KAFKA, CONFLUENT], indirect=True)
+@pytest.mark.parametrize("bench", [STREAMS, KAFKA], indirect=True)
 def test_a_message_that_is_too_large_is_refused_and_harms_nothing(bench: Bench) -> None:
     topic = bench.topic()
     producer = bench.log.producer()
@@ -262,7 +252,7 @@ def test_a_message_that_is_too_large_is_refused_and_harms_nothing(bench: Bench) 
     reader.close()
 
 
-@pytest.mark.parametrize("bench", [STREAMS, KAFKA, CONFLUENT], indirect=True)
+@pytest.mark.parametrize("bench", [STREAMS, KAFKA], indirect=True)
 def test_a_topic_sets_its_own_limit_up_to_the_largest_message(bench: Bench) -> None:
     """8 MiB and 64 KiB go through where the topic takes it, and not where it does not."""
     largest = 8 * 1_048_576 + 60_000
@@ -414,7 +404,7 @@ def test_a_producer_goes_on_in_a_topic_that_was_made_again(bench: Bench) -> None
     reader.close()
 
 
-@pytest.mark.parametrize("bench", [KAFKA, CONFLUENT], indirect=True)
+@pytest.mark.parametrize("bench", [KAFKA], indirect=True)
 def test_records_tell_the_epoch_of_their_leader(bench: Bench) -> None:
     topic = bench.topic()
     bench.publish(topic, b"v")
@@ -605,7 +595,7 @@ def test_two_members_split_the_partitions_and_one_that_leaves_hands_over(bench: 
     first.consumer.close()
 
 
-@pytest.mark.parametrize("bench", [STREAMS, KAFKA, CONFLUENT], indirect=True)
+@pytest.mark.parametrize("bench", [STREAMS, KAFKA], indirect=True)
 def test_a_member_that_is_killed_hands_over(bench: Bench) -> None:
     topic = bench.topic(partitions=2)
     group = f"{bench.prefix}group"
@@ -774,7 +764,7 @@ def test_trimming_moves_the_beginning(bench: Bench) -> None:
 # --- Failures ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bench", [STREAMS, KAFKA, CONFLUENT], indirect=True)
+@pytest.mark.parametrize("bench", [STREAMS, KAFKA], indirect=True)
 def test_a_log_that_is_not_there_is_one_clear_line_in_bounded_time(
     bench: Bench, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -816,10 +806,10 @@ def test_a_topic_that_is_not_there_is_said_so(bench: Bench) -> None:
 
 @pytest.mark.parametrize("bench", [KAFKA], indirect=True)
 def test_no_metadata_request_creates_topics(bench: Bench) -> None:
-    from lethe.consumers.log.kafka.kafka_python.reading import KafkaPythonReader
+    from lethe.consumers.log.kafka.reader import KafkaReader
 
     reader = bench.log.reader()
-    assert isinstance(reader, KafkaPythonReader)
-    request = reader._connection._client.cluster.metadata_request()
+    assert isinstance(reader, KafkaReader)
+    request = reader._cluster._client.cluster.metadata_request()
     reader.close()
     assert request.allow_auto_topic_creation is False

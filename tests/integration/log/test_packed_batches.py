@@ -12,7 +12,6 @@ from collections.abc import Callable
 import pytest
 
 from lethe.consumers.contract import topics
-from tests.support.kafka_clients import chosen_client
 from tests.support.platform import Platform
 
 MIB = 1_048_576
@@ -31,7 +30,7 @@ def _bomb(size: int) -> bytes:
 
 
 def test_unpacking_never_holds_more_than_the_limit() -> None:
-    from lethe.consumers.log.kafka.kafka_python.batches import MAX_UNPACKED_BYTES, unpack
+    from lethe.consumers.log.kafka.batches import MAX_UNPACKED_BYTES, unpack
 
     packed = _bomb(BOMB_BYTES)
     assert len(packed) < 80_000
@@ -63,8 +62,6 @@ def test_a_small_batch_that_unpacks_to_a_huge_one_is_refused(
 
     from lethe.consumers.log.base import PACKED_BATCH
 
-    if chosen_client() == "confluent":
-        pytest.skip("librdkafka does not bound what it unpacks: docs/kafka-clients.md")
     # Given a request topic whose settings somebody changed
     platform = platform_on("kafka", partitions=1)
     platform.register("m")

@@ -22,7 +22,6 @@ from lethe.engine.store.server.connection import connect
 from make_certificates import make
 from tests.conftest import give_up
 from tests.support.command import Lethe
-from tests.support.kafka_clients import chosen_client
 from tests.support.servers import ROOT, KafkaProcess, Missing, ValkeyProcess
 from tests.support.tls_front import TlsFront
 
@@ -58,7 +57,6 @@ class Secure:
         """Return the environment of a role that signs on to Kafka."""
         return {
             "LETHE_KAFKA_BOOTSTRAP_SERVERS": self.kafka.bootstrap,
-            "LETHE_KAFKA_CLIENT": chosen_client(),
             "LETHE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
             "LETHE_KAFKA_CA_FILE": str(self.directory / "ca.pem"),
             "LETHE_KAFKA_SASL_USERNAME": user_of(role),

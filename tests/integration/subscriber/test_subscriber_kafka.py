@@ -32,7 +32,7 @@ from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.server.connection import NoBarrier, connect
 from lethe.engine.store.store import ModelStore
-from tests.support.kafka_clients import kafka_log
+from tests.support.kafka_log import kafka_log
 from tests.support.oracles import retrain
 from tests.support.platform import seals
 from tests.support.published import (

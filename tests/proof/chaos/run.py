@@ -178,7 +178,6 @@ class Run:
         self.broker.start()
         target = int(self.broker.bootstrap.rpartition(":")[2])
         self.proxies.tell("open", "kafka", target=target)
-        # LETHE_KAFKA_CLIENT says which client, here and in the workers.
         self.log = kafka_log(load_settings({}), "chaos", bootstrap=f"127.0.0.1:{advertised}")
         self.log.ensure_topics(topics.specs(self.settings.partitions))
         self._plans = plans(self._rng, self.settings.rows)
@@ -211,7 +210,6 @@ class Run:
         self.faults = Faults(rng, self.crew, self.store, self.broker, self.proxies, self.log, gate)
         servers = {
             "LETHE_KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{advertised}",
-            "LETHE_KAFKA_CLIENT": load_settings({}).kafka_client,
             "LETHE_REDIS_URL": self.store.url,
             "LETHE_PARTITIONS": str(self.settings.partitions),
         }

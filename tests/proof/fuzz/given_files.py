@@ -17,8 +17,8 @@ from lethe.consumers.cdc.mapping import load_mapping
 from lethe.consumers.cli.requests.lines import read_lines
 from lethe.consumers.contract.events import MAX_ROWS
 from lethe.consumers.log.base import Partition
-from lethe.consumers.log.kafka.kafka_python.reading import to_record
-from lethe.consumers.log.kafka.kafka_python.repairs import read_odd_header_names
+from lethe.consumers.log.kafka.reader import to_record
+from lethe.consumers.log.kafka.repairs import read_odd_header_names
 from lethe.consumers.registration.table.reader import Columns, read_table
 from lethe.consumers.service.configuration.settings import load_settings, unknown_variables
 from lethe.consumers.service.valkey_server import _read_line, read_pid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from lethe.consumers.log.kafka.kafka_python.assignor import BalancedTopicsAssignor
+from lethe.consumers.log.kafka.assignor import BalancedTopicsAssignor
 
 TOPICS = ("lethe.deletions", "lethe.row-changes")
 PARTITIONS = frozenset(range(16))

@@ -1,4 +1,4 @@
-"""What both Kafka clients' group members share, without a server: failures at the wrong moment."""
+"""A member of a group in Kafka, without a server: failures at the wrong moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from kafka import errors
 
 from lethe.consumers.log.base import Bounds, Partition, PartitionReset
-from lethe.consumers.log.kafka.kafka_python.reading import KafkaPythonConsumer
+from lethe.consumers.log.kafka.consumer import KafkaConsumer
 from lethe.consumers.log.kafka.server import Server
 from lethe.engine.errors import LogUnavailable
 
@@ -86,13 +86,13 @@ class FakeClient:
     def seek(self, *_: object) -> None: ...
 
 
-class Member(KafkaPythonConsumer):
+class Member(KafkaConsumer):
     """A member whose client and cluster are fakes."""
 
     def _join(self) -> None:
         self._fetched = {}
         self.cluster = FakeCluster()
-        self._connection = self._cluster = self.cluster  # type: ignore[assignment]
+        self._cluster = self.cluster  # type: ignore[assignment]
         self._client = FakeClient()
 
     def assign(self, *partitions: Partition) -> None:

@@ -63,8 +63,13 @@ def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
 def test_a_misspelt_variable_is_found() -> None:
     environment = {"LETHE_REDIS": "x", "LETHE_REDIS_URL": "x", "LETHE_TEST_KAFKA": "x", "HOME": "x"}
 
-    assert unknown_variables(environment) == {"LETHE_REDIS": "LETHE_REDIS_URL"}
-    assert unknown_variables({"LETHE_XYZ": "x"}) == {"LETHE_XYZ": None}
+    assert unknown_variables(environment) == {"LETHE_REDIS": "did you mean LETHE_REDIS_URL?"}
+    assert unknown_variables({"LETHE_XYZ": "x"}) == {"LETHE_XYZ": ""}
+
+
+def test_a_variable_of_an_earlier_version_is_told_what_became_of_it() -> None:
+    remarks = unknown_variables({"LETHE_KAFKA_CLIENT": "confluent"})
+    assert remarks == {"LETHE_KAFKA_CLIENT": "kafka-python is the only client of Kafka"}
 
 
 def test_spans_of_time_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from kafka.protocol.consumer import IsolationLevel, ListOffsetsRequest, OffsetSp
 from kafka.protocol.metadata import MetadataRequest
 
 from lethe.consumers.log.base import Bounds, Partition, PartitionReset
-from lethe.consumers.log.kafka.kafka_python.connection import Connection
+from lethe.consumers.log.kafka.connection import Connection
 from lethe.consumers.log.kafka.server import Server
 from lethe.consumers.log.kafka.settings import REQUEST_SECONDS, RETRY_SECONDS
 
@@ -30,7 +30,7 @@ _LAST: _Spec = (OffsetSpec.LATEST, IsolationLevel.READ_UNCOMMITTED)
 _OffsetTable = dict[tuple[Partition, _Spec], int]
 
 
-class KafkaPythonCluster(Connection):
+class Cluster(Connection):
     """A connection that answers queries as well; it remembers each partition's leader."""
 
     def __init__(self, server: Server) -> None:
@@ -38,7 +38,10 @@ class KafkaPythonCluster(Connection):
         self._leaders: dict[Partition, int] = {}
 
     def leaders(self, topics: Sequence[str]) -> Mapping[Partition, int]:
-        """Ask a broker for the partitions of ``topics`` with their leaders."""
+        """Return the partitions of ``topics`` with their leaders (-1: currently none).
+
+        Topics that do not exist are omitted.
+        """
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
@@ -49,7 +52,13 @@ class KafkaPythonCluster(Connection):
                 return leaders
 
     def bounds(self, partition: Partition, position: int = 0) -> Bounds:
-        """Return the partition's bounds for a reader of committed records."""
+        """Return the partition's bounds for a reader of committed records.
+
+        Raises
+        ------
+        PartitionReset
+            Its topic is gone; the error names ``position``.
+        """
         offsets = self._offsets([partition], (_FIRST, _LAST_VISIBLE), position)
         return Bounds(offsets[partition, _FIRST], offsets[partition, _LAST_VISIBLE])
 
@@ -135,6 +144,14 @@ class KafkaPythonCluster(Connection):
                         offsets[partition, spec] = int(answer.offset)
                     elif kind is not errors.NoError and not issubclass(kind, errors.RetriableError):
                         raise kind(topic.name)
+
+
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[Partition]]:
+    """Return the partitions of each topic by index."""
+    topics: dict[str, list[Partition]] = {}
+    for partition in sorted(partitions):
+        topics.setdefault(partition.topic, []).append(partition)
+    return topics
 
 
 async def _describe(manager: Any, topics: Sequence[str]) -> dict[Partition, int]:

@@ -1,7 +1,8 @@
-"""Repairs of defects in kafka-python 3.0.12, applied from outside.
+"""Repairs of defects in kafka-python, applied from outside.
 
 Each repair says what happens without it and names the test that would then fail. The repairs use
-private parts of the client, which is why its version is pinned to ``>=3.0.9,<3.1``.
+private parts of the client: `consumers.log.kafka.versions` names these and the versions that have
+the defect, checks the installed version, and says when a repair may go.
 """
 
 from __future__ import annotations
@@ -264,7 +265,7 @@ def abandon(producer: Any) -> None:
 
     The producer's own ``close`` raises if a flush does not succeed in time and leaves the sending
     thread running, which then sends old messages after their retry.
-    (`test_kafka_clients_survive_their_broker`)
+    (`test_kafka_survives_its_broker`)
     """
     producer._unregister_cleanup()
     producer._closed = True

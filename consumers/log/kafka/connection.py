@@ -9,14 +9,14 @@ Written against the sources of kafka-python 3.0. It works around these defects:
 - The client retries a connection that was refused until its timeout, and then reports "unable to
   bootstrap". Here every failure is recorded, and the first one that no retry can repair ends the
   wait.
-- `consumers.log.kafka.kafka_python.repairs` repairs the others.
+- `consumers.log.kafka.repairs` repairs the others; `consumers.log.kafka.versions` lists all.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from kafka import TopicPartition, errors
 
 from lethe.consumers.log.base import Partition
 from lethe.consumers.log.kafka import settings
-from lethe.consumers.log.kafka.kafka_python.repairs import (
+from lethe.consumers.log.kafka.repairs import (
     DIRECT,
     SleepingClient,
     close_unsent,
@@ -34,6 +34,7 @@ from lethe.consumers.log.kafka.kafka_python.repairs import (
     refuse_new_topics,
 )
 from lethe.consumers.log.kafka.server import Server
+from lethe.consumers.log.kafka.versions import check_version
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.server.tls import advice
 
@@ -49,11 +50,6 @@ _SIGNING_ON = (
 )
 
 
-def client_names(kafka_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by kafka-python's names, which are Kafka's with underscores."""
-    return {name.replace(".", "_"): value for name, value in kafka_settings.items()}
-
-
 class Connection:
     """The network client beneath one consumer, producer or admin client of kafka-python."""
 
@@ -64,7 +60,16 @@ class Connection:
         self._seen = time.monotonic()
 
     def open(self, make: Callable[..., T], **more: Any) -> T:
-        """Create a client of kafka-python on this connection; raise `LogUnavailable` on failure."""
+        """Create a client of kafka-python on this connection.
+
+        Raises
+        ------
+        LogUnavailable
+            No broker can be reached, or all refused us.
+        InvalidData
+            The client rejects its settings, or its version has not what the repairs need.
+        """
+        check_version()
         quieten()
 
         def client(**configs: Any) -> Any:

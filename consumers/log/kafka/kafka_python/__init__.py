@@ -1,1 +1,0 @@
-"""The log in Kafka, using kafka-python 3.0."""
