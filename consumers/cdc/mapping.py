@@ -25,6 +25,7 @@ from pydantic import (
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Id
+from lethe.consumers.log.base import Partition
 from lethe.consumers.service.configuration.toml_file import read_toml
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.reading import first_error
@@ -207,3 +208,11 @@ def load_mapping(path: Path) -> Mapping:
     except ValidationError as error:
         message = first_error(error, "the mapping").replace("Value error, ", "", 1)
         raise InvalidData(f"{path}: {message}; docs/cdc.md has an example") from None
+
+
+def intake_watermark(mapping: Mapping, partition: Partition) -> str:
+    """Return the name of a position in the store: another mapping reads its topics from the start.
+
+    What it reads again has the ids of the first time.
+    """
+    return f"{partition}/{mapping.digest}"

@@ -8,7 +8,8 @@
 Models:
 
 - `register`, `unregister`, `recover`: begin a model, end it, continue it after a loss
-- `preprocess`: what `register` does with --preprocess, and proposes without
+- `registering`: what `register` does
+- `preprocess`: what it does with --preprocess, and proposes without
 - `refresh`: schedule refreshes
 - `status`, `versions`, `export`: what there is
 - `mirror`: a registry that has the newest versions

@@ -1,64 +1,39 @@
-"""``lethe register``."""
+"""``lethe register``.
+
+Only its options are here, so that ``--help`` comes at once; `registering` does the work.
+"""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import TypeAdapter, ValidationError
 
-from lethe.consumers.cli.preprocess import preprocess_asked, proposed_file, read_rows
 from lethe.consumers.cli.terminal.options import (
+    GroupedCommand,
     Number,
     global_options,
     parse_duration,
     parse_limit,
 )
-from lethe.consumers.cli.terminal.output import (
-    certificate_line,
-    classes_line,
-    counted,
-    duration,
-    error_number,
-    number,
-    prepare,
-)
-from lethe.consumers.contract.events import STEPS, Id
-from lethe.consumers.registration.checks import can_have_exact_sums
-from lethe.consumers.registration.error_budget import fit_warnings
-from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
-from lethe.consumers.registration.table.file import check_readable
-from lethe.consumers.registration.table.reader import Columns, TableRead
-from lethe.consumers.registration.writer import committing
-from lethe.consumers.service.connect import open_runtime
-from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
-from lethe.consumers.versions.certificates import certificate_of
 from lethe.engine.error.budget import OverBudget
-from lethe.engine.error.terms import ObjectiveNoise, OutputNoise, Terms
-from lethe.engine.errors import InvalidData
-from lethe.engine.fit.objective import Kind
-from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
-from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.server.connection import refuse_eviction
-from lethe.engine.store.sizes import stored_bytes
 
 
-def _objective_terms(text: str) -> Terms:
-    """Return the terms of a model with noise in its objective; `check_terms` checks them."""
+def _objective_terms(text: str) -> tuple[float, float, float]:
+    """Return the numbers of --certify."""
     try:
         epsilon, delta, sigma = (float(part) for part in text.split(","))
     except ValueError:
         raise click.BadParameter(f"{text!r} is not EPS,DELTA,SIGMA: write 1,1e-4,10") from None
-    return ObjectiveNoise(epsilon, delta, sigma)
+    return epsilon, delta, sigma
 
 
-def _output_terms(text: str) -> Terms:
-    """Return the terms of a model with noise on its output; `check_terms` checks them."""
+def _output_terms(text: str) -> tuple[float, float, float, int]:
+    """Return the numbers of --certify-output."""
     try:
         epsilon, delta, alpha, versions = text.split(",")
-        return OutputNoise(float(epsilon), float(delta), float(alpha), int(versions))
+        return float(epsilon), float(delta), float(alpha), int(versions)
     except ValueError:
         example = "1,1e-4,1e-8,1000"
         raise click.BadParameter(
@@ -66,7 +41,22 @@ def _output_terms(text: str) -> Terms:
         ) from None
 
 
-@click.command(short_help="Fit a model from a file and publish it.")
+_GROUPS = {
+    "The table": (
+        "data", "id_column", "targets", "features", "preprocess", "subject", "namespace",
+    ),
+    "The model": ("kind", "ridge", "no_intercept", "method", "exact_sums"),
+    "Error and refresh": (
+        "error_budget", "over_budget", "refresh_every", "limits", "take_out_of_range",
+    ),
+    "Certified removal and disclosure": ("certify", "certify_output", "disclosure"),
+    "A model that exists": ("replace", "allow_change", "accept_forgotten"),
+}  # fmt: skip
+
+
+@click.command(
+    cls=GroupedCommand, groups=_GROUPS, short_help="Fit a model from a file and publish it."
+)
 @click.argument("model")
 @click.option(
     "--data",
@@ -195,231 +185,6 @@ def register(ctx: click.Context, /, **options: Any) -> None:
       lethe register churn --data rows.parquet --id customer --target left \\
         --kind logistic --ridge 1
     """  # noqa: D301 - click looks for the character
-    settings, out = prepare(ctx)
-    for option in ("accept_forgotten", "allow_change"):
-        if options[option] and not options["replace"]:
-            raise click.UsageError(f"--{option.replace('_', '-')} requires --replace")
-    if options["certify"] is not None and options["certify_output"] is not None:
-        raise click.UsageError("give --certify or --certify-output, not both")
-    options["certify"] = options["certify"] or options["certify_output"]
-    if options["certify"] is not None and options["over_budget"] is not None:
-        raise click.UsageError(
-            "--over-budget cannot be given with --certify or --certify-output: a certified model "
-            "has a budget of its own, and publishes the exact answer only"
-        )
-    if options["namespace"] is not None and options["subject"] is None:
-        raise click.UsageError("--namespace requires --subject")
-    _check_numbers(options)
-    kind = Kind(options["kind"])
-    preprocess = preprocess_asked(options, kind)
-    features = options["features"]
-    columns = Columns(
-        id=options["id_column"],
-        targets=options["targets"],
-        features=None if features is None else _split(features),
-        subject=options["subject"],
-    )
-    _check_name(options["model"])
-    limits = _limits(options["limits"])
-    check_readable(options["data"])
-    with out.progress() as report, open_runtime(settings) as runtime:
-        refuse_eviction(runtime.store().client)
-        if not options["replace"] and options["model"] in runtime.models():
-            raise exists(options["model"])
-        accept_forgotten = options["accept_forgotten"]
-        with committing(
-            Registrar, runtime, runtime.store(), report, lost_keys=accept_forgotten
-        ) as registering:
-            read = read_rows(options["data"], columns, kind, preprocess, report, out)
-            config = _config(options, kind, limits, read.data)
-            proposal = _proposal(options, kind, columns, read)
-            done = registering.register(
-                config,
-                read.data,
-                replace_model=options["replace"],
-                accept_forgotten=accept_forgotten,
-                allow_change=options["allow_change"],
-            )
-        stored = stored_bytes(runtime.store(), done.state)
-    out.document(_document(done, read) | {"stored_bytes": stored})
-    for text in [*_lines(done, read), *_size(stored, done.state.meta.rows_live)]:
-        out.line(text)
-    if proposal:
-        out.line(f"\n{proposal}")
-    for text in _warnings(done.state):
-        click.echo(f"lethe: warning: {text}", err=True)
+    from lethe.consumers.cli.registering import fit_and_publish  # noqa: PLC0415 - what --help need not wait for
 
-
-def _proposal(options: dict[str, Any], kind: Kind, columns: Columns, read: TableRead) -> str:
-    """Return a file for --preprocess if columns were left out that it could name; else nothing."""
-    served = kind is Kind.LINEAR or len(read.data.class_names) <= 2
-    asked = options["preprocess"] is not None or columns.features is not None
-    return (
-        "" if asked or not (read.left_out and served) else proposed_file(options["data"], columns)
-    )
-
-
-def _config(
-    options: dict[str, Any], kind: Kind, limits: LimitsRecord, data: TrainingData
-) -> ModelConfig:
-    config = ModelConfig(
-        model_id=options["model"],
-        kind=kind,
-        method=options["method"],
-        ridge=options["ridge"],
-        fit_intercept=not options["no_intercept"],
-        feature_names=data.feature_names,
-        target_names=data.target_names,
-        class_names=data.class_names,
-        error_budget=options["error_budget"],
-        refresh_every_seconds=options["refresh_every"],
-        limits=limits,
-        certify=options["certify"],
-        over_budget=OverBudget(options["over_budget"] or OverBudget.COMPLETE),
-        subject_namespace=_namespace(options),
-        preprocess=data.preprocess,
-        frozen_transformer=data.frozen_transformer,
-        disclosure=options["disclosure"],
-        exact_sums=options["exact_sums"] is True,
-        take_out_of_range=options["take_out_of_range"],
-    )
-    if options["exact_sums"] is None and can_have_exact_sums(config):
-        return config.model_copy(update={"exact_sums": True})
-    return config
-
-
-def _warnings(state: ModelState) -> list[str]:
-    config = state.meta.config
-    warnings = fit_warnings(config, state.generation, state.stream)
-    if state.meta.status == "INTERCEPT_PENALISED":
-        what = "a class has no rows" if config.blocks > 1 else "all targets are equal"
-        warnings.append(f"{what}: the intercept is penalised like the features; check --target")
-    return warnings
-
-
-def _namespace(options: dict[str, Any]) -> str | None:
-    """Return the namespace of the subjects; None without a column of subjects."""
-    if options["subject"] is None:
-        return None
-    if options["namespace"] is None:
-        return DEFAULT_NAMESPACE
-    try:
-        return str(TypeAdapter(Id).validate_python(options["namespace"]))
-    except ValidationError:
-        raise InvalidData("a namespace has 1 to 128 characters") from None
-
-
-def _check_numbers(options: dict[str, Any]) -> None:
-    for option in ("ridge", "error_budget"):
-        if not (math.isfinite(options[option]) and options[option] > 0):
-            name = option.replace("_", "-")
-            raise InvalidData(f"--{name} must be a finite number above 0, not {options[option]:g}")
-
-
-def _check_name(model: str) -> None:
-    try:
-        TypeAdapter(Id).validate_python(model)
-    except ValidationError:
-        raise InvalidData("a model's name has 1 to 128 characters") from None
-    odd = not model.isprintable() or model != model.strip() or model.startswith("-")
-    if odd or model in STEPS:
-        raise InvalidData(
-            f"{model!r} is not a valid model name: a name has no blanks around it and no control "
-            "characters, does not begin with a hyphen, and is not . or .."
-        )
-
-
-def _split(features: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in features.split(",") if name.strip())
-
-
-def _limits(limits: tuple[tuple[str, float], ...]) -> LimitsRecord:
-    known = LimitsRecord.model_fields
-    for name, value in limits:
-        if name not in known:
-            raise InvalidData(f"there is no limit {name!r}; choose one of {', '.join(known)}")
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidData(f"limit {name} must be a finite number above 0, not {value:g}")
-    try:
-        return LimitsRecord.model_validate(dict(limits))
-    except ValidationError as error:
-        wrong = error.errors()[0]["loc"][0]
-        raise InvalidData(f"limit {wrong} must be a whole number") from None
-
-
-def _document(done: Registered, read: TableRead) -> dict[str, Any]:
-    meta, config = done.state.meta, done.state.meta.config
-    certificate = certificate_of(done.state)
-    return {
-        "model_id": config.model_id,
-        "version": done.state.version,
-        "generation": meta.generation,
-        "digest": done.state.digest,
-        "kind": config.kind.value,
-        "method": config.method,
-        "status": meta.status,
-        "rows_live": meta.rows_live,
-        "rows_left_out": done.left_out,
-        "rows_of_erased_subjects": done.erased,
-        "features": list(config.feature_names),
-        "columns": [column.name for column in config.preprocess],
-        "frozen_transformer": config.frozen_transformer,
-        "columns_left_out": list(read.left_out),
-        "targets": list(config.target_names),
-        "classes": list(config.class_names),
-        "class_counts": meta.class_counts,
-        "subjects": done.subjects,
-        "fit_intercept": config.fit_intercept,
-        "error": meta.error.model_dump(mode="json"),
-        "certificate": None if certificate is None else certificate.model_dump(mode="json"),
-    }
-
-
-def _size(stored: int | None, rows: int) -> list[str]:
-    """Return what the model takes of the store, unless that does not say."""
-    if stored is None or rows == 0:
-        return []
-    megabytes, each = stored / 1e6, round(stored / rows)
-    return [
-        f"in the store: {megabytes:.1f} MB, {counted(each, 'byte')} a row; a rebuild needs as much "
-        "again while it runs"
-    ]
-
-
-def _lines(done: Registered, read: TableRead) -> list[str]:
-    meta, config = done.state.meta, done.state.meta.config
-    features = counted(len(config.feature_names), "feature")
-    intercept = " and an intercept" if config.fit_intercept else ""
-    lines = [
-        f"registered {config.model_id}: version {done.state.version}, {config.kind} by "
-        f"{config.method}, {counted(meta.rows_live, 'row')}, {features}{intercept}",
-        f"error {error_number(meta.error.relative)} of a budget of {number(config.error_budget)}",
-    ]
-    if config.class_names and meta.class_counts is not None:
-        lines.append(classes_line(config.class_names, meta.class_counts))
-    certificate = certificate_of(done.state)
-    if certificate is not None:
-        lines.append(certificate_line(certificate))
-    if config.frozen_transformer is not None:
-        lines.append("the transformer is frozen: what it learnt from deleted rows stays in it")
-    if read.data.subjects:
-        lines.append(counted(done.subjects, "subject"))
-        without = len(read.data.ids) - sum(map(len, read.data.subjects.values()))
-        if without:
-            rows = counted(without, "row")
-            lines.append(f"{rows} without a subject: erasing a person leaves them")
-    if config.refresh_every_seconds is not None:
-        lines.append(f"due for a rebuild every {duration(config.refresh_every_seconds)}")
-    if read.left_out:
-        columns = ", ".join(f"{name} ({what})" for name, what in read.left_out.items())
-        one = len(read.left_out) == 1
-        them, numbers = ("it", "a number") if one else ("them", "numbers")
-        how = f"name {them} in the file of --preprocess"
-        if not config.preprocess:
-            how = f"encode {them} as {numbers}"
-        lines.append(f"left out: {columns}; {how} to learn from {them}")
-    if done.left_out:
-        lines.append(f"left out: {counted(done.left_out, 'row')}, deleted before")
-    if done.erased:
-        lines.append(f"left out: {counted(done.erased, 'row')} of erased subjects")
-    return lines
+    fit_and_publish(ctx, options)

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from lethe.consumers.cdc.mapping import Mapping
+from lethe.consumers.cdc.mapping import Mapping, intake_watermark
 from lethe.consumers.commits.journal import commit_partitions
 from lethe.consumers.contract import topics
 from lethe.consumers.erasures.models import read_models
 from lethe.consumers.erasures.sweep import unchecked
 from lethe.consumers.log.base import Partition, Reader
 from lethe.consumers.versions.refresh_schedule import is_stuck
-from lethe.consumers.workers.intake_worker import intake_watermark
 from lethe.engine.store.layout.keys import PartitionKeys
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import models_in, registered_models

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lethe.consumers.cdc.mapping import Mapping as TableMapping
+from lethe.consumers.cdc.mapping import Mapping as TableMapping, intake_watermark
 from lethe.consumers.cdc.translate import Shape, Translated, translate
 from lethe.consumers.contract.requests import change_message, deletion_message
 from lethe.consumers.contract.signatures import Signer
@@ -46,14 +46,6 @@ _RECORDS = 500
 def intake_group(mapping: TableMapping) -> str:
     """Return the consumer group of a mapping: processes with another mapping are another group."""
     return f"{GROUP}-{mapping.digest}"
-
-
-def intake_watermark(mapping: TableMapping, partition: Partition) -> str:
-    """Return the name of a position in the store: another mapping reads its topics from the start.
-
-    What it reads again has the ids of the first time.
-    """
-    return f"{partition}/{mapping.digest}"
 
 
 def read_shapes(store: ModelStore, mapping: TableMapping) -> Mapping[str, Shape]:

@@ -119,22 +119,6 @@ def test_the_parts_of_a_package_import_downwards(package: str) -> None:
                 assert parts.index(part) <= parts.index(below), f"{path} imports {name}"
 
 
-@pytest.mark.parametrize(
-    ("module", "absent"),
-    [
-        ("requests.deletion", {"numpy", "scipy"}),  # one message: SciPy alone would take longer
-        ("delete", {"numpy", "scipy", "pydantic", "redis", "rich", "structlog"}),  # only its help
-        ("erasures", {"numpy", "scipy"}),
-    ],
-)
-def test_commands_start_without_what_they_do_not_need(module: str, absent: set[str]) -> None:
-    look = f"import sys, lethe.consumers.cli.{module}; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", look], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert not absent & set(loaded.stdout.split())
-
-
 def test_workers_and_commands_load_no_optional_extra() -> None:
     """They are imported where they are asked for: some take seconds, most installs lack them.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,6 +73,30 @@ class Number(click.types.FloatParamType):
         """Return the advice."""
         del param, ctx
         return self._advice
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists its options under headings.
+
+    ``groups``: by heading, the parameters; those of no group are listed last.
+    """
+
+    def __init__(self, *args: Any, groups: Mapping[str, Sequence[str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._headings = {name: heading for heading, names in groups.items() for name in names}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, a section for each heading."""
+        sections: dict[str, list[tuple[str, str]]] = {
+            heading: [] for heading in [*self._headings.values(), "Options"]
+        }
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and not isinstance(parameter, click.Argument):
+                sections[self._headings.get(parameter.name or "", "Options")].append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from lethe.consumers.cdc.mapping import Mapping as TableMapping
+from lethe.consumers.cdc.mapping import Mapping as TableMapping, intake_watermark
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.authenticate import parse_request_keys
 from lethe.consumers.log.base import Message, TopicSpec
 from lethe.consumers.service.telemetry.steps import IntakeStep
-from lethe.consumers.workers.intake_worker import IntakeWorker, intake_watermark, read_shapes
+from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
 from lethe.engine.errors import InvalidData
 from tests.support.captured import envelope, mapping_of, message
 from tests.support.invariants import check_model, ledger_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 import structlog
 
 from lethe.consumers.cli import main
+from lethe.consumers.cli.register import register
 from lethe.consumers.cli.status import error_line
 from lethe.consumers.cli.terminal.options import parse_duration, parse_limit, parse_wait
 from lethe.consumers.cli.terminal.output import duration, error_number, plain_table
@@ -61,6 +63,17 @@ def test_every_command_takes_the_global_options() -> None:
         assert command is not None
         if name != "demo":  # which has servers of its own
             assert shared <= {option for p in command.params for option in p.opts}, name
+
+
+def test_help_of_register_lists_each_of_its_options_once_under_a_heading() -> None:
+    grouped = register.get_help(click.Context(register))
+    plain = click.Command("register", params=register.params)
+    named = re.compile(r"^  (--?[a-z-]+)", re.MULTILINE)
+    assert sorted(named.findall(grouped)) == sorted(
+        named.findall(plain.get_help(click.Context(plain)))
+    )
+    shared = ["--redis", "--kafka", "--data-dir", "--log-level", "--log-format", "--json", "--help"]
+    assert named.findall(grouped.split("\n\nOptions:\n")[1]) == shared
 
 
 def test_help_fits_on_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
