@@ -27,7 +27,6 @@ from lethe.engine.error.estimate import ErrorKind, PublishedError, published_err
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.objective import Array
 from lethe.engine.merkle import leaf_hash
-from lethe.engine.preprocess.rounded.solution import PipelineSolution
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.generation import PARAMETERS, empty_generation, scalars_in, thetas_of
@@ -109,7 +108,7 @@ def _with_pipeline_published(state: ModelState) -> ModelState:
     if not config.preprocess:
         return state
     solution = state.stream.solution
-    if isinstance(solution, PipelineSolution):
+    if solution is not None:
         theta, learnt = solution.without_idle(theta), Learnt.of_sums(solution)
     elif pipeline is not None:
         theta, learnt = pipeline.published(state.stream), Learnt.of_pipeline(pipeline)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from lethe.consumers.cli.main import COMMANDS
 
 _ASKED_FOR = (  # extras, and what an option, a setting or a method of a model loads
-    "fastapi", "uvicorn", "kafka", "confluent_kafka", "sklearn", "pandas", "matplotlib", "mlflow",
+    "fastapi", "uvicorn", "kafka", "sklearn", "pandas", "matplotlib", "mlflow",
     "onnx", "openlineage", "skops",
 )  # fmt: skip
 _OF_WORKERS = (*_ASKED_FOR, "prometheus_client", "stamina")

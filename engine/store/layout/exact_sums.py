@@ -25,7 +25,6 @@ from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.rounded.raw import RawColumns
-from lethe.engine.preprocess.rounded.solution import PipelineSolution
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.preprocessing import SINCE
 
@@ -82,6 +81,10 @@ def solution_of(rows: Rows, penalty: Array, raw: RawColumns | None) -> Solution:
     """
     if raw is None:
         return Solution.of(Sums.of(rows), penalty)
+    from lethe.engine.preprocess.rounded.solution import (  # noqa: PLC0415 (flint: few need it)
+        PipelineSolution,
+    )
+
     return PipelineSolution.of_rows(raw, rows)
 
 
@@ -111,10 +114,7 @@ def read_solution(
     plain = None if unweighted is None else _read_whole(unweighted, d, m, what)
     kept = Kept(_read_whole(stored.get(_ALL.encode()), d, m, what), since, plain)
     try:
-        if raw is None:
-            solution = Solution.resumed(kept, penalty)
-        else:
-            solution = PipelineSolution.read(raw, kept)
+        solution = _resumed(kept, penalty, raw)
     except (InvalidData, IllConditioned) as error:
         raise CorruptState(f"{what}: are not those of a model ({error})") from None
     if theta is not None and not np.array_equal(solution.minimiser.theta, theta):
@@ -123,6 +123,16 @@ def read_solution(
             "backup, or register the model again with --replace"
         )
     return solution
+
+
+def _resumed(kept: Kept, penalty: Array, raw: RawColumns | None) -> Solution:
+    if raw is None:
+        return Solution.resumed(kept, penalty)
+    from lethe.engine.preprocess.rounded.solution import (  # noqa: PLC0415 (as above)
+        PipelineSolution,
+    )
+
+    return PipelineSolution.read(raw, kept)
 
 
 def _read_whole(stored: bytes | None, d: int, m: int, what: str) -> Sums:

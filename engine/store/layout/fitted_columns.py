@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from lethe.engine.errors import InvalidData
+from lethe.engine.exact.running import Solution
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.rounded.raw import untransformed
-from lethe.engine.preprocess.rounded.solution import PipelineSolution
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import (
     CodedPart,
@@ -61,8 +61,14 @@ class Learnt(NamedTuple):
         return cls(pipeline.base, pipeline.answer.live, sums.counts, sums.present)
 
     @classmethod
-    def of_sums(cls, solution: PipelineSolution) -> Learnt:
+    def of_sums(cls, solution: Solution) -> Learnt:
         """Return what a pipeline with exact sums has learnt, each number rounded once."""
+        from lethe.engine.preprocess.rounded.solution import (  # noqa: PLC0415 (flint)
+            PipelineSolution,
+        )
+
+        if not isinstance(solution, PipelineSolution):
+            raise TypeError("the sums are those of a model without preprocessing")
         live = solution.live
         base = untransformed(solution.raw.layout)
         return cls(base, solution.statistics(), live.counts, live.present)
