@@ -22,6 +22,7 @@ from lethe.engine.deletion.rounded_step import begin_rounded
 from lethe.engine.error.estimate import ErrorKind, PublishedError, published_error
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import InvalidData
+from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import Factor
@@ -64,7 +65,10 @@ class FittedLinear(Fitted):
             As `engine.fit.magnitude.check_data` and `engine.exact.running.Solution.of`.
         """
         check_data(objective, rows)
-        solution = Solution.of(Sums.of(rows), objective.penalty)
+        try:
+            solution = Solution.of(Sums.of(rows), objective.penalty)
+        except OutOfRange as error:
+            raise error.named(names, _names(rows, columns, intercept=intercept)) from None
         generation, stream = begin_rounded(0, objective, solution)
         nothing = np.empty((len(rows), 0))
         return cls(
@@ -110,7 +114,12 @@ class FittedLinear(Fitted):
         """Insert rows, and delete live rows ``old`` in the same step. Cost that of `delete`."""
         _check_size(new)
         leaving = self.members.rows.take(self.members.places(old)) if old else None
-        self._step(self.solution.changed(leaving, new), leaving, new, method)
+        try:
+            solution = self.solution.changed(leaving, new)
+        except OutOfRange as error:
+            names = _names(new, self.columns, intercept=self.intercept)
+            raise error.named(new_ids, names) from None
+        self._step(solution, leaving, new, method)
         self._exchange(new_ids, new, old)
 
     def refit_with(self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...]) -> None:
@@ -194,6 +203,14 @@ class FittedLinear(Fitted):
             self.ridge,
             self.columns,
         )
+
+
+def _names(rows: Rows, columns: tuple[str, ...] | None, *, intercept: bool) -> list[str]:
+    """Return names of features and targets, as far as they have any: else their places."""
+    p, m = rows.X.shape[1] - int(intercept), rows.y.shape[1]
+    names = list(columns) if columns is not None else [str(j) for j in range(p)]
+    targets = ["y"] if m == 1 else [f"y[{c}]" for c in range(m)]
+    return [*names, *(["intercept"] if intercept else []), *targets]
 
 
 def _check_size(rows: Rows) -> None:

@@ -40,6 +40,7 @@ from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.estimate import PublishedError, published_error
 from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Kind
@@ -345,6 +346,11 @@ def _summed(
     try:
         stream, _ = changed_stream(state, changed, lookup.records)
         left = _error_after(state, stream, changed)
+    except OutOfRange as error:
+        config = state.meta.config
+        columns = () if config.preprocess else (*config.coefficient_names, *config.target_names)
+        named = error.named(tuple(changed.written.changed), columns)
+        raise GuardRefusal(OUT_OF_RANGE, str(named)) from error
     except InvalidData as error:
         raise GuardRefusal(OUT_OF_RANGE, str(error)) from error
     except IllConditioned as error:

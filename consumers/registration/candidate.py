@@ -20,6 +20,7 @@ from lethe.engine.deletion.stream import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import sample_sentinels
 from lethe.engine.errors import InvalidData
+from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.factor import Factor
@@ -82,12 +83,16 @@ def _fit(config: ModelConfig, data: TrainingData, number: int) -> _Fit:
     InvalidData, IllConditioned, NotConverged
         The data cannot be used, or keep no error budget.
     """
-    if data.table is not None:
-        return _fit_pipeline(config, data, data.table, number)
-    if config.exact_sums:
-        objective, rows, status = _objective(config, data)
-        check_data(objective, rows)
-        return _fit_sums(config, number, objective, rows, status)
+    try:
+        if data.table is not None:
+            return _fit_pipeline(config, data, data.table, number)
+        if config.exact_sums:
+            objective, rows, status = _objective(config, data)
+            check_data(objective, rows)
+            return _fit_sums(config, number, objective, rows, status)
+    except OutOfRange as error:
+        columns = () if config.preprocess else (*config.coefficient_names, *config.target_names)
+        raise error.named(data.ids, columns) from None
     objective, rows, fit, status = _precompute(config, data)
     generation, stream = begin(number, objective, fit)
     check_error_budget(config, generation, stream)

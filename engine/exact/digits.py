@@ -12,7 +12,7 @@ up to `SUMMED` products in whatever order it likes, and no bit is lost (Ozaki, O
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -45,11 +45,52 @@ _HALF = 1 << (BITS - 1)
 _SMALLEST_EXPONENT = -1021
 """Of a float64 whose last bit is still above the smallest subnormal number."""
 
-_TOO_LONG = (
+_RANGE = f"2^{BITS * LONGEST - 53}"
+
+TOO_LONG = (
     "the numbers of one column differ too much in size to be summed exactly: the largest is over "
-    f"2^{BITS * LONGEST - 53} times the smallest that is not 0; rescale the features or the ridge "
-    "strength, or correct the rows"
+    f"{_RANGE} times the smallest that is not 0; rescale the features or the ridge strength, or "
+    "correct the rows"
 )
+
+
+class OutOfRange(InvalidData):
+    """A number differs too much in size from others of its column.
+
+    Attributes
+    ----------
+    row, column
+        Where it is, from 0; None for the column of weights.
+    """
+
+    def __init__(self, row: int, column: int | None) -> None:
+        super().__init__(row, column)
+        self.row, self.column = row, column
+
+    def __str__(self) -> str:
+        return self.described(str(self.row), None if self.column is None else str(self.column))
+
+    def moved(self, rows: int) -> OutOfRange:
+        """Return the error for a table of which the other was a part, so many rows on."""
+        return OutOfRange(self.row + rows, self.column)
+
+    def named(self, rows: Sequence[str], columns: Sequence[str]) -> InvalidData:
+        """Return the error with names; where a column has none, of its row alone."""
+        if self.column is None:
+            return InvalidData(self.described(repr(rows[self.row]), None))
+        known = self.column < len(columns)
+        column = repr(columns[self.column]) if known else ""
+        return InvalidData(self.described(repr(rows[self.row]), column))
+
+    @staticmethod
+    def described(row: str, column: str | None) -> str:
+        """Return the message; ``column`` None: its weight, and empty: one of its numbers."""
+        what = "weight" if column is None else f"number in column {column}" if column else "number"
+        return (
+            f"row {row}: its {what} differs too much in size from those of other rows to be summed "
+            f"exactly: by over {_RANGE} times; correct the row, or rescale the column"
+        )
+
 
 Units: TypeAlias = NDArray[np.int_] | int
 Whole: TypeAlias = NDArray[np.int64]
@@ -202,7 +243,7 @@ def cut(values: Array, unit: Units) -> Digits:
     Raises
     ------
     InvalidData
-        The digits reach over more than `LONGEST` places.
+        The digits reach over more than `LONGEST` places; `OutOfRange` of a table or of weights.
     """
     first, slices = sliced(values, unit)
     if not slices:
@@ -219,13 +260,22 @@ def sliced(values: Array, unit: Units) -> tuple[int, list[Array]]:
         return 0, []
     before = int(scales.max()) // BITS
     if int(scales.min()) - BITS * before < _SMALLEST_EXPONENT:  # ldexp would lose bits
-        raise InvalidData(_TOO_LONG)
+        raise _too_long(mantissa, exponent)
     rest = np.ldexp(mantissa, exponent - BITS * before)
     slices: list[Array] = []
     while rest.any():
         if len(slices) == LONGEST:
-            raise InvalidData(_TOO_LONG)
+            raise _too_long(mantissa, exponent)
         digit = np.rint(rest)
         slices.append(digit)
         rest = (rest - digit) * _BASE
     return -before, slices
+
+
+def _too_long(mantissa: Array, exponent: NDArray[np.int_]) -> InvalidData:
+    """Return the error that names the number furthest from its unit, of a table or of weights."""
+    far = np.where(mantissa == 0, 0, np.abs(exponent))
+    if far.ndim > 2:
+        return InvalidData(TOO_LONG)
+    row, *column = np.unravel_index(int(np.argmax(far)), far.shape)
+    return OutOfRange(int(row), int(column[0]) if column else None)

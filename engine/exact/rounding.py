@@ -24,7 +24,16 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from lethe.engine.errors import IllConditioned, InvalidData
-from lethe.engine.exact.digits import NEAREST, NOTHING, SUMMED, Digits, added, cut
+from lethe.engine.exact.digits import (
+    NEAREST,
+    NOTHING,
+    SUMMED,
+    TOO_LONG,
+    Digits,
+    OutOfRange,
+    added,
+    cut,
+)
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, norm
@@ -93,7 +102,10 @@ class NormalEquations:
     def of(cls, sums: Sums, penalty: Array) -> NormalEquations:
         """Return the equations of a ridge regression on the rows that ``sums`` are of."""
         d, unit = sums.d, sums.unit[: sums.d]
-        ridge = cut(penalty, 2 * unit)
+        try:
+            ridge = cut(penalty, 2 * unit)
+        except OutOfRange:
+            raise InvalidData(TOO_LONG) from None
         diagonal = Digits(ridge.first, np.zeros((len(ridge.places), d, d), np.int64))
         diagonal.places[:, np.arange(d), np.arange(d)] = ridge.places
         matrix = added([sums.entries.of((slice(d), slice(d))), diagonal])

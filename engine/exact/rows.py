@@ -12,7 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.exact.digits import BITS, SUMMED, Digits, added, cut, scaled, stacked, units_of
+from lethe.engine.exact.digits import (
+    BITS,
+    SUMMED,
+    Digits,
+    OutOfRange,
+    added,
+    cut,
+    scaled,
+    stacked,
+    units_of,
+)
 from lethe.engine.fit.objective import Array, Rows
 
 MOST = 64
@@ -40,11 +50,17 @@ class ChangedRows:
     @classmethod
     def of(cls, rows: Rows, sign: int, unit: NDArray[np.int_]) -> ChangedRows:
         """Return the digits of rows that left (-1) or arrived (1), if they have a weight."""
-        if not rows.weight.all():
-            rows = rows.take(rows.weight != 0.0)
-        d = rows.X.shape[1]
-        factor = cut_weights(sign * rows.weight)
-        return cls(cut(rows.X, unit[:d]), factor, cut(rows.y, unit[d:]))
+        places = np.flatnonzero(rows.weight)
+        if len(places) < len(rows):
+            rows = rows.take(places)
+        d, beside = rows.X.shape[1], 0
+        try:
+            factor = cut_weights(sign * rows.weight)
+            x, beside = cut(rows.X, unit[:d]), d
+            return cls(x, factor, cut(rows.y, unit[d:]))
+        except OutOfRange as error:
+            column = error.column if error.column is None else error.column + beside
+            raise OutOfRange(int(places[error.row]), column) from None
 
     def __len__(self) -> int:
         return int(self.x.places.shape[1])

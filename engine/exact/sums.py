@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lethe.engine.exact.digits import (
     SUMMED,
     Digits,
+    OutOfRange,
     added,
     cut,
     scaled,
@@ -64,13 +65,16 @@ class Sums:
         Raises
         ------
         InvalidData
-            The numbers of a column differ too much in size (`engine.exact.digits.LONGEST`).
+            The numbers of a column differ too much in size: `engine.exact.digits.OutOfRange`.
         """
         if unit is None:
             unit = units_of(np.concatenate([_largest(rows.X), _largest(rows.y)]))
         total = _Total(len(unit))
         for start in range(0, len(rows), SUMMED):
-            total.add_rows(rows.take(slice(start, start + SUMMED)), unit)
+            try:
+                total.add_rows(rows.take(slice(start, start + SUMMED)), unit)
+            except OutOfRange as error:
+                raise error.moved(start) from None
         return cls(unit, total.balanced(), rows.y.shape[1])
 
     def changed(self, rows: ChangedRows) -> Sums:

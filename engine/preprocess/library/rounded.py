@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lethe.engine.deletion.rounded_step import begin_rounded
 from lethe.engine.error.sentinels import Sentinels
+from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.exact.running import Solution
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
@@ -54,7 +55,10 @@ class RoundedPipeline(FittedLinear):
             As `engine.preprocess.rounded.solution.PipelineSolution.of_rows`.
         """
         rows = raw.rows(given.table, given.y, given.weight)
-        solution = PipelineSolution.of_rows(raw, rows)
+        try:
+            solution = PipelineSolution.of_rows(raw, rows)
+        except OutOfRange as error:
+            raise error.named(given.names, ()) from None
         objective = Objective(Kind.LINEAR, solution.penalty)
         generation, stream = begin_rounded(0, objective, solution)
         nothing = np.empty((len(rows), 0))
@@ -152,7 +156,10 @@ class RoundedPipeline(FittedLinear):
         table = _table_of(new)
         arriving = self.pipeline.raw.rows(table, new.y, new.weight)
         leaving = self.members.rows.take(self.members.places(old)) if old else None
-        solution = self.solution.changed(leaving, arriving)
+        try:
+            solution = self.solution.changed(leaving, arriving)
+        except OutOfRange as error:
+            raise error.named(new_ids, ()) from None
         self._step(solution, leaving, arriving, method)
         self._exchange_table(table, old)
         self._exchange(new_ids, arriving, old)

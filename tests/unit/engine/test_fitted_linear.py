@@ -185,19 +185,28 @@ def test_a_model_with_more_coefficients_than_it_rounds_is_another() -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "weight"),
+    ("X", "weight", "which"),
     [
-        (np.array([[1e-300], [1.0], [1e30], [1.0]]), None),
-        (np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([1e-300, 1.0, 1.0, 1e30])),
-        (np.array([[5e-324], [1.0], [1.0], [3.0]]), None),
+        ([[1e-300], [1.0], [1e30], [1.0]], None, "row 'a': its number in column '0' differs"),
+        ([[1.0], [2.0], [3.0], [4.0]], [1.0, 1.0, 1e-300, 1e30], "row 'c': its weight differs"),
+        ([[1.0], [1.0], [3.0], [5e-324]], None, "row 'd': its number in column '0' differs"),
     ],
 )
-def test_numbers_that_cannot_be_summed_are_refused_in_one_line(
-    X: Array, weight: Array | None
+def test_numbers_that_cannot_be_summed_are_refused_by_row_and_column(
+    X: list[list[float]], weight: list[float] | None, which: str
 ) -> None:
-    with pytest.raises(InvalidData, match="differ too much in size to be summed exactly") as caught:
-        LinearModel().fit(X, np.ones(4), sample_weight=weight)
+    with pytest.raises(InvalidData, match=which) as caught:
+        LinearModel().fit(X, np.ones(4), ids=list("abcd"), sample_weight=weight)
     assert "\n" not in str(caught.value)
+    assert "2^1003" in str(caught.value)
+
+
+def test_a_new_row_is_refused_by_its_name_also_after_rows_without_a_weight() -> None:
+    model = LinearModel().fit(np.full((4, 2), 1e-155), 1e-100 * np.arange(4.0))
+    new = np.array([[1e150, 1e-170], [1.0, 1.0], [1e-170, 1e150]])
+    with pytest.raises(InvalidData, match="row 'z': its number in column '1' differs"):
+        model.insert(new, np.ones(3), ["x", "y", "z"], sample_weight=[0.0, 1.0, 1.0])
+    assert model.live_ids == ("0", "1", "2", "3")
 
 
 def test_a_refused_change_changes_nothing() -> None:

@@ -186,7 +186,7 @@ def test_the_longest_numbers_are_cut_and_longer_ones_are_refused() -> None:
     assert _values(cut(longest, 0)) == [Fraction(float(v)) for v in longest]
     longer = np.array([2.0**20, 2.0**-1022 * (1.0 + 2.0**-13)])
     for values in (longer, np.array([1e200, 1e-200])):
-        with pytest.raises(InvalidData, match="rescale the features or the ridge") as caught:
+        with pytest.raises(InvalidData, match="its weight differs too much") as caught:
             cut(values, 0)
         assert "\n" not in str(caught.value)
 
@@ -196,7 +196,7 @@ def test_no_bit_is_lost_at_the_end_of_the_range() -> None:
     tiny = np.array([1.0, np.nextafter(2.0**-981, 1.0)])
     assert _values(cut(tiny, 0)) == [Fraction(float(v)) for v in tiny]
     subnormal = np.array([2.0**-100, 3 * 5e-324])
-    with pytest.raises(InvalidData, match="differ too much"):
+    with pytest.raises(InvalidData, match="differs too much"):
         cut(np.array([1.0, 3 * 5e-324]), 0)
     assert _values(cut(subnormal, -100)) == [Fraction(float(v)) * 2**100 for v in subnormal]
     assert _values(cut(subnormal, 0)) == [Fraction(float(v)) for v in subnormal]

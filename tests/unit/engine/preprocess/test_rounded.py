@@ -259,6 +259,6 @@ def test_predictions_are_those_of_the_pipeline_of_the_live_rows() -> None:
 
 def test_a_number_that_cannot_be_summed_is_refused_and_changes_nothing() -> None:
     exact = Exact({"x": Numeric()}, {"x": 1e-10 * np.arange(5.0)}, np.arange(5.0))
-    with pytest.raises(InvalidData, match="differ too much in size"):
+    with pytest.raises(InvalidData, match="row 'a': its number differs too much"):
         exact.model.insert({"x": [1e308]}, [1.0], ["a"], method="exact")
     assert exact.holds()
