@@ -7,7 +7,7 @@ beside the sums, 8 (d + m + 1) bytes each, until there are `MOST`; the next one 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lethe.engine.exact.rows import MOST, ChangedRows
@@ -34,11 +34,14 @@ class Kept:
         Rows that have left or arrived since, in order.
     plain
         Of a pipeline with weights, the sums without them, as they were last written whole.
+    most
+        Rows that may lie beside the sums: none where a store keeps its rows encrypted.
     """
 
     written: Sums
     since: tuple[Moved, ...] = ()
     plain: Sums | None = None
+    most: int = MOST
 
     def sums(self) -> Sums:
         """Return the sums of the live rows. Cost O(D^2) a row."""
@@ -50,5 +53,5 @@ class Kept:
     def joined(self, moved: Sequence[Moved]) -> Kept | None:
         """Return what is kept with more rows beside it; None if they are too many."""
         since = (*self.since, *moved)
-        few = sum(len(part.rows) for part in since) <= MOST
-        return Kept(self.written, since, self.plain) if few else None
+        few = sum(len(part.rows) for part in since) <= self.most
+        return replace(self, since=since) if few else None

@@ -138,8 +138,8 @@ class Solution:
         solution = self._changed([ChangedRows.of(m.rows, m.sign, self.sums.unit) for m in moved])
         if self.kept is None:
             return solution
-        kept = self.kept.joined(moved)
-        return solution.stored() if kept is None else replace(solution, kept=kept)
+        kept = self.kept.joined(moved) or replace(solution.whole(), most=self.kept.most)
+        return replace(solution, kept=kept)
 
     def _changed(self, changes: list[ChangedRows]) -> Solution:
         change = changes[0] if len(changes) == 1 else changes[0].joined(changes[1])

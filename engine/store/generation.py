@@ -16,6 +16,7 @@ from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import CorruptState, IllConditioned
+from lethe.engine.exact.rows import MOST
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Objective
 from lethe.engine.fit.precompute import SAFE
@@ -231,11 +232,12 @@ def with_solution(
     meta: Meta,
     generation: Generation,
     *,
+    encrypted: bool,
     checked: bool = True,
 ) -> Stream:
     """Return the stream of a model with exact sums with what follows from them; others as it is.
 
-    ``checked``: theta_exact is theirs.
+    ``encrypted``: rows are, so that none may lie beside sums. ``checked``: theta_exact is theirs.
 
     Raises
     ------
@@ -248,7 +250,8 @@ def with_solution(
     what = f"model {config.model_id!r}, generation {meta.generation}"
     theta = stream.theta_exact if checked else None
     raw = raw_columns(config) if config.preprocess else None
-    solution = read_solution(sums, generation.objective.penalty, config.m, what, theta, raw)
+    penalty, most = generation.objective.penalty, 0 if encrypted else MOST
+    solution = read_solution(sums, penalty, config.m, what, theta, raw, most=most)
     return stream._replace(solution=solution)
 
 

@@ -188,7 +188,9 @@ class ModelStore:
             # The stream first: the sizes of its bytes bound what an empty generation allocates.
             stream = read_stream(head, meta, stored.V, stored.Q)
             generation, sampled = read_fixed(stored.fixed, meta)
-            stream = with_solution(stream, stored.sums, meta, generation)
+            stream = with_solution(
+                stream, stored.sums, meta, generation, encrypted=self.row_keys is not None
+            )
             pipeline = read_pipeline(stored.fixed, stored.sums, meta, generation, stream)
         return ModelState(
             keys=where,

@@ -99,8 +99,8 @@ class PipelineSolution(Solution):
         solution = self.of_sums(self.raw, sums, plain)
         if self.kept is None:
             return solution
-        kept = self.kept.joined(moved)
-        return solution.stored() if kept is None else replace(solution, kept=kept)
+        kept = self.kept.joined(moved) or replace(solution.whole(), most=self.kept.most)
+        return replace(solution, kept=kept)
 
     def whole(self) -> Kept:
         """Return the sums of the live rows as a store keeps them, whole."""

@@ -21,6 +21,7 @@ import numpy as np
 from lethe.engine.errors import CorruptState, IllConditioned, InvalidData
 from lethe.engine.exact.digits import BITS, LONGEST, Digits
 from lethe.engine.exact.kept import Kept, Moved
+from lethe.engine.exact.rows import MOST
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.objective import Array, Rows
@@ -95,10 +96,12 @@ def read_solution(
     what: str,
     theta: Array | None = None,
     raw: RawColumns | None = None,
+    *,
+    most: int = MOST,
 ) -> Solution:
     """Return the solution for stored sums; ``theta``, d x m, is what is stored of it, if anything.
 
-    ``raw``: of a model with preprocessing.
+    ``raw``: of a model with preprocessing. ``most`` rows may come to lie beside the sums.
 
     Raises
     ------
@@ -112,7 +115,7 @@ def read_solution(
     parts = [stored.get(f"{SINCE}{number}".encode()) for number in range(count)]
     since = tuple(_read_moved(part, d, m, what) for part in parts)
     plain = None if unweighted is None else _read_whole(unweighted, d, m, what)
-    kept = Kept(_read_whole(stored.get(_ALL.encode()), d, m, what), since, plain)
+    kept = Kept(_read_whole(stored.get(_ALL.encode()), d, m, what), since, plain, most)
     try:
         solution = _resumed(kept, penalty, raw)
     except (InvalidData, IllConditioned) as error:

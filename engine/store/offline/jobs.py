@@ -245,7 +245,8 @@ def read_staged(
         V=stored_correction(stored.V, config.blocks * config.d, what),
         Q=GrowingRows.of(codec.unpack_matrix(stored.Q, config.d, what)),
     )
-    stream = with_solution(stream, stored.sums, staged, generation)
+    encrypted = store.row_keys is not None
+    stream = with_solution(stream, stored.sums, staged, generation, encrypted=encrypted)
     sentinels = store.sentinels(where, meta, sampled)
     pipeline = read_pipeline(stored.fixed, stored.sums, staged, generation, stream)
     return Staged(where, generation, stream, sentinels, result.ledger, pipeline)

@@ -349,7 +349,10 @@ def read_live(
     generation, _ = read_fixed(stored.fixed, meta)
     head = {name.encode(): data for name, data in thetas.items()}
     stream = read_stream(head, meta, stored.V, stored.Q)
-    stream = with_solution(stream, stored.sums, meta, generation, checked=False)
+    encrypted = store.row_keys is not None
+    stream = with_solution(
+        stream, stored.sums, meta, generation, encrypted=encrypted, checked=False
+    )
     pipeline = read_pipeline(stored.fixed, stored.sums, meta, generation, stream)
     nobody = store.sentinels(where, meta, Sampled())
     return Staged(where, generation, stream, nobody, None, pipeline)

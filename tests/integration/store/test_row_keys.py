@@ -20,6 +20,7 @@ from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, ModelKeys, sh
 from lethe.engine.store.lookup import LookupRequest
 from lethe.engine.store.server.row_keys import SEALED, STAGED_TIME_TO_LIVE, TIME_TO_LIVE
 from tests.integration.store.test_erased_data import (
+    FOLDED,
     LIVE,
     MARKED,
     PLAIN,
@@ -107,6 +108,22 @@ def test_nothing_that_is_stored_can_be_read_without_the_keys(
     assert rows_in(files_of(servers[0].data)) == set()
     with pytest.raises(CorruptState, match="LETHE_ROW_KEYS_URL"):
         store_at(sealed.url).row_records(sealed.load().generation_keys, ["row-1"])
+
+
+def test_no_row_lies_beside_exact_sums(
+    sealed: Platform, servers: tuple[ValkeyProcess, ValkeyProcess]
+) -> None:
+    """A commit would write its rows there, in clear: it writes the sums whole."""
+    sealed.register("m", marked_data(), method="exact", budget=10.0, exact_sums=True)
+    sealed.drain()  # the worker's first turn ends with a look at all models
+    for row in (PLAIN, FOLDED):
+        sealed.send_index("m", row)
+        sealed.drain()
+        sums = sealed.load().generation_keys.sums
+        assert set(sealed.raw().hkeys(sums)) == {b"all"}
+        assert rows_in(memory_of(sealed.raw())) == set()
+    assert rows_in(files_of(servers[0].data)) == set()
+    check_model(sealed)
 
 
 def test_an_old_copy_of_the_store_cannot_give_a_deleted_row_back(
