@@ -1307,11 +1307,19 @@ MUTANTS = (
             Edit(
                 "engine/exact/running.py",
                 "        if self.kept is None:\n            return solution\n"
-                "        kept = self.kept.joined(moved)\n",
-                "        kept = (self.kept or Kept(self.live_sums)).joined(moved)\n",
+                "        kept = self.kept.joined(moved) or "
+                "replace(solution.whole(), most=self.kept.most)\n",
+                "        before = self.kept or Kept(self.live_sums)\n"
+                "        kept = before.joined(moved) or "
+                "replace(solution.whole(), most=before.most)\n",
             ),
         ),
         f"{_TEST_STORED_SUMS}::test_sums_that_no_store_keeps_remember_no_row",
+    ),
+    Mutant(
+        "no row lies beside exact sums where rows are encrypted",
+        (Edit("engine/store/generation.py", "0 if encrypted else MOST", "MOST"),),
+        "tests/integration/store/test_row_keys.py::test_no_row_lies_beside_exact_sums",
     ),
     # -- pipelines with exact sums
     Mutant(
