@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -69,6 +69,20 @@ class FittedLinear(Fitted):
             solution = Solution.of(Sums.of(rows), objective.penalty)
         except OutOfRange as error:
             raise error.named(names, _names(rows, columns, intercept=intercept)) from None
+        return cls.of_solution(
+            objective, names, rows, solution, intercept=intercept, ridge=ridge, columns=columns
+        )
+
+    @classmethod
+    def of_solution(
+        cls,
+        objective: Objective,
+        names: tuple[str, ...],
+        rows: Rows,
+        solution: Solution,
+        **more: Any,
+    ) -> Self:
+        """Return a fresh state; ``solution`` is of these rows, and ``more`` are other fields."""
         generation, stream = begin_rounded(0, objective, solution)
         nothing = np.empty((len(rows), 0))
         return cls(
@@ -80,10 +94,8 @@ class FittedLinear(Fitted):
             solution.minimiser.error,
             (),
             seed=0,
-            intercept=intercept,
-            ridge=ridge,
-            columns=columns,
             begun=solution,
+            **more,
         )
 
     @property
@@ -127,7 +139,12 @@ class FittedLinear(Fitted):
         _check_size(new)
         self._exchange(new_ids, new, old)
         rows, penalty = self.members.rows, self.solution.penalty
-        self._begin(Solution.of(Sums.of(rows), penalty))
+        try:
+            solution = Solution.of(Sums.of(rows), penalty)
+        except OutOfRange as error:
+            columns = _names(rows, self.columns, intercept=self.intercept)
+            raise error.named(self.members.ids, columns) from None
+        self._begin(solution)
 
     def _exchange(self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...]) -> None:
         self.members = deepcopy(self.members)

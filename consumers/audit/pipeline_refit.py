@@ -60,7 +60,7 @@ def pipeline_refit(
         if rounded is not None:
             return rounded
         bits *= 2
-    raise InvalidData("a parameter of the refit is half way between two float64")
+    raise InvalidData("a parameter of the refit is beyond float64, or half way between two")
 
 
 def _parameters(
@@ -177,7 +177,7 @@ def _all_same(values: list[Any]) -> bool:
 
 
 def _rounded(theta: list[list[Any]]) -> Array | None:
-    """Return the float64 that each ball rounds to; None if one rounds to two."""
+    """Return the float64 that each ball rounds to; None if one rounds to two, or to none."""
     out = np.zeros((len(theta), len(theta[0])))
     for j, row in enumerate(theta):
         for c, ball in enumerate(row):
@@ -185,8 +185,8 @@ def _rounded(theta: list[list[Any]]) -> Array | None:
                 return None
             try:
                 low, high = (float(end) for end in _ends(ball))
-            except OverflowError as error:
-                raise InvalidData("a parameter of the refit is beyond float64") from error
+            except OverflowError:
+                return None
             if low != high:
                 return None
             out[j, c] = low + 0.0  # no negative 0

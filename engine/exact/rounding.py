@@ -73,7 +73,7 @@ SINGULAR = (
     "the Hessian is not positive definite to working precision; raise the ridge strength or "
     "rescale the features"
 )
-_TOO_LARGE = "the parameters are too large to compute with; rescale the data"
+TOO_LARGE = "the parameters are too large to compute with; rescale the data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class NormalEquations:
         with np.errstate(over="ignore"):
             theta = np.ldexp(y, exponent - self.unit + self.target_unit[:, np.newaxis])
         if not np.isfinite(theta).all():
-            raise InvalidData(_TOO_LARGE)
+            raise InvalidData(TOO_LARGE)
         transposed: Array = theta.T
         return transposed
 
@@ -391,4 +391,4 @@ def rounded_quotient(p: int, q: int, exponent: int) -> float:
     try:
         return (p << exponent) / q if exponent >= 0 else p / (q << -exponent)
     except OverflowError as error:
-        raise InvalidData(_TOO_LARGE) from error
+        raise InvalidData(TOO_LARGE) from error

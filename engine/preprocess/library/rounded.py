@@ -7,17 +7,14 @@ It is `engine.fitted_linear.FittedLinear` on raw rows: its exact sums are those 
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.deletion.rounded_step import begin_rounded
-from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.exact.running import Solution
-from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 from lethe.engine.fitted_linear import FittedLinear
 from lethe.engine.preprocess.input.settings import Settings
@@ -27,7 +24,6 @@ from lethe.engine.preprocess.rounded.raw import RawColumns, untransformed
 from lethe.engine.preprocess.rounded.solution import PipelineSolution
 from lethe.engine.preprocess.transformation.layout import Layout, lay_out
 from lethe.engine.preprocess.transformation.predicting import pipeline_features
-from lethe.engine.rows import Membership
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,22 +55,14 @@ class RoundedPipeline(FittedLinear):
             solution = PipelineSolution.of_rows(raw, rows)
         except OutOfRange as error:
             raise error.named(given.names, ()) from None
-        objective = Objective(Kind.LINEAR, solution.penalty)
-        generation, stream = begin_rounded(0, objective, solution)
-        nothing = np.empty((len(rows), 0))
-        return cls(
-            Membership.of(Kind.LINEAR, given.names, rows, nothing),
-            generation,
-            stream,
-            Factor(np.empty((0, 0)), generation.smallest, generation.largest),
-            Sentinels((), rows.take(slice(0)), nothing[:0]),
-            solution.minimiser.error,
-            (),
-            seed=0,
+        return cls.of_solution(
+            Objective(Kind.LINEAR, solution.penalty),
+            given.names,
+            rows,
+            solution,
             intercept=settings.intercept,
             ridge=settings.ridge,
             columns=settings.names,
-            begun=solution,
             settings=settings,
             table=given.table,
         )
@@ -203,12 +191,13 @@ class RoundedPipeline(FittedLinear):
         X = np.zeros((len(live), raw.width))
         X[live] = rows.X
         self.table, members.rows = table, Rows(X, members.rows.y, members.rows.weight)
-        solution = PipelineSolution.of_rows(raw, rows)
+        try:
+            solution = PipelineSolution.of_rows(raw, rows)
+        except OutOfRange as error:
+            raise error.named(members.live_ids(), ()) from None
         objective = Objective(Kind.LINEAR, solution.penalty)
-        self.generation, self.stream = begin_rounded(
-            self.generation.number + 1, objective, solution
-        )
-        self.begun, self.certified = solution, solution.minimiser.error
+        self.generation = replace(self.generation, objective=objective)
+        self._begin(solution)
 
     def erase(self) -> None:
         """Overwrite the data of the rows that have left. Cost O(k d)."""

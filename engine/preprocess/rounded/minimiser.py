@@ -17,13 +17,14 @@ bits are doubled: an exact 0 is proved, too, once the ball is below the smallest
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import flint
 import numpy as np
 
-from lethe.engine.errors import IllConditioned
-from lethe.engine.exact.rounding import SINGULAR, Minimiser, rounded_quotient
+from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.exact.rounding import SINGULAR, TOO_LARGE, Minimiser, rounded_quotient
 from lethe.engine.fit.objective import Array, norm
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.preprocess.rounded.statistics import ExactStatistics, Whole
@@ -166,12 +167,22 @@ def _transposed(rows: list[list[Any]]) -> list[list[Any]]:
 
 
 def _rounded(balls: list[list[Any]]) -> Minimiser | None:
-    """Return the parameters that are in these balls; None if they are not finite."""
+    """Return the parameters that are in these balls; None if one may or may not be finite.
+
+    Raises
+    ------
+    InvalidData
+        One is beyond float64.
+    """
     if not all(ball.is_finite() for row in balls for ball in row):
         return None
-    found = [[_both_ends(ball) for ball in row] for row in balls]
-    theta = np.array([[low for low, _ in row] for row in found]) + 0.0  # no negative 0
-    off = np.array([[high - low for low, high in row] for row in found])
+    ends = np.array([[_both_ends(ball) for ball in row] for row in balls])
+    theta, high = ends[..., 0] + 0.0, ends[..., 1]  # no negative 0
+    if (np.isinf(theta) & (theta == high)).any():
+        raise InvalidData(TOO_LARGE)
+    if not np.isfinite(ends).all():
+        return None
+    off = high - theta
     return Minimiser(theta, rounded=not off.any(), beyond=2.0 * norm(off))
 
 
@@ -181,4 +192,12 @@ def _both_ends(ball: Any) -> tuple[float, float]:
     radius, below = (int(part) for part in ball.rad().man_exp())
     least = min(exponent, below)
     middle, radius = middle << (exponent - least), radius << (below - least)
-    return rounded_quotient(middle - radius, 1, least), rounded_quotient(middle + radius, 1, least)
+    return _nearest(middle - radius, least), _nearest(middle + radius, least)
+
+
+def _nearest(whole: int, exponent: int) -> float:
+    """Return the float64 nearest to whole 2^exponent; infinite beyond float64."""
+    try:
+        return rounded_quotient(whole, 1, exponent)
+    except InvalidData:
+        return math.inf if whole > 0 else -math.inf

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from flint import arb
 
 from lethe import LinearModel
 from lethe.engine.error.estimate import ErrorKind
@@ -19,6 +22,8 @@ from lethe.engine.preprocess.input.columns import (
     TargetEncode,
     passthrough,
 )
+from lethe.engine.preprocess.library.rounded import RoundedPipeline
+from lethe.engine.preprocess.rounded.minimiser import _rounded
 from tests.support.pipeline_in_decimals import minimiser
 from tests.support.pipelines import EVERY_KIND, Rows, draw_rows, draw_target, joined
 
@@ -255,6 +260,49 @@ def test_predictions_are_those_of_the_pipeline_of_the_live_rows() -> None:
     rows = taken(exact.rows, slice(20, None))
     fresh = LinearModel(preprocess=EVERY_KIND).fit(rows, exact.y[20:])
     assert exact.model.predict(rows).tobytes() == fresh.predict(rows).tobytes()
+
+
+def test_statistics_are_rounded_once() -> None:
+    """Means, deviations and encodings: what versions carry, and predictions are made with."""
+    draw = np.random.default_rng(13)
+    x = [*(1e8 + draw.normal(size=23)).tolist(), None]
+    t, y = list("abc" * 8), draw.normal(size=24)
+    columns: Columns = {"x": Numeric(), "t": TargetEncode(2.0), "auto": TargetEncode()}
+    exact = Exact(columns, {"x": np.array(x, dtype=object), "t": t, "auto": t}, y)
+    state = exact.model._state
+    assert isinstance(state, RoundedPipeline)
+    live = state.pipeline.statistics()
+    known = [Fraction(v) for v in x if v is not None]
+    mean = sum(known, Fraction(0)) / len(known)
+    squares = sum(((v - mean) ** 2 for v in known), Fraction(0)) / len(x)  # one is the mean itself
+    with localcontext() as context:
+        context.prec = 60
+        deviation = (Decimal(squares.numerator) / Decimal(squares.denominator)).sqrt()
+    assert (live.mean[0], live.imputed[0]) == (float(mean), float(mean))
+    assert live.deviation[0] == float(deviation)
+    targets = [Fraction(v) for v in y.tolist()]
+    overall, variance = moments(targets)
+    for i, category in enumerate("abc"):
+        own = [v for v, name in zip(targets, t, strict=True) if name == category]
+        own_mean, within = moments(own)
+        fixed = (sum(own, Fraction(0)) + 2 * overall) / (len(own) + 2)
+        share = variance * 8 / (variance * 8 + within)
+        assert live.shift[1 + i] == float(fixed)
+        assert live.shift[4 + i] == float(overall + share * (own_mean - overall))
+
+
+def moments(values: list[Fraction]) -> tuple[Fraction, Fraction]:
+    mean = sum(values, Fraction(0)) / len(values)
+    return mean, sum(((v - mean) ** 2 for v in values), Fraction(0)) / len(values)
+
+
+def test_a_ball_that_reaches_beyond_float64_is_not_taken_for_a_number_there() -> None:
+    assert _rounded([[arb(1e308, 1e308)]]) is None  # with more bits, it may be smaller
+    with pytest.raises(InvalidData, match="too large to compute with"):
+        _rounded([[arb(1e308) * 10]])
+    found = _rounded([[arb(0.1, 1e-30)]])
+    assert found is not None
+    assert (found.rounded, found.theta[0, 0]) == (True, 0.1)
 
 
 def test_a_number_that_cannot_be_summed_is_refused_and_changes_nothing() -> None:
