@@ -20,7 +20,7 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.store.layout.columns import ColumnRecord
 
-_BITS, _MOST_BITS = 512, 8192
+_BITS, _MOST_BITS = 512, 4096
 _BLOCK = 2048  # rows whose features are held at once
 
 
@@ -47,20 +47,22 @@ def pipeline_refit(
     Raises
     ------
     InvalidData
-        A parameter cannot be told from its neighbour, or is beyond float64.
+        A parameter is beyond float64.
 
     Notes
     -----
-    Cost O(n d^2) products of 512 bits.
+    Cost O(n d^2) products of 512 bits. What 4,096 bits cannot tell from half way between two
+    numbers counts as half way, and is rounded to the even one.
     """
     bits = _BITS
     while bits <= _MOST_BITS:
         with flint.ctx.workprec(bits):
-            rounded = _rounded(_parameters(columns, table, y, weight, ridge, intercept))
+            balls = _parameters(columns, table, y, weight, ridge, intercept)
+            rounded = _rounded(balls, half_way=bits == _MOST_BITS)
         if rounded is not None:
             return rounded
         bits *= 2
-    raise InvalidData("a parameter of the refit is beyond float64, or half way between two")
+    raise InvalidData("a parameter of the refit is beyond float64")
 
 
 def _parameters(
@@ -72,8 +74,14 @@ def _parameters(
     intercept: bool,
 ) -> list[list[Any]]:
     features = _features(columns, table, y[:, 0])
-    varied = [i for i, values in enumerate(features) if not (intercept and _all_same(values))]
+    varied = [
+        i
+        for i, values in enumerate(features)
+        if not (_all_same(values) and (intercept or values[0] == 0))
+    ]
     d = len(varied) + int(intercept)
+    if d == 0:
+        return [[flint.arb(0)] * y.shape[1] for _ in features]
     balls = [[flint.arb(v) for v in y[:, c].tolist()] for c in range(y.shape[1])]
     weights = [flint.arb(w) for w in weight.tolist()]
     one = flint.arb(1)
@@ -176,7 +184,7 @@ def _all_same(values: list[Any]) -> bool:
     return all(v is first or v == first for v in values)
 
 
-def _rounded(theta: list[list[Any]]) -> Array | None:
+def _rounded(theta: list[list[Any]], *, half_way: bool) -> Array | None:
     """Return the float64 that each ball rounds to; None if one rounds to two, or to none."""
     out = np.zeros((len(theta), len(theta[0])))
     for j, row in enumerate(theta):
@@ -187,9 +195,10 @@ def _rounded(theta: list[list[Any]]) -> Array | None:
                 low, high = (float(end) for end in _ends(ball))
             except OverflowError:
                 return None
-            if low != high:
+            if low != high and not half_way:
                 return None
-            out[j, c] = low + 0.0  # no negative 0
+            middle = (Fraction(low) + Fraction(high)) / 2
+            out[j, c] = float(middle) + 0.0  # no negative 0
     return out
 
 

@@ -12,7 +12,8 @@ penalty and a free intercept alone (docs/algebra.md, Preprocessing). Then
 
 It is solved in ball arithmetic (Johansson 2017, *Arb*): every number comes with a proved bound of
 its error, and a parameter is proved once its whole ball rounds to one float64. If one is not, the
-bits are doubled: an exact 0 is proved, too, once the ball is below the smallest float64.
+bits are doubled: an exact 0 is proved, too, once the ball is below the smallest float64. What is
+half way between two float64, such as the mean of four targets, no ball decides: fractions do.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ import numpy as np
 
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.exact.rounding import SINGULAR, TOO_LARGE, Minimiser, rounded_quotient
-from lethe.engine.fit.objective import Array, norm
+from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.preprocess.rounded.statistics import ExactStatistics, Whole
 
 _BITS = 256
 """To begin with: 53, three times the digits of most condition numbers, and some to spare."""
 
-_MOST_BITS = 8192
-"""What is half way between two float64 is never proved."""
+_MOST_BITS = 2048
+"""Enough for a parameter of 0; what is half way between two float64 is never proved."""
 
 
 def minimiser(raw: RawColumns, live: ExactStatistics, S: Whole) -> Minimiser:
@@ -44,20 +45,20 @@ def minimiser(raw: RawColumns, live: ExactStatistics, S: Whole) -> Minimiser:
     InvalidData
         One of them is beyond float64.
     IllConditioned
-        The matrix is singular to `_MOST_BITS`.
+        The matrix is singular.
 
     Notes
     -----
     Cost O(d^3 + c D^2) products of `_BITS` bits, c features with entries.
     """
-    bits, found = _BITS, None
-    while bits <= _MOST_BITS and (found is None or not found.rounded):
+    bits = _BITS
+    while bits <= _MOST_BITS:
         with flint.ctx.workprec(bits):
-            found = _rounded(_Equations(raw, live, S).parameters()) or found
+            found = _rounded(_Equations(raw, live, S).parameters())
+        if found is not None:
+            return found
         bits *= 2
-    if found is None:
-        raise IllConditioned(SINGULAR)
-    return found
+    return Minimiser(_Equations(raw, live, S, exact=True).rounded(), rounded=True, rational=True)
 
 
 def dual_rows(raw: RawColumns, live: ExactStatistics, S: Whole, U: Array) -> Array:
@@ -68,10 +69,15 @@ def dual_rows(raw: RawColumns, live: ExactStatistics, S: Whole, U: Array) -> Arr
 
 
 class _Equations:
-    """The system in balls, in units of its columns: theta_j = 2^-s_j x_j."""
+    """The system in units of its columns, theta_j = 2^-s_j x_j: in balls, or in fractions."""
 
-    def __init__(self, raw: RawColumns, live: ExactStatistics, S: Whole) -> None:
+    def __init__(
+        self, raw: RawColumns, live: ExactStatistics, S: Whole, *, exact: bool = False
+    ) -> None:
         self._raw, self._live, self._D = raw, live, S.d
+        self._exact = exact
+        self._number: Any = flint.fmpq if exact else flint.arb
+        self._matrix: Any = flint.fmpq_mat if exact else flint.arb_mat
         self._sums: list[list[Any]] = S.entries
         self._unit, self._exponent = S.unit, S.exponent
         self._features = [j for j in range(raw.layout.features) if not live.idle[j]]
@@ -79,20 +85,41 @@ class _Equations:
         self._own = [-1 if j in moving else int(raw.own[j]) for j in self._features]
         self._scale = [self._unit[raw.own[j]] if raw.own[j] >= 0 else 0 for j in self._features]
         moved = [self._column(j) for j in self._features if j in moving]
-        self._moved = flint.arb_mat(moved).transpose() if moved else None
+        self._moved = self._matrix(moved).transpose() if moved else None
         if raw.settings.intercept:
             self._own.append(raw.one)
             self._scale.append(self._unit[raw.one])
 
     def parameters(self) -> list[list[Any]]:
         """Return the parameters, d x m."""
-        targets = [row[: self._D] for row in self._sums[self._D :]]
-        return self._of_last_step(self._solved(targets, self._unit[self._D :]))
+        return self._of_last_step(self._theta())
+
+    def rounded(self) -> Array:
+        """Return the parameters of fractions, each the float64 nearest to it, d x m.
+
+        Raises
+        ------
+        InvalidData
+            One of them is beyond float64.
+        IllConditioned
+            The matrix is singular.
+        """
+        live, theta = self._live, self._theta()
+        out = np.zeros((len(live.mean) + int(self._raw.settings.intercept), len(theta[0])))
+        for j, row in zip(self._features, theta, strict=False):
+            variance = live.variance[j] if live.scaled[j] else flint.fmpq(1)
+            out[j] = [_nearest_product(value, variance) for value in row]
+        if self._raw.settings.intercept:
+            means = [live.mean[j] if live.standardised[j] else 0 for j in self._features]
+            for c, intercept in enumerate(theta[-1]):
+                moved = (mean * row[c] for mean, row in zip(means, theta, strict=False))
+                out[-1, c] = _nearest_product(sum(moved, intercept), flint.fmpq(1))
+        return out + 0.0  # no negative 0
 
     def dual_rows(self, U: Array) -> list[list[Any]]:
         """Return H^-1 x for raw rows, d x k."""
         rows = [
-            [flint.arb(u) * _power(-unit) for u, unit in zip(row, self._unit, strict=False)]
+            [flint.arb(u) * self._power(-unit) for u, unit in zip(row, self._unit, strict=False)]
             for row in U.tolist()
         ]
         return self._of_last_step(self._solved(rows, [-self._exponent] * len(rows)))
@@ -100,38 +127,51 @@ class _Equations:
     def _column(self, feature: int) -> list[Any]:
         """Return the column of E of a feature that has entries."""
         raw, live, own = self._raw, self._live, int(self._raw.own[feature])
-        column = [flint.arb(0)] * self._D
+        column = [self._number(0)] * self._D
         if own >= 0:
-            column[own] = flint.arb(1)
+            column[own] = self._number(1)
         scale = self._unit[own] if own >= 0 else 0
         for e in np.flatnonzero(raw.layout.entry_feature == feature).tolist():
             place = int(raw.entries[e])
-            column[place] = flint.arb(live.value[e]) * _power(self._unit[place] - scale)
+            power = self._power(self._unit[place] - scale)
+            column[place] = self._number(live.value[e]) * power
         return column
+
+    def _power(self, exponent: int) -> Any:
+        return flint.fmpq(2) ** exponent if self._exact else flint.arb((1, exponent))
 
     def _times_statistics(self, rows: list[list[Any]]) -> list[list[Any]]:
         """Return rows times E, k x d."""
         if self._moved is None:
             return [[row[own] for own in self._own] for row in rows]
-        products = (flint.arb_mat(rows) * self._moved).tolist()
+        products = (self._matrix(rows) * self._moved).tolist()
         return [
             [row[own] if own >= 0 else next(moved) for own in self._own]
             for row, moved in zip(rows, map(iter, products), strict=True)
         ]
 
+    def _theta(self) -> list[list[Any]]:
+        """Return theta of the features that are not idle and of the intercept, d x m."""
+        targets = [row[: self._D] for row in self._sums[self._D :]]
+        return self._solved(targets, self._unit[self._D :])
+
     def _solved(self, right: list[list[Any]], units: list[int]) -> list[list[Any]]:
-        """Return theta of the features that are not idle and of the intercept, d x k."""
+        """Return the solution for other right-hand sides, d x k."""
         half = self._times_statistics([row[: self._D] for row in self._sums[: self._D]])
         matrix = self._times_statistics(_transposed(half))
         for i, penalty in enumerate(self._penalties()):
-            matrix[i][i] += flint.arb(penalty) * _power(-2 * self._scale[i] - self._exponent)
-        b = flint.arb_mat(_transposed(self._times_statistics(right)))
+            unit = self._power(-2 * self._scale[i] - self._exponent)
+            matrix[i][i] += self._number(penalty) * unit
+        b = self._matrix(_transposed(self._times_statistics(right)))
+        A = self._matrix(matrix)
         try:
-            x = flint.arb_mat(matrix).solve(b, algorithm="lu").tolist()
-        except ZeroDivisionError:  # singular, for all that so many bits can tell
-            return [[flint.arb.nan()] * len(right) for _ in matrix]
+            x = (A.solve(b) if self._exact else A.solve(b, algorithm="lu")).tolist()
+        except ZeroDivisionError as error:
+            if self._exact:
+                raise IllConditioned(SINGULAR) from error
+            return [[flint.arb.nan()] * len(right) for _ in matrix]  # more bits may tell
         return [
-            [value * _power(unit - scale) for value, unit in zip(row, units, strict=True)]
+            [value * self._power(unit - scale) for value, unit in zip(row, units, strict=True)]
             for row, scale in zip(x, self._scale, strict=True)
         ]
 
@@ -158,16 +198,12 @@ class _Equations:
         return out
 
 
-def _power(exponent: int) -> Any:
-    return flint.arb((1, exponent))
-
-
 def _transposed(rows: list[list[Any]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _rounded(balls: list[list[Any]]) -> Minimiser | None:
-    """Return the parameters that are in these balls; None if one may or may not be finite.
+    """Return the parameters that are in these balls; None if one may round to two numbers.
 
     Raises
     ------
@@ -180,10 +216,7 @@ def _rounded(balls: list[list[Any]]) -> Minimiser | None:
     theta, high = ends[..., 0] + 0.0, ends[..., 1]  # no negative 0
     if (np.isinf(theta) & (theta == high)).any():
         raise InvalidData(TOO_LARGE)
-    if not np.isfinite(ends).all():
-        return None
-    off = high - theta
-    return Minimiser(theta, rounded=not off.any(), beyond=2.0 * norm(off))
+    return Minimiser(theta, rounded=True) if (theta == high).all() else None
 
 
 def _both_ends(ball: Any) -> tuple[float, float]:
@@ -201,3 +234,19 @@ def _nearest(whole: int, exponent: int) -> float:
         return rounded_quotient(whole, 1, exponent)
     except InvalidData:
         return math.inf if whole > 0 else -math.inf
+
+
+def _nearest_product(factor: Any, square: Any) -> float:
+    """Return the float64 nearest to factor times the root of ``square``, for fractions.
+
+    To 64 bits, and one more that says whether any follow: then it is rounded once.
+    """
+    if square == 1:
+        return rounded_quotient(int(factor.p), int(factor.q), 0)
+    product = factor * factor * square
+    p, q = int(product.p), int(product.q)
+    places = max(0, 64 - (p.bit_length() - q.bit_length()) // 2)
+    whole, rest = divmod(p << (2 * places), q)
+    root = math.isqrt(whole)
+    more = rest != 0 or root * root != whole
+    return rounded_quotient((2 * root + more) * (1 if factor > 0 else -1), 1, -places - 1)

@@ -61,7 +61,7 @@ class PipelineSolution(Solution):
         )
         S = Whole(sums)
         live = ExactStatistics.of(raw, S if plain is None else Whole(plain))
-        if sums.entries.is_zero():
+        if sums.entries.is_zero() or _is_empty(raw, live):
             found = Minimiser(np.zeros((len(penalty), sums.m)), rounded=True)
         else:
             found = minimiser(raw, live, S)
@@ -119,6 +119,8 @@ class PipelineSolution(Solution):
 
     def dual_rows(self, X: Array) -> Array:
         """Return the last step's H^-1 x for raw rows, k x d, to float64's accuracy."""
+        if _is_empty(self.raw, self.live):
+            return np.zeros((len(X), len(self.penalty)))
         return dual_rows(self.raw, self.live, Whole(self.sums), X)
 
     def statistics(self) -> Statistics:
@@ -160,6 +162,11 @@ def _after(sums: Sums, plain: Sums | None, moved: Sequence[Moved]) -> tuple[Sums
             plain = plain.changed(ChangedRows.of(_unweighted(rows), sign, plain.unit))
         sums = sums.changed(ChangedRows.of(rows, sign, sums.unit))
     return sums, plain
+
+
+def _is_empty(raw: RawColumns, live: ExactStatistics) -> bool:
+    """Return whether there is no parameter to solve for: no intercept, and nothing varies."""
+    return bool(live.idle.all()) and not raw.settings.intercept
 
 
 def _plain(rows: Rows) -> bool:

@@ -1337,8 +1337,8 @@ MUTANTS = (
         (
             Edit(
                 "engine/preprocess/rounded/minimiser.py",
-                "rounded=not off.any()",
-                "rounded=True",
+                " if (theta == high).all() else None",
+                "",
             ),
         ),
         f"{_TEST_ROUNDED}::test_a_parameter_of_0_is_0",

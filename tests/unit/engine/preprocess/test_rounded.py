@@ -23,7 +23,8 @@ from lethe.engine.preprocess.input.columns import (
     passthrough,
 )
 from lethe.engine.preprocess.library.rounded import RoundedPipeline
-from lethe.engine.preprocess.rounded.minimiser import _rounded
+from lethe.engine.preprocess.rounded.minimiser import _Equations, _rounded
+from lethe.engine.preprocess.rounded.statistics import Whole
 from tests.support.pipeline_in_decimals import minimiser
 from tests.support.pipelines import EVERY_KIND, Rows, draw_rows, draw_target, joined
 
@@ -245,13 +246,42 @@ def test_a_copy_goes_on() -> None:
     assert exact.holds()
 
 
-def test_a_half_way_number_is_stated_with_its_bound() -> None:
+def test_a_table_in_which_nothing_is_left_to_learn_from_has_parameters_of_0() -> None:
+    columns: Columns = {"x": passthrough()}
+    exact = Exact(columns, {"x": [0.0, 0.0, 3.0]}, [1.0, 2.0, 3.0], fit_intercept=False)
+    exact.delete("2", method="influence")
+    exact.model.refresh("compact")
+    assert exact.model.theta.tolist() == [0.0]
+    exact.delete("1", method="influence")
+    assert exact.model.theta.tolist() == [0.0]
+    assert exact.holds()
+
+
+def test_a_half_way_number_is_rounded_to_the_even_one() -> None:
     columns: Columns = {"x": passthrough(), "z": passthrough()}
     rows = {"x": [1.0, 0.0, 1.0], "z": [0.0, 1.0, 1.0]}
     model = LinearModel(1.0, preprocess=columns, fit_intercept=False)
     model.fit(rows, [0.75, 0.25 - 2.0**-54, 3.0 * 2.0**-55])  # 1/4 + 2^-55 and 0
-    assert model.error.kind is ErrorKind.EXACT
-    assert abs(model.theta[0] - 0.25) <= (model.error.bound or 0.0) < 1e-15
+    assert model.error.kind is ErrorKind.ROUNDED
+    assert model.theta.tolist() == [0.25, 0.0]
+    # the mean of four targets, and coefficients of roots beside it
+    draw = np.random.default_rng(16)
+    for _ in range(20):
+        y = 77.0 + draw.random(4)
+        exact = Exact({"x": Numeric(), "t": Ordinal()}, {"x": draw.random(4), "t": list("abab")}, y)
+        only = Exact({"x": Numeric()}, {"x": draw.random(4)}, y)
+        assert only.model.intercept == float(sum(map(Fraction, y.tolist())) / 4)
+        assert only.holds()
+        assert exact.holds()
+
+
+def test_fractions_give_what_balls_give() -> None:
+    exact = every_kind(30, 14)
+    state = exact.model._state
+    assert isinstance(state, RoundedPipeline)
+    pipeline = state.pipeline
+    equations = _Equations(pipeline.raw, pipeline.live, Whole(pipeline.sums), exact=True)
+    assert equations.rounded().tobytes() == state.published.tobytes()
 
 
 def test_predictions_are_those_of_the_pipeline_of_the_live_rows() -> None:
