@@ -110,6 +110,12 @@ class _Stream:
             self.live = before
             raise
 
+    @property
+    def rational(self) -> bool:
+        state = self.model._fitted
+        assert isinstance(state, RoundedPipeline)
+        return state.solution.minimiser.rational
+
     def published(self, model: LinearModel) -> dict[str, float]:
         """Return the parameters by name, without those that are 0."""
         state = model._fitted
@@ -130,8 +136,12 @@ def run(seed: int, changes: int = CHANGES) -> Found:
         except LetheError as error:
             found.refused += 1
             found.wrong.append(f"{where}: {error}")
-        found.slips += bool(stream.right)
-        found.changes += not stream.right
+        if stream.right:
+            found.slips += 1
+            found.slips_rational += stream.rational
+        else:
+            found.changes += 1
+            found.rational += stream.rational
         digest.update(stream.model._fitted.stream.theta_exact.tobytes())
         if turn % (changes // STOPS) == 0:
             same &= _stop(stream, found, where)
@@ -146,6 +156,8 @@ def _stop(stream: _Stream, found: Found, where: str) -> bool:
         return True
     ids = [str(name) for name in stream.rng.permutation(list(stream.live))]
     stream.model.refresh("complete")
+    if any(all(v is None for v in values) for values in stream.table(ids)[0].values()):
+        return True  # a fit refuses a column without a value; the end is judged in decimals
     same = stream.published(stream.model) == stream.published(stream.fresh(ids))
     if not same:
         found.wrong.append(f"{where}: not the parameters of a fresh fit")
