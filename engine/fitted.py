@@ -13,9 +13,9 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from lethe.engine.deletion.insertion import base_dual_rows, insert
-from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Generation, Stream, at_rest, begin, delete
+from lethe.engine.deletion.change import MovedRows, RowsMoved, change
+from lethe.engine.deletion.insertion import base_dual_rows
+from lethe.engine.deletion.stream import Generation, Stream, at_rest, begin
 from lethe.engine.error.estimate import (
     ErrorKind,
     PublishedError,
@@ -198,22 +198,20 @@ class Fitted:
         """Delete live rows by a step, and return the error.
 
         If the method differs from the last one, the stream is completed first. The cost is that of
-        `engine.deletion.stream.delete`, and O(n d) for a new sample once half of the old one is
+        `engine.deletion.change`, and O(n d) for a new sample once half of the old one is
         deleted.
         """
         members, stream = self.members, self.stream
         if self.method not in (None, method):
             stream = complete(stream)
-        places = members.places(ids)
-        rows, W = members.rows.take(places), members.W[places]
-        deletion = delete(self.generation, stream, rows, W, method_named(method))
+        stream = change(self.generation, stream, RowsMoved(leaving=members.moved(ids)), method)
         sentinels = self.sentinels.without(frozenset(ids))
         remaining = len(members) - len(ids)
         if 2 * len(sentinels.ids) < min(SENTINELS, remaining):
             seed = self.seed + self.generation.number
             sentinels = members.sentinels(self.generation, seed, ids)
-        error = published_error(self.generation, deletion.stream, sentinels, remaining)
-        self.stream, self.sentinels = deletion.stream, sentinels
+        error = published_error(self.generation, stream, sentinels, remaining)
+        self.stream, self.sentinels = stream, sentinels
         self.certified, self.method = None, method
         self.leave(ids)
         return error
@@ -223,18 +221,15 @@ class Fitted:
     ) -> None:
         """Insert rows, and delete live rows ``old`` in the same step: for a correction, the same.
 
-        New rows come first: they only lower leverages. A new sample of the live rows is chosen.
+        A new sample of the live rows is chosen.
         Cost O(k d^2) for the new dual rows, that of a deletion of each row, and O(n d).
         """
         members, stream, generation = self.members, self.stream, self.generation
         if self.method not in (None, method):
             stream = complete(stream)
         W, off = base_dual_rows(generation, self.factor, new.X)
-        stream = insert(generation, stream, new, W, method_named(method), off).stream
-        if old:
-            places = members.places(old)
-            rows, dual = members.rows.take(places), members.W[places]
-            stream = delete(generation, stream, rows, dual, method_named(method)).stream
+        leaving = members.moved(old) if old else None
+        stream = change(generation, stream, RowsMoved(MovedRows(new, W, off), leaving), method)
         changed = replace(self, members=deepcopy(members), stream=stream, certified=None)
         changed.members.forget(old)
         changed.members.add(new_ids, new, W)

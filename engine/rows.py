@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lethe.engine.deletion.change import MovedRows
 from lethe.engine.deletion.stream import Generation
 from lethe.engine.error.sentinels import Sentinels, choose_sentinels, possible_parts
 from lethe.engine.errors import InvalidData, UnknownRows
@@ -106,6 +107,11 @@ class Membership:
     def places(self, ids: tuple[str, ...]) -> NDArray[np.intp]:
         """Return the places of ``ids``."""
         return np.array([self.place[name] for name in ids], dtype=np.intp)
+
+    def moved(self, ids: tuple[str, ...]) -> MovedRows:
+        """Return rows as a change leaves them out, with their dual rows. Cost O(k d)."""
+        places = self.places(ids)
+        return MovedRows(self.rows.take(places), self.W[places])
 
     def live_without(self, ids: tuple[str, ...]) -> Mask:
         """Return which rows remain once ``ids`` are gone."""

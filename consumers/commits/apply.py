@@ -14,8 +14,6 @@ from lethe.consumers.commits.packed_receipt import pack
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.store.apply import ArraysChange, Change, DisclosedRows, RowsWritten, Swap
 from lethe.engine.store.generation import (
     GRADIENT,
@@ -74,15 +72,13 @@ class Live:
     persist: tuple[str, ...]
 
 
-def arrays_of(before: ModelState, after: Stream, sums: Sums | None = None) -> Arrays:
-    """Return what a step within a generation appended, from the streams before and after it.
-
-    ``sums``: those of a model with preprocessing after it.
-    """
-    arrays = appended(before.stream, after, before.arrays_id)
-    if before.pipeline is None:
+def arrays_of(before: ModelState, after: ModelState) -> Arrays:
+    """Return what a step within a generation appended, from the states before and after it."""
+    arrays = appended(before.stream, after.stream, before.arrays_id)
+    if before.pipeline is None or after.pipeline is None:
         return arrays
-    return replace(arrays, sums=new_since(before.pipeline, sums))
+    former = before.pipeline.answer.sums
+    return replace(arrays, sums=packed_since(after.pipeline.answer.sums, former))
 
 
 def appended(before: Stream, after: Stream, expected: str | None) -> Arrays:
@@ -93,16 +89,9 @@ def appended(before: Stream, after: Stream, expected: str | None) -> Arrays:
     return Arrays(after.V.array[v:], after.Q.array[q:], v, q, expected, signs, sums, whole)
 
 
-def new_since(before: LivePipeline | None, after: Sums | None) -> dict[str, bytes]:
-    """Return the stored fields of the rows that a step moved; none without preprocessing."""
-    if before is None or after is None:
-        return {}
-    return packed_since(after, before.answer.sums)
-
-
 def no_rows(before: ModelState) -> Arrays:
     """Return the arrays of a commit that appends nothing to V and Q, and renews their id."""
-    return arrays_of(before, before.stream)
+    return appended(before.stream, before.stream, before.arrays_id)
 
 
 def staged_keys(store: ModelStore, commit: Commit) -> Live | None:
@@ -231,41 +220,42 @@ def already(sealed: Sealed) -> Change:
     return replace(change, written=written, repeats=True)
 
 
-def after_requests(
+def after_commit(
     before: ModelState,
     sealed: Sealed,
-    stream: Stream,
+    changed: ModelState,
     arrays_id: str,
-    meta: Meta,
-    sums: Sums | None = None,
+    meta: Meta | None = None,
 ) -> ModelState:
-    """Return the state after a batch of requests that was read from the log.
+    """Return the state after a commit: for whoever made it, and for a fold that reads it.
 
-    ``stream`` supplies V and Q as they are now, and ``sums`` are those of a model with
-    preprocessing; the thetas are the commit's.
-
-    Raises
-    ------
-    StatisticsMoved
-        The sums are too far from the base.
+    Parameters
+    ----------
+    before, sealed
+        The state before it, and the commit.
+    changed
+        The model with its rows changed: generation, stream, sentinels and pipeline are taken from
+        it. Everything else, thetas included, is the commit's.
+    arrays_id
+        The id of V and Q as they are stored now.
+    meta
+        If a fold has computed a worse scalar than the commit's.
     """
     commit = sealed.commit
-    thetas = {name: getattr(before.stream, name) for name in (*THETAS, GRADIENT)}
+    meta = meta or commit.meta
+    swapped = changed.meta.generation_key != before.meta.generation_key
+    unmoved = changed.stream if swapped else before.stream
+    thetas = {name: getattr(unmoved, name) for name in (*THETAS, GRADIENT)}
     thetas |= thetas_in(commit)
     thetas.pop(PARAMETERS, None)
-    erased = frozenset(commit.erased)
-    state = replace(
-        before,
+    return replace(
+        changed,
         head=sealed.head,
         seal=sealed.key,
         version=commit.newest,
         digest=before.digest if commit.version is None else commit.version.digest,
         meta=meta,
-        stream=stream._replace(
-            **thetas,
-            **scalars_in(meta),
-        ),
-        sentinels=before.sentinels.without(erased),
+        stream=changed.stream._replace(**thetas, **scalars_in(meta)),
         offsets={**before.offsets, **commit.offsets},
         deferred={
             request_id: request
@@ -274,13 +264,12 @@ def after_requests(
         },
         opening=before.opening if commit.opening is None else commit.opening,
         arrays_id=arrays_id,
+        deletions_from=meta.deletions_logged - len(commit.deleted)
+        if swapped
+        else before.deletions_from,
         newest=commit.version_value or before.newest,
         published_pipeline=published_in(commit) or before.published_pipeline,
     )
-    if before.pipeline is None or not arrays_id:
-        return replace(state, pipeline=None)
-    sums = sums or before.pipeline.answer.sums
-    return replace(state, pipeline=before.pipeline.at(state.generation, state.stream, sums))
 
 
 def published_in(commit: Commit) -> PublishedPipeline | None:

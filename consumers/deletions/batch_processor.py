@@ -9,20 +9,17 @@ from datetime import datetime
 from lethe.consumers.commits.journal import read_opening
 from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.deletions.batching import Batching, Remainder
-from lethe.consumers.deletions.change_transition import change_transition
 from lethe.consumers.deletions.compute import compute
-from lethe.consumers.deletions.decide import decide, rows_of_erasures
+from lethe.consumers.deletions.decide import Facts, decide, rows_of_erasures
 from lethe.consumers.deletions.rounds import Loaded, Prepared, Round
-from lethe.consumers.deletions.row_changes import compute_changes, decide_changes
-from lethe.consumers.deletions.transition import deletion_transition, origin_of
+from lethe.consumers.deletions.transition import origin_of, requests_transition
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid
 from lethe.consumers.log.base import Reader
 from lethe.consumers.refresh.swap import swap
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.consumers.versions.disclosures import with_disclosures
-from lethe.consumers.versions.transition import opened
-from lethe.engine.store.lookup import Lookup
+from lethe.consumers.versions.draft import opened
 from lethe.engine.store.store import ModelStore
 
 
@@ -117,45 +114,31 @@ class BatchProcessor:
     ) -> Prepared | None:
         if batch.lookup is None:
             raise AssertionError("nothing was looked up")
-        group, state = batch.group, batch.state
+        group, state, lookup = batch.group, batch.state, batch.lookup
         begin = time.perf_counter()
-        lost = group.model_id in self._follower.lost
-        if batch.changes_rows:
-            return self._changes(batch, items, batch.lookup, lost=lost)
-        decisions = decide(state, items, batch.lookup, batch.subjects, lost=lost)
+        facts = Facts(
+            lookup,
+            batch.subjects,
+            lost=group.model_id in self._follower.lost,
+            encrypted=self._store.row_keys is not None,
+            erased=batch.erased,
+        )
+        decisions = decide(state, items, facts)
         self._at_step(Step.COMPUTE)
-        step = compute(state, decisions, batch.lookup, batch.factor)
-        now = self._now()
-        if self._batching.must_wait(len(step.deleted), group.since[items[0].record.offset], now):
-            out.rest.append((group, Remainder(list(group.items), len(step.deleted))))
+        step = compute(state, decisions, lookup, batch.factor)
+        now, rows = self._now(), len(step.deleted)
+        waits = not batch.changes_rows and self._batching.must_wait(
+            rows, group.since[items[0].record.offset], now
+        )
+        if waits:
+            out.rest.append((group, Remainder(list(group.items), rows)))
             group.items = []
             return None
         origin = origin_of([item.record for item in items])
         transition = with_disclosures(
-            deletion_transition(state, step, origin, now=now, clock=batch.lookup.clock),
+            requests_transition(state, step, origin, now=now, clock=lookup.clock),
             state,
-            batch.lookup.records,
+            lookup.records,
             erased=rows_of_erasures(items, step.decisions, batch.subjects),
         )
-        return Prepared(group, state, transition, len(items), time.perf_counter() - begin)
-
-    def _changes(
-        self, batch: Loaded, items: Sequence[Valid | Refused], lookup: Lookup, *, lost: bool
-    ) -> Prepared:
-        """Decide and compute inserts and corrections."""
-        group, state, begin = batch.group, batch.state, time.perf_counter()
-        encrypted = self._store.row_keys is not None
-        decisions = decide_changes(
-            state,
-            items,
-            lookup,
-            lost=lost,
-            encrypted=encrypted,
-            erased=batch.erased,
-        )
-        self._at_step(Step.COMPUTE)
-        step = compute_changes(state, decisions, lookup, batch.factor)
-        origin = origin_of([item.record for item in items])
-        transition = change_transition(state, step, origin, now=self._now())
-        transition = with_disclosures(transition, state, lookup.records)
         return Prepared(group, state, transition, len(items), time.perf_counter() - begin)

@@ -1,229 +1,371 @@
 """Step 5, without I/O: compute the step that the accepted requests of a batch make.
 
-Several requests become one batch of k rows and one version. A request whose rows the guards refuse
-is deferred to a rebuild without them; its neighbours are applied.
+Several requests become one batch of k rows and one version. Requests that a guard refuses are left
+out of it, a deletion for a rebuild without its rows; their neighbours are applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
-from lethe.consumers.deletions.decide import WAITS, Accepted, Decision, Deferred
+from lethe.consumers.commits.recovery.changed_rows import (
+    ChangedRows,
+    changed_rows,
+    changed_sentinels,
+    rows_moved,
+)
+from lethe.consumers.deletions.decide import WAITS
+from lethe.consumers.deletions.decisions import (
+    Accepted,
+    Change,
+    Decision,
+    Deferred,
+    GuardRefusal,
+    Rejected,
+)
+from lethe.consumers.deletions.out_of_range import (
+    OUT_OF_RANGE,
+    check_least,
+    check_version,
+    least_error_of,
+)
 from lethe.consumers.versions.certificates import fits, versions_spent
-from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Stream, at_rest, delete
+from lethe.consumers.versions.draft import without_rows
+from lethe.engine.deletion.change import RowsMoved
 from lethe.engine.error.attainable import BLAMED, may_matter
 from lethe.engine.error.budget import OverBudget
-from lethe.engine.error.certified import Ledger, after_deletion
-from lethe.engine.error.estimate import published_error
-from lethe.engine.errors import IllConditioned
-from lethe.engine.fit.classes import class_counts
+from lethe.engine.error.certified import after_deletion
+from lethe.engine.error.estimate import PublishedError, published_error
+from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Rows
-from lethe.engine.preprocess.live import LivePipeline, RowsMoved
+from lethe.engine.fit.objective import Kind
+from lethe.engine.preprocess.live import change_model
+from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 from lethe.engine.refresh.refreshes import complete
+from lethe.engine.store.apply import RowsWritten
+from lethe.engine.store.generation import scalars_of
+from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup
 
+R = TypeVar("R", Accepted, Change)
+
 
 @dataclass(frozen=True, slots=True)
-class StepResult:
-    """The outcome of a batch: decisions in the order of the records, and the new state.
+class BatchStep:
+    """The outcome of a batch: decisions in the order of the records, and the state after it.
 
-    ``deleted`` are the rows that the step leaves out, in order; without any there is no new
-    version. ``class_counts``, ``ledger`` (of a certified model) and ``pipeline`` (of one with
-    preprocessing) are those after the step. ``ends_pause``: a row leaves that may be why refreshes
-    fail.
+    Attributes
+    ----------
+    decisions
+        Those of step 4, but for requests that a guard has refused.
+    after
+        The model with the rows of the others changed; its version has no number yet.
+    deleted
+        The rows that the step leaves out, in order.
+    written
+        The rows that it brings in; None if there are none.
     """
 
     decisions: tuple[Decision, ...]
-    deleted: tuple[str, ...]
-    stream: Stream
-    class_counts: tuple[int, ...] | None
-    empty: bool = False
-    ledger: Ledger | None = None
-    pipeline: LivePipeline | None = None
-    ends_pause: bool = False
+    after: ModelState
+    deleted: tuple[str, ...] = ()
+    written: RowsWritten | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether rows change: then there is a new version."""
+        return bool(self.deleted) or self.written is not None
 
 
+@np.errstate(over="ignore", invalid="ignore")  # detected in the results: no warning
 def compute(
     state: ModelState,
     decisions: Sequence[Decision],
     lookup: Lookup,
     factor: Factor | None = None,
-) -> StepResult:
-    """Compute (step 5): leave the accepted rows out. Pure. Cost O(K k d + k^2 d).
+) -> BatchStep:
+    """Compute (step 5): change the rows of the accepted requests. Pure.
 
-    ``factor``: of a model with preprocessing. Its statistics forget the rows, too, in
-    O(d^2 + K d) a correction (`engine.preprocess.live`).
+    ``factor`` is needed for rows that are brought in, and by a model with preprocessing.
 
-    Requests that the guards refuse become deferrals: the whole batch is tried first, then each
-    request alone, so that only those that the guards refuse wait.
+    The whole batch is tried first, then each request alone, so that only those that a guard refuses
+    are left out.
+
+    Notes
+    -----
+    Cost O(K k d + k^2 d); O(k d^2) more for rows that are brought in, and O(d^2 + K d) a correction
+    with preprocessing (`engine.preprocess.live`).
     """
-    unchanged = StepResult(
-        tuple(decisions),
-        (),
-        state.stream,
-        state.meta.class_counts,
-        ledger=state.meta.ledger,
-        pipeline=state.pipeline,
-    )
-    accepted = [d for d in decisions if isinstance(d, Accepted)]
-    if not any(request.rows for request in accepted):
-        return unchanged
-    unchanged = replace(unchanged, ends_pause=_ends_pause(state, accepted, lookup))
+    deletions = [d for d in decisions if isinstance(d, Accepted)]
+    changes = [d for d in decisions if isinstance(d, Change)]
+    if _ends_pause(state, deletions, lookup):  # what the pending job staged expires
+        state = replace(state, meta=with_meta(state.meta, failures=None, pending_job=None))
+    step = BatchStep(tuple(decisions), state)
+    if changes:
+        return _largest(step, changes, lambda so_far, one: _change(so_far, one, lookup, factor))
+    if any(request.rows for request in deletions):
+        return _largest(step, deletions, lambda so_far, one: _delete(so_far, one, lookup, factor))
+    return step
+
+
+def _largest(
+    step: BatchStep,
+    requests: Sequence[R],
+    extend: Callable[[BatchStep, Sequence[R]], BatchStep],
+) -> BatchStep:
+    """Return the step with all requests but those that a guard refuses."""
     try:
-        return _extend(state, unchanged, accepted, lookup, factor)
+        return extend(step, requests)
     except GuardRefusal:
-        return _one_by_one(state, unchanged, accepted, lookup, factor)
-
-
-def _one_by_one(
-    state: ModelState,
-    batch: StepResult,
-    accepted: Sequence[Accepted],
-    lookup: Lookup,
-    factor: Factor | None,
-) -> StepResult:
-    deferrals: dict[str, Deferred] = {}
-    for request in accepted:
-        if request.shares.intersection(deferrals):
-            deferrals[request.request_id] = Deferred(request, "AWAITING_REBUILD", WAITS)
+        pass
+    refused: dict[str, Decision] = {}
+    for request in requests:
+        request_id = request.asked.request_id
+        if isinstance(request, Accepted) and request.shares.intersection(refused):
+            refused[request_id] = Deferred(request, "AWAITING_REBUILD", WAITS)
             continue
         try:
-            batch = _extend(state, batch, [request], lookup, factor) if request.rows else batch
+            step = extend(step, [request])
         except GuardRefusal as refusal:
-            deferrals[request.request_id] = Deferred(request, refusal.code, str(refusal))
+            refused[request_id] = (
+                Deferred(request, refusal.code, str(refusal))
+                if isinstance(request, Accepted)
+                else Rejected(request.asked, refusal.code, str(refusal))
+            )
     decisions = tuple(
-        deferrals.get(d.request_id, d) if isinstance(d, Accepted) else d for d in batch.decisions
+        refused.get(d.asked.request_id, d) if isinstance(d, Accepted | Change) else d
+        for d in step.decisions
     )
-    return replace(batch, decisions=decisions)
+    return replace(step, decisions=decisions)
 
 
-class GuardRefusal(Exception):
-    """A guard refuses a step. Of a deletion: a rebuild can leave the rows out."""
-
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.code = code
+# -- deletions ------------------------------------------------------------------------------------
 
 
-def _extend(
-    state: ModelState,
-    batch: StepResult,
-    accepted: Sequence[Accepted],
-    lookup: Lookup,
-    factor: Factor | None,
-) -> StepResult:
-    ids = [row for request in accepted for row in request.rows]
-    config = state.meta.config
-    deleted = (*batch.deleted, *ids)
-    if len(deleted) == state.meta.rows_live:
-        zero = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
-        counts = None if batch.class_counts is None else (0,) * len(batch.class_counts)
-        return StepResult(batch.decisions, deleted, zero, counts, empty=True)
-    if versions_spent(state):
-        detail = f"the terms allow {state.meta.noised} versions, and as many are published"
+def _delete(
+    step: BatchStep, requests: Sequence[Accepted], lookup: Lookup, factor: Factor | None
+) -> BatchStep:
+    at = step.after
+    ids = [row for request in requests for row in request.rows]
+    if not ids:
+        return step
+    config, meta = at.meta.config, at.meta
+    counted = {
+        "rows_live": meta.rows_live - len(ids),
+        "rows_deleted": meta.rows_deleted + len(ids),
+        "deletions_logged": meta.deletions_logged + len(ids),
+    }
+    deleted = (*step.deleted, *ids)
+    if len(ids) == meta.rows_live:
+        empty = without_rows(replace(at, meta=with_meta(meta, **counted)))
+        return replace(step, after=empty, deleted=deleted)
+    if versions_spent(at):
+        detail = f"the terms allow {meta.noised} versions, and as many are published"
         raise GuardRefusal("VERSIONS_SPENT", detail)
     limit = config.limits.limits().hard_rows(config.d)
-    detail = f"more than {limit} rows would be deleted since the last rebuild"
-    full = GuardRefusal("GENERATION_FULL", detail)
+    full = GuardRefusal(
+        "GENERATION_FULL", f"more than {limit} rows would be deleted since the last rebuild"
+    )
     if not lookup.unread.isdisjoint(ids):
         raise full
     what = f"model {config.model_id!r}, rows to delete"
-    records = [lookup.records[row] for row in ids]
-    decoded = read_rows(config, state.pipeline, records, what)
-    rows = decoded.rows
-    counts = _class_counts(state, batch, rows)
-    if len(batch.stream.V) + len(ids) > limit:
+    leaving = read_rows(config, at.pipeline, [lookup.records[row] for row in ids], what).moved
+    moved = RowsMoved(leaving=leaving)
+    counts = _class_counts(at, moved)
+    if len(at.stream.V) + len(ids) > limit:
         raise full
+    if at.pipeline is not None and factor is None:
+        raise AssertionError(f"model {at.model_id!r}: its factor was not loaded")
     try:
-        method = method_named(config.method)
-        stream = delete(state.generation, batch.stream, rows, decoded.W, method).stream
-        pipeline = batch.pipeline
-        if pipeline is not None and decoded.transformed is not None:
-            if factor is None:
-                raise AssertionError(f"model {state.model_id!r}: its factor was not loaded")
-            change = RowsMoved(leaving=decoded.transformed)
-            stream, pipeline = pipeline.after(
-                state.generation, stream, factor, change, config.method
-            )
-            pipeline.error(state.generation, stream)  # it can be stated
+        stream, pipeline = change_model(
+            at.generation, at.stream, at.pipeline, moved, config.method, factor
+        )
+        if pipeline is not None:
+            pipeline.error(at.generation, stream)  # it can be stated
     except IllConditioned as error:
         raise GuardRefusal(error.code, str(error)) from error
-    ledger = _ledger_after(state, batch, stream, rows)
-    if config.over_budget is OverBudget.HOLD:
-        _check_budget(replace(state, pipeline=pipeline), stream, deleted)
-    return StepResult(
-        batch.decisions,
-        deleted,
-        stream,
-        counts,
-        ledger=ledger,
+    ledger = meta.ledger
+    if ledger is not None:
+        ledger = after_deletion(ledger, at.generation, at.stream, stream, leaving.rows)
+        if not fits(config, ledger, at.generation, stream):
+            detail = (
+                "the noise would not hide what the step leaves: the certificate's budget is spent"
+            )
+            raise GuardRefusal("CERTIFICATE_SPENT", detail)
+    after = replace(
+        at,
+        stream=stream,
         pipeline=pipeline,
-        ends_pause=batch.ends_pause,
+        sentinels=at.sentinels.without(frozenset(ids)),
+        meta=with_meta(
+            meta,
+            **counted,
+            **scalars_of(stream),
+            class_counts=counts,
+            certified_bound=None,
+            ledger=ledger,
+        ),
     )
+    if config.over_budget is OverBudget.HOLD:
+        _check_budget(after, _exact_error(after))
+    return replace(step, after=after, deleted=deleted)
 
 
-def _ends_pause(state: ModelState, accepted: Sequence[Accepted], lookup: Lookup) -> bool:
+def _ends_pause(state: ModelState, requests: Sequence[Accepted], lookup: Lookup) -> bool:
     """Return whether a refresh is to be tried at once, although one fails or is about to fail.
 
     A row so long that no fit with it may be within the budget can be why: without it the next fit
     is another one, and neither its deletion nor the version after it waits for the pause to end.
     """
-    meta = state.meta
+    meta, config = state.meta, state.meta.config
     if meta.failures is None and meta.pending_job is None:
         return False
-    config = meta.config
+    rows = [row for request in requests for row in request.rows]
+    if not rows:
+        return False
     if config.exact_sums:  # a rebuild fails only where it is no row's fault, or any row's
         return True
-    records = [lookup.records[row] for one in accepted for row in one.rows if row in lookup.records]
+    records = [lookup.records[row] for row in rows if row in lookup.records]
     what = f"model {config.model_id!r}, rows to delete"
-    rows = read_rows(config, state.pipeline, records, what).rows
-    return may_matter(rows, state.generation.smallest, BLAMED * config.error_budget)
+    leaving = read_rows(config, state.pipeline, records, what).rows
+    return may_matter(leaving, state.generation.smallest, BLAMED * config.error_budget)
 
 
-def _check_budget(state: ModelState, after: Stream, deleted: Sequence[str]) -> None:
-    """Refuse a step whose exact answer is over the error budget: the last version is held."""
-    if state.pipeline is not None:
-        error = state.pipeline.error(state.generation, complete(after))
+# -- inserts and corrections ----------------------------------------------------------------------
+
+
+def _change(
+    step: BatchStep, requests: Sequence[Change], lookup: Lookup, factor: Factor | None
+) -> BatchStep:
+    at, config = step.after, step.after.meta.config
+    limit = config.limits.limits().hard_rows(config.d)
+    rows = sum(len(change.kept.row_ids) * (1 if change.kept.inserts else 2) for change in requests)
+    if len(at.stream.V) + rows > limit:
+        raise GuardRefusal(
+            "GENERATION_FULL",
+            f"more than {limit} rows would be changed since the last rebuild; send it again "
+            "afterwards, in parts",
+        )
+    changed = changed_rows(at, [change.request for change in requests], lookup.records, factor)
+    moved = rows_moved(at, changed, lookup.records)
+    if at.stream.solution is not None:
+        after = _added_to_sums(at, changed, moved)
+    elif factor is not None:
+        after = _linearised(at, changed, moved, factor)
     else:
-        remain = state.meta.rows_live - len(deleted)
-        sentinels = state.sentinels.without(frozenset(deleted))
-        error = published_error(state.generation, complete(after), sentinels, remain)
-    if error.over(state.meta.config.error_budget):
-        detail = "the next version would be over the error budget"
-        raise GuardRefusal("OVER_BUDGET", detail)
+        raise AssertionError(f"model {at.model_id!r}: its factor was not loaded")
+    return replace(step, after=after, written=changed.written.after(step.written))
 
 
-def _ledger_after(state: ModelState, batch: StepResult, after: Stream, rows: Rows) -> Ledger | None:
-    """Return the ledger of a certified model after the step, which must stay within its budget."""
-    if batch.ledger is None:
-        return None
-    ledger = after_deletion(batch.ledger, state.generation, batch.stream, after, rows)
-    if not fits(state.meta.config, ledger, state.generation, after):
-        detail = "the noise would not hide what the step leaves: the certificate's budget is spent"
-        raise GuardRefusal("CERTIFICATE_SPENT", detail)
-    return ledger
+def _added_to_sums(at: ModelState, changed: ChangedRows, moved: RowsMoved) -> ModelState:
+    """Add rows to exact sums: whatever these can hold is a row like any other."""
+    config = at.meta.config
+    try:
+        after = _changed(at, changed, moved, None)
+        left = _exact_error(after)
+    except OutOfRange as error:
+        columns = () if config.preprocess else (*config.coefficient_names, *config.target_names)
+        named = error.named(tuple(changed.written.changed), columns)
+        raise GuardRefusal(OUT_OF_RANGE, str(named)) from error
+    except InvalidData as error:
+        raise GuardRefusal(OUT_OF_RANGE, str(error)) from error
+    except IllConditioned as error:
+        raise GuardRefusal(error.code, str(error)) from error
+    if config.over_budget is OverBudget.HOLD:
+        _check_budget(after, left)
+    return after
 
 
-def _class_counts(state: ModelState, batch: StepResult, rows: Rows) -> tuple[int, ...] | None:
+def _linearised(
+    at: ModelState, changed: ChangedRows, moved: RowsMoved, factor: Factor
+) -> ModelState:
+    """Bring rows into the linearised model, where a version with them is within the budget."""
+    config = at.meta.config
+    least = least_error_of(at, changed, factor)
+    check_least(at, changed, factor, least)
+    try:
+        after = _changed(at, changed, moved, factor)
+        if after.pipeline is not None:
+            after.pipeline.error(at.generation, after.stream)  # it can be stated
+    except StatisticsMoved as error:
+        detail = f"{error}; change fewer rows at once, or register the new table with --replace"
+        raise GuardRefusal(error.code, detail) from error
+    except IllConditioned as error:
+        check_version(at, changed, factor, least, None)
+        raise GuardRefusal(error.code, str(error)) from error
+    stream = after.stream
+    if not (np.isfinite(stream.theta_exact).all() and np.isfinite(stream.published).all()):
+        check_version(at, changed, factor, least, None)
+        raise GuardRefusal(IllConditioned.code, "the step is not a finite number")
+    holds = config.over_budget is OverBudget.HOLD
+    if holds or config.kind is Kind.LINEAR or after.pipeline is not None:
+        left = _exact_error(after)
+        check_version(at, changed, factor, least, left)
+        if holds:
+            _check_budget(after, left)
+    return after
+
+
+def _changed(
+    at: ModelState, changed: ChangedRows, moved: RowsMoved, factor: Factor | None
+) -> ModelState:
+    """Return the state with rows inserted, and others in place of those that they correct."""
+    meta, inserted, corrected = at.meta, len(changed.written.inserted), len(changed.corrected)
+    counts = _class_counts(at, moved)
+    stream, pipeline = change_model(
+        at.generation, at.stream, at.pipeline, moved, meta.config.method, factor
+    )
+    return replace(
+        at,
+        stream=stream,
+        pipeline=pipeline,
+        sentinels=changed_sentinels(at, changed),
+        meta=with_meta(
+            meta,
+            **scalars_of(stream),
+            rows_live=meta.rows_live + inserted,
+            rows_inserted=meta.rows_inserted + inserted,
+            rows_corrected=meta.rows_corrected + corrected,
+            class_counts=counts,
+            certified_bound=None,
+        ),
+    )
+
+
+# -- guards of both -------------------------------------------------------------------------------
+
+
+def _class_counts(at: ModelState, moved: RowsMoved) -> tuple[int, ...] | None:
     """Return how many rows each class has left; a class with none needs a penalised intercept."""
-    if batch.class_counts is None:
-        return None
-    deleted = class_counts(rows.y)
-    counts = tuple(old - less for old, less in zip(batch.class_counts, deleted, strict=True))
-    if min(counts) > 0 or state.generation.objective.penalty.min() > 0:
+    counts = moved.class_counts(at.meta.class_counts)
+    if counts is None or min(counts) > 0 or at.generation.objective.penalty.min() > 0:
         return counts
     if len(counts) == 2:
         raise GuardRefusal(
             "ONE_CLASS_LEFT", "only one class would be left: the intercept needs a ridge"
         )
-    name = state.meta.config.class_names[counts.index(0)]
+    name = at.meta.config.class_names[counts.index(0)]
     raise GuardRefusal(
         "CLASS_EMPTIED", f"no row of class {name!r} would be left: the intercepts need a ridge"
     )
+
+
+def _exact_error(after: ModelState) -> PublishedError:
+    """Return the error of a step's exact answer."""
+    exact = complete(after.stream)
+    if after.pipeline is not None:
+        return after.pipeline.error(after.generation, exact)
+    return published_error(after.generation, exact, after.sentinels, after.meta.rows_live)
+
+
+def _check_budget(after: ModelState, error: PublishedError) -> None:
+    """Refuse a step whose exact answer is over the error budget: the last version is held."""
+    if error.over(after.meta.config.error_budget):
+        raise GuardRefusal("OVER_BUDGET", "the next version would be over the error budget")

@@ -2,101 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.commits.packed_receipt import body_of, unpack
+from lethe.consumers.commits.recovery.change_requests import digest_of
+from lethe.consumers.commits.recovery.changed_rows import check_values, old_weights
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.commitment import rows_commitment
+from lethe.consumers.contract.commitment import rows_commitment, tombstone_of
 from lethe.consumers.contract.events import DeletionRequest, RowsChanged, Source
-from lethe.consumers.contract.receipt import Op, Receipt
+from lethe.consumers.contract.receipt import Op
 from lethe.consumers.contract.requests import is_of_erasure, source_of
+from lethe.consumers.deletions.decisions import (
+    Accepted,
+    Change,
+    Conflicting,
+    Decision,
+    Deferred,
+    Duplicate,
+    DuplicateInBatch,
+    Rejected,
+)
 from lethe.consumers.deletions.validate import Refused, Valid
 from lethe.consumers.refresh.lost_rows import DATA_LOST
-from lethe.engine.store.layout.state import DeferredRequest, ModelState
+from lethe.consumers.versions.receipts import Asked
+from lethe.engine.errors import InvalidData
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import Lookup
 
 WAITS = "its rows wait for a rebuild already"
 OTHER_PEOPLE = "the subjects of this model are of another namespace"
+_STRICT = "the model never had {} of the named rows, and the request is strict"
 _LOST = "the store has lost rows of this model; `lethe register --replace` brings it back"
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """A final refusal: code and detail of its receipt, which is stored with ``body``.
+class Facts:
+    """What a batch is decided on, beside the state of its model.
 
-    ``op`` is what was asked for; ``unknown`` are rows to be deleted that are not there.
+    Attributes
+    ----------
+    lookup
+        What the store has of requests and rows.
+    subjects
+        The rows of each subject that a request names.
+    lost
+        Whether rows of the model are missing from the store, and it is not known which.
+    encrypted
+        Whether the store keeps its row records encrypted.
+    erased
+        Which subjects of new rows are on the suppression list.
     """
 
-    source: Source
-    request_id: str
-    body: bytes
-    code: str
-    detail: str
-    rows_unknown: int = 0
-    commitment: str | None = None
-    op: Op = "delete"
-    unknown: tuple[str, ...] = ()
+    lookup: Lookup
+    subjects: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    lost: bool = False
+    encrypted: bool = False
+    erased: Collection[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """A request that already has a receipt, which is sent again, byte for byte."""
-
-    receipt: Receipt
-
-
-@dataclass(frozen=True, slots=True)
-class DuplicateInBatch:
-    """The same request twice in one batch: the receipt of the first answers both."""
-
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conflicting:
-    """A request id that was used for another body; the first receipt stands."""
-
-    source: Source
-    request_id: str
-    first: Source
-    op: Op = "delete"
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """An accepted request: rows to delete now (perhaps none), and rows deleted before.
-
-    ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
-    ``unknown`` are rows that it names and that are not there, or, while rows of the model are lost,
-    may never have been: no insert brings them. ``commitment`` is to all rows that it names.
-    ``subject_id`` is whose rows it names, where it is not known which rows these are.
-    ``namespace`` is that of the people whom it is about, if it says so.
-    """
-
-    source: Source
-    request_id: str
-    body: bytes
-    rows: tuple[str, ...]
-    rows_unknown: int
-    retired: tuple[str, ...] = ()
-    shares: frozenset[str] = frozenset()
-    commitment: str | None = None
-    subject_id: str | None = None
-    unknown: tuple[str, ...] = ()
-    namespace: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Deferred:
-    """A request that waits for a rebuild without its rows."""
-
-    accepted: Accepted
-    code: str
-    detail: str
-
-
-Decision = Rejected | Duplicate | DuplicateInBatch | Conflicting | Accepted | Deferred
+def decide(
+    state: ModelState, items: Sequence[Valid | Refused], facts: Facts
+) -> tuple[Decision, ...]:
+    """Decide (step 4) a batch's requests, in order. Pure."""
+    decider = _Decider(state, facts)
+    decisions = (decider.decide(item) for item in items)
+    return tuple(decision for decision in decisions if decision is not None)
 
 
 def op_of(item: Valid | Refused) -> Op:
@@ -121,19 +93,21 @@ def rows_named(
 
 def rows_of_erasures(
     requests: Sequence[Valid | Refused],
-    decisions: Sequence[object],
+    decisions: Sequence[Decision],
     subjects: Mapping[str, Sequence[str]],
 ) -> list[str]:
     """Return the rows of people whom a batch erases, also those that were deleted before."""
     accepted = (d.accepted if isinstance(d, Deferred) else d for d in decisions)
-    erasures = {
-        decision.request_id
-        for decision in accepted
-        if isinstance(decision, Accepted) and is_of_erasure(decision.request_id)
-    }
-    return rows_named(
-        [r for r in requests if isinstance(r, Valid) and r.request.request_id in erasures], subjects
-    )
+    ids = {d.asked.request_id for d in accepted if isinstance(d, Accepted)}
+    erasures = [
+        item for item in requests if item.request_id in ids and is_of_erasure(item.request_id)
+    ]
+    return rows_named(erasures, subjects)
+
+
+def tombstones_of(state: ModelState, rows: Sequence[str]) -> list[str]:
+    """Return what a deletion that found none of these rows has left of them."""
+    return [] if state.secret is None else [tombstone_of(state.secret, row) for row in rows]
 
 
 def _rows_of(item: Valid, subjects: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
@@ -143,194 +117,221 @@ def _rows_of(item: Valid, subjects: Mapping[str, Sequence[str]]) -> tuple[str, .
     return request.row_ids or ()
 
 
+@dataclass(slots=True)
+class _Found:
+    """Rows that a request to delete names, by what is known of them."""
+
+    live: list[str] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    perhaps: list[str] = field(default_factory=list)
+    shares: set[str] = field(default_factory=set)
+    deleted_before: int = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether any of them is or was the model's."""
+        return bool(self.live or self.retired or self.deleted_before)
+
+
 @dataclass
-class Decider:
+class _Decider:
     """Decides the requests of one batch in order; knows the rows that earlier ones claimed."""
 
     state: ModelState
-    lookup: Lookup
-    subjects: Mapping[str, Sequence[str]]
-    lost: bool
-    waiting: frozenset[str]
-    decisions: list[Decision] = field(default_factory=list)
+    facts: Facts
     claimed: dict[str, str] = field(default_factory=dict)
     bodies: dict[str, tuple[bytes, Source]] = field(default_factory=dict)
 
-    def decide(self, item: Valid | Refused) -> None:
-        """Decide the next request for a deletion."""
-        source = source_of(item.record)
-        if self.decide_known(item, source) or not isinstance(item, Valid):
-            return
-        request = item.request
-        if isinstance(request, DeletionRequest):
-            ours = self.state.meta.config.has_subjects_of(request.namespace)
-            decided = self._decide_valid if ours else self._of_others
-            self.decisions.append(decided(item, request, source))
-
-    def decide_known(self, item: Valid | Refused, source: Source) -> bool:
-        """Decide what does not depend on the rows of the request; False for all others.
-
-        These are repeats, records that were refused already, and models that were unregistered.
-        """
-        request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
-        if request_id is None:
-            return True
-        if self._is_repeat(item, source, request_id):
-            return True
-        self.bodies[request_id] = (item.body, source)
+    def decide(self, item: Valid | Refused) -> Decision | None:
+        """Decide the next request; None: it has no id, and is a dead letter and nothing else."""
+        if item.request_id is None:
+            return None
+        asked = Asked(source_of(item.record), item.request_id, item.body, op_of(item))
+        repeat = self._repeat(asked)
+        if repeat is not None:
+            return repeat
+        self.bodies[asked.request_id] = (asked.body, asked.source)
         if isinstance(item, Refused):
-            code, detail = item.code, item.detail
-        elif not self.state.registered:
-            code = "MODEL_UNREGISTERED"
-            detail = f"model {item.request.model_id!r} was unregistered"
-        else:
-            return False
-        op = op_of(item)
-        self.decisions.append(Rejected(source, request_id, item.body, code, detail, op=op))
-        return True
+            return Rejected(asked, item.code, item.detail)
+        if not self.state.registered:
+            detail = f"model {self.state.model_id!r} was unregistered"
+            return Rejected(asked, "MODEL_UNREGISTERED", detail)
+        if isinstance(item.request, RowsChanged):
+            return self._change(asked, item, item.request)
+        return self._deletion(asked, item, item.request)
 
-    def _is_repeat(self, item: Valid | Refused, source: Source, request_id: str) -> bool:
-        stored = self.lookup.receipts.get(request_id)
+    def _repeat(self, asked: Asked) -> Decision | None:
+        """Decide a request whose id was used before."""
+        request_id = asked.request_id
+        stored = self.facts.lookup.receipts.get(request_id)
         if stored is not None:
             receipt = unpack(stored, self.state.model_id, request_id).receipt
-            same = body_of(stored) == item.body
-            conflict = Conflicting(source, request_id, receipt.source, op_of(item))
-            self.decisions.append(Duplicate(receipt) if same else conflict)
-            return True
+            same = body_of(stored) == asked.body
+            return Duplicate(receipt) if same else Conflicting(asked, receipt.source)
         if request_id in self.bodies:
-            first_body, first = self.bodies[request_id]
-            same = first_body == item.body
-            conflict = Conflicting(source, request_id, first, op_of(item))
-            self.decisions.append(DuplicateInBatch(request_id) if same else conflict)
-            return True
-        return False
+            body, first = self.bodies[request_id]
+            return DuplicateInBatch(request_id) if body == asked.body else Conflicting(asked, first)
+        return None
 
-    def _decide_valid(self, item: Valid, request: DeletionRequest, source: Source) -> Decision:
-        if self.lost and request.subject_id not in (None, *self.subjects):
-            return self._defer_subject(item, request, source)
-        rows = _rows_of(item, self.subjects)
-        live, retired, unknown, perhaps, deleted_before = [], [], [], [], 0
-        shares: set[str] = set()
-        for row in rows:
-            if row in self.claimed:
-                deleted_before += 1
-                shares.add(self.claimed[row])
-            elif row in self.lookup.ledger:
-                deleted_before += 1
-            elif row in self.lookup.records or row in self.lookup.unread:
-                live.append(row)
-            elif row in self.lookup.retired:
-                retired.append(row)
-            elif self.lost:  # it may be one of the missing rows, or unknown
-                live.append(row)
-                perhaps.append(row)
-            else:
-                unknown.append(row)
-        request_id = request.request_id
-        commitment = rows_commitment(self.state.secret, request_id, rows)
-        if not live and not retired and not deleted_before:
+    # -- deletions ------------------------------------------------------------------------------
+
+    def _deletion(self, asked: Asked, item: Valid, request: DeletionRequest) -> Decision:
+        facts, state = self.facts, self.state
+        if not state.meta.config.has_subjects_of(request.namespace):
+            # The model was replaced while the request was on its way: these are other people's.
+            asked = self._bound(asked, request.row_ids or (), len(request.row_ids or ()))
+            return Rejected(asked, "UNKNOWN_ROWS", OTHER_PEOPLE)
+        if facts.lost and request.subject_id not in (None, *facts.subjects):
+            # Which rows are the subject's is lost with the rows.
+            accepted = Accepted(
+                asked, (), subject_id=request.subject_id, namespace=request.namespace
+            )
+            return Deferred(accepted, DATA_LOST, _LOST)
+        rows = _rows_of(item, facts.subjects)
+        found = self._find(rows)
+        asked = self._bound(asked, rows, len(found.unknown))
+        if not found.known:
             # Many can read a receipt, so it names neither rows nor subjects.
             by_subject = request.subject_id is not None
             which = "no row of this subject" if by_subject else "none of these rows"
+            kept_out = () if request.strict else tuple(found.unknown)
             detail = f"{which} is or ever was in this model"
-            return Rejected(
-                source,
-                request_id,
-                item.body,
-                "UNKNOWN_ROWS",
-                detail,
-                len(unknown),
-                commitment,
-                unknown=() if request.strict else tuple(unknown),
-            )
-        if unknown and request.strict:
-            missing = len(unknown)
-            detail = f"the model never had {missing} of the named rows, and the request is strict"
-            return Rejected(
-                source, request_id, item.body, "UNKNOWN_ROWS", detail, missing, commitment
-            )
+            return Rejected(asked, "UNKNOWN_ROWS", detail, kept_out)
+        if found.unknown and request.strict:
+            return Rejected(asked, "UNKNOWN_ROWS", _STRICT.format(len(found.unknown)))
         accepted = Accepted(
-            source,
-            request_id,
-            item.body,
-            tuple(live),
-            len(unknown),
-            tuple(retired),
-            frozenset(shares),
-            commitment,
-            unknown=(*unknown, *perhaps),
+            asked,
+            tuple(found.live),
+            tuple(found.retired),
+            frozenset(found.shares),
+            unknown=(*found.unknown, *found.perhaps),
             namespace=request.namespace,
         )
-        if live and self.lost:
-            return Deferred(accepted, DATA_LOST, _LOST)
-        if live and (self.state.awaiting_rebuild or self.waiting.intersection(live)):
-            return Deferred(accepted, "AWAITING_REBUILD", WAITS)
-        self.claimed |= dict.fromkeys((*live, *retired), request_id)
+        waits = state.awaiting_rebuild or not state.deferred_rows.isdisjoint(found.live)
+        if found.live and (facts.lost or waits):
+            why = (DATA_LOST, _LOST) if facts.lost else ("AWAITING_REBUILD", WAITS)
+            return Deferred(accepted, *why)
+        self.claimed |= dict.fromkeys((*found.live, *found.retired), asked.request_id)
         return accepted
 
-    def _of_others(self, item: Valid, request: DeletionRequest, source: Source) -> Rejected:
-        """Reject a request about subjects of another namespace than the model's.
+    def _find(self, rows: Sequence[str]) -> _Found:
+        """Return what is known of rows that a request names."""
+        lookup, found = self.facts.lookup, _Found()
+        for row in rows:
+            if row in self.claimed:
+                found.deleted_before += 1
+                found.shares.add(self.claimed[row])
+            elif row in lookup.ledger:
+                found.deleted_before += 1
+            elif row in lookup.records or row in lookup.unread:
+                found.live.append(row)
+            elif row in lookup.retired:
+                found.retired.append(row)
+            elif self.facts.lost:  # it may be one of the missing rows, or unknown
+                found.live.append(row)
+                found.perhaps.append(row)
+            else:
+                found.unknown.append(row)
+        return found
 
-        The model was replaced while the request was on its way: the same ids are other people's.
+    def _bound(self, asked: Asked, rows: Sequence[str], unknown: int) -> Asked:
+        """Return a request whose receipt is bound to the rows that it names."""
+        commitment = rows_commitment(self.state.secret, asked.request_id, rows)
+        return replace(asked, rows_unknown=unknown, commitment=commitment)
+
+    # -- inserts and corrections ------------------------------------------------------------------
+
+    def _change(self, asked: Asked, item: Valid, request: RowsChanged) -> Decision:
+        """Decide a request that names no row that another of the batch names."""
+        asked = self._bound(asked, request.row_ids, 0)
+        refusal = (
+            self._model_refuses()
+            or self._subjects_refuse(request)
+            or self._tombstones_refuse(request)
+            or self._rows_refuse(request)
+            or self._values_refuse(request)
+        )
+        if refusal is not None:
+            return Rejected(asked, *refusal)
+        place = item.record.partition
+        kept = RowChange(
+            request.op == "insert",
+            request.row_ids,
+            str(place),
+            item.record.offset,
+            digest_of(item.record),
+        )
+        return Change(asked, request, kept)
+
+    def _model_refuses(self) -> tuple[str, str] | None:
+        """Return code and detail of why no row of the model can change now, or None."""
+        state = self.state
+        if state.meta.config.certify is not None:
+            return "UNSUPPORTED", "rows of a certified model cannot be inserted or corrected"
+        if self.facts.encrypted:
+            return "UNSUPPORTED", "encrypted row records cannot be inserted or corrected yet"
+        if state.meta.rows_live == 0:
+            return (
+                "MODEL_EMPTY",
+                "the model has no rows; `lethe register --replace` begins again",
+            )
+        if self.facts.lost:
+            return (
+                DATA_LOST,
+                "the store has lost rows of this model; send it again once they are back",
+            )
+        if state.awaiting_rebuild or state.deferred:
+            return "AWAITING_REBUILD", "the model waits for a rebuild; send it again afterwards"
+        return None
+
+    def _subjects_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
+        """Return code and detail if rows would become those of erased subjects, or None."""
+        theirs = sum(
+            row.subject in self.facts.erased for row in request.rows if row.subject is not None
+        )
+        if not theirs:
+            return None
+        return "SUBJECT_ERASED", f"{theirs} of the rows belong to subjects that were erased"
+
+    def _tombstones_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
+        """Return code and detail if the deletion of an inserted row came before it, or None."""
+        if request.op != "insert":
+            return None
+        lookup, marks = self.facts.lookup, tombstones_of(self.state, request.row_ids)
+        waiting = sum(lookup.tombstones.get(mark, 0.0) > lookup.clock for mark in marks)
+        if not waiting:
+            return None
+        return "ROW_DELETED", f"a deletion of {waiting} of the rows came before them, within a day"
+
+    def _rows_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
+        """Return code and detail of why these rows cannot change, or None.
+
+        Many can read a receipt, so it counts rows and does not name them.
         """
-        rows = request.row_ids or ()
-        commitment = rows_commitment(self.state.secret, request.request_id, rows)
-        return Rejected(
-            source,
-            request.request_id,
-            item.body,
-            "UNKNOWN_ROWS",
-            OTHER_PEOPLE,
-            len(rows),
-            commitment,
-        )
+        lookup, rows = self.facts.lookup, request.row_ids
+        live = lookup.records.keys() | lookup.unread
+        deleted = sum(row in lookup.ledger for row in rows)
+        if deleted:
+            return "ROW_DELETED", f"{deleted} of the rows were deleted, and never come back"
+        if request.op == "insert":
+            known = live.intersection(rows)
+            if known:
+                detail = f"{len(known)} of the rows are in the model; correct them instead"
+                return "ROW_EXISTS", detail
+            return None
+        unknown = sum(row not in live for row in rows)
+        if unknown:
+            return "ROW_UNKNOWN", f"{unknown} of the rows are not in the model"
+        if any(row.subject is not None for row in request.rows):
+            return "SCHEMA", "a corrected row keeps its subject; give none"
+        return None
 
-    @staticmethod
-    def _defer_subject(item: Valid, request: DeletionRequest, source: Source) -> Deferred:
-        """Defer a request by subject: which rows are the subject's is lost with the rows."""
-        accepted = Accepted(
-            source,
-            request.request_id,
-            item.body,
-            (),
-            0,
-            subject_id=request.subject_id,
-            namespace=request.namespace,
-        )
-        return Deferred(accepted, DATA_LOST, _LOST)
-
-
-def decide(
-    state: ModelState,
-    items: Sequence[Valid | Refused],
-    lookup: Lookup,
-    subjects: Mapping[str, Sequence[str]],
-    *,
-    lost: bool = False,
-) -> tuple[Decision, ...]:
-    """Decide (step 4) a batch's requests, in order. Pure.
-
-    ``lost``: rows of the model are missing from the store, and it is not known which; every request
-    that may name one of them is deferred.
-    """
-    decider = Decider(state, lookup, subjects, lost, state.deferred_rows)
-    for item in items:
-        decider.decide(item)
-    return tuple(decider.decisions)
-
-
-def deferred_record(deferral: Deferred) -> DeferredRequest:
-    """Return what the state keeps of a deferred request until its final receipt."""
-    accepted = deferral.accepted
-    return DeferredRequest(
-        request_id=accepted.request_id,
-        body=accepted.body.hex(),
-        row_ids=accepted.rows,
-        retired=accepted.retired,
-        rows_unknown=accepted.rows_unknown,
-        code=deferral.code,
-        source=accepted.source.model_dump(),
-        rows_commitment=accepted.commitment,
-        subject_id=accepted.subject_id,
-        namespace=accepted.namespace,
-    )
+    def _values_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
+        """Return code and detail of why the values do not fit the model, or None."""
+        try:
+            weights = old_weights(self.facts.lookup.records)
+            check_values(request, self.state.meta.config, weights)
+        except InvalidData as error:
+            return "SCHEMA", str(error)
+        return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lethe.consumers.deletions.authenticate import RequestKeys
-from lethe.consumers.deletions.validate import Refused, Valid, Validated, validate
+from lethe.consumers.deletions.validate import Refreshed, Refused, Validated, validate
 from lethe.consumers.log.base import Partition, Record
 
 
@@ -45,7 +45,7 @@ def group_records(
         item = validate(record) if keys is None else keys.checked(validate(record))
         if isinstance(item, Refused) and item.dead_letter:
             dead_letters.append(item)
-        model_id = _model_of(item)
+        model_id = item.event.model_id if isinstance(item, Refreshed) else item.model_id
         if model_id is None:
             continue
         key = (model_id, record.partition)
@@ -53,10 +53,3 @@ def group_records(
             groups[key] = Group(model_id, record.partition, [])
         groups[key].items.append(item)
     return list(groups.values()), dead_letters
-
-
-def _model_of(item: Validated) -> str | None:
-    """Return the model that a record names; None if it does not name a request."""
-    if isinstance(item, Valid):
-        return item.request.model_id
-    return item.model_id if isinstance(item, Refused) else item.event.model_id

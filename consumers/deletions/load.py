@@ -12,10 +12,9 @@ from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.deletions.decide import rows_named
+from lethe.consumers.deletions.decide import rows_named, tombstones_of
 from lethe.consumers.deletions.grouping import Group
 from lethe.consumers.deletions.rounds import Loaded, Round
-from lethe.consumers.deletions.row_changes import distinct_rows, tombstones_of
 from lethe.consumers.deletions.transition import unknown_model
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
 from lethe.consumers.log.base import Reader
@@ -116,7 +115,7 @@ class BatchLoader:
             if isinstance(one.items, Refreshed) or one.group.model_id in out.failed:
                 continue
             one.items = self._first_batch(one, one.items)
-            ids = [name for item in one.items if (name := _request_id(item)) is not None]
+            ids = [item.request_id for item in one.items if item.request_id is not None]
             rows = rows_named(one.items, one.subjects)
             marks = tombstones_of(one.state, rows) if one.changes_rows else []
             requests.append(LookupRequest(one.state, ids, rows, marks))
@@ -277,7 +276,7 @@ class BatchLoader:
         Only here is it known how many rows a request by subject names.
         """
         if loaded.changes_rows:
-            items = items[: distinct_rows(items)]
+            items = items[: _distinct_rows(items)]
         config = loaded.state.meta.config
         row_limit = min(self._rows, config.limits.limits().hard_rows(config.d))
         rows = size = 0
@@ -309,12 +308,23 @@ def _leading_items(items: Sequence[Validated]) -> list[Valid | Refused] | Refres
     return requests
 
 
+def _distinct_rows(items: Sequence[Valid | Refused]) -> int:
+    """Return how many of the first items, at least one, name no row twice among them.
+
+    What one request does to a row decides whether the next may change it: that one is decided on
+    the state afterwards.
+    """
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        rows = item.request.row_ids or () if isinstance(item, Valid) else ()
+        if index and not seen.isdisjoint(rows):
+            return index
+        seen.update(rows)
+    return len(items)
+
+
 def _size(item: Valid | Refused, named: Sequence[str]) -> int:
     """Return the most bytes that a request adds to a commit: its ids as JSON."""
     if isinstance(item, Valid) and item.request.subject_id is not None:
         return len(json.dumps(named, ensure_ascii=False).encode())
     return len(item.record.value or b"")
-
-
-def _request_id(item: Valid | Refused) -> str | None:
-    return item.request.request_id if isinstance(item, Valid) else item.request_id

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lethe.consumers.commits.recovery.changed_rows import ChangedRows
-from lethe.consumers.deletions.compute import GuardRefusal
+from lethe.consumers.deletions.decisions import GuardRefusal
 from lethe.engine.error.attainable import BLAMED, LeastError, least_error
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.fit.factor import Factor
@@ -46,10 +46,12 @@ def least_error_of(state: ModelState, changed: ChangedRows, factor: Factor) -> L
     Of a model with preprocessing it is not known: a rebuild scales rows anew.
     """
     config = state.meta.config
-    if config.take_out_of_range or state.pipeline is not None or not len(changed.rows):
+    if config.take_out_of_range or state.pipeline is not None or not len(changed.arriving.rows):
         return LeastError(0.0)
     enough = BLAMED * config.error_budget
-    return least_error(state.generation, state.stream, factor, changed.rows, changed.W, enough)
+    return least_error(
+        state.generation, state.stream, factor, changed.arriving.rows, changed.arriving.W, enough
+    )
 
 
 def check_least(state: ModelState, changed: ChangedRows, factor: Factor, least: LeastError) -> None:
@@ -81,7 +83,7 @@ def check_version(
         `OUT_OF_RANGE`.
     """
     config = state.meta.config
-    if config.take_out_of_range or not len(changed.rows) or state.meta.error.over:
+    if config.take_out_of_range or not len(changed.arriving.rows) or state.meta.error.over:
         return
     if error is not None and not error.over(config.error_budget):
         return
@@ -99,7 +101,7 @@ def check_version(
 def _spread(state: ModelState, changed: ChangedRows, factor: Factor) -> Array:
     """Return how many of its deviations each column would have with each row alone, k x d."""
     usual = usual_values(state, factor)
-    away = np.abs(changed.rows.X - usual.mean) / np.sqrt(state.meta.rows_live + 1.0)
+    away = np.abs(changed.arriving.rows.X - usual.mean) / np.sqrt(state.meta.rows_live + 1.0)
     spread: Array = np.zeros(away.shape)
     np.divide(away, usual.deviation, out=spread, where=usual.deviation > 0)
     return spread
@@ -136,7 +138,7 @@ def refusal(
 
     Many can read a receipt: of the row's own value it tells the size, to one digit.
     """
-    config, row = state.meta.config, changed.rows.X[worst]
+    config, row = state.meta.config, changed.arriving.rows.X[worst]
     features = slice(0, len(config.feature_names))
     usual = usual_values(state, factor)
     mean, deviation = usual.mean[features], usual.deviation[features]
@@ -144,8 +146,8 @@ def refusal(
     with np.errstate(over="ignore"):
         far = np.abs(row[features] - mean) / np.maximum(deviation, tiny)
     j = int(np.argmax(far)) if len(far) else 0
-    target = float(np.max(np.abs(changed.rows.y[worst]), initial=0.0))
-    weight = float(changed.rows.weight[worst])
+    target = float(np.max(np.abs(changed.arriving.rows.y[worst]), initial=0.0))
+    weight = float(changed.arriving.rows.weight[worst])
     if target > np.max(np.abs(row), initial=0.0) and not error_is_stated(error):
         what = f"a target is about {target:.0e}, too large to compute with"
     elif len(far) and far[j] >= np.sqrt(weight):

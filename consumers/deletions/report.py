@@ -9,7 +9,7 @@ from lethe.consumers.commits.commit import CommitKind, Sealed
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED
 from lethe.consumers.deletions.rounds import Prepared
-from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
+from lethe.consumers.deletions.validate import Refreshed, Refused, Validated
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 
@@ -44,7 +44,7 @@ def report_decisions(
     for item in records:
         if isinstance(item, Refreshed):
             continue
-        request_id = item.request.request_id if isinstance(item, Valid) else item.request_id
+        request_id = item.request_id
         if request_id is None:
             continue  # a dead letter and nothing else: `report_without_commit`
         status = statuses.get(request_id, "REPEATED")

@@ -40,6 +40,16 @@ class Valid:
     request: DeletionRequest | RowsChanged
     body: bytes
 
+    @property
+    def model_id(self) -> str:
+        """The model that it is for."""
+        return self.request.model_id
+
+    @property
+    def request_id(self) -> str:
+        """Its id."""
+        return self.request.request_id
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -77,8 +87,7 @@ def request_at(
     found = None if record is None else validate(record)
     if found is None or isinstance(found, Refreshed):
         return None
-    named = found.request if isinstance(found, Valid) else found
-    return found if (named.model_id, named.request_id) == (model_id, request_id) else None
+    return found if (found.model_id, found.request_id) == (model_id, request_id) else None
 
 
 def validate(record: Record) -> Validated:

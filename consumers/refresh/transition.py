@@ -13,22 +13,10 @@ from datetime import datetime
 from lethe.consumers.commits.apply import NOTHING, Live, no_rows
 from lethe.consumers.commits.commit import CommitKind, Staged
 from lethe.consumers.commits.recovery.catch_up import Swapped, added_to
-from lethe.consumers.contract.events import RefreshInfo, Source
-from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.versions.certificates import certificate_of
-from lethe.consumers.versions.refresh_schedule import one_more_failure, order_refresh
-from lethe.consumers.versions.transition import (
-    Origin,
-    Transition,
-    applied_receipt,
-    commit_of,
-    next_version,
-    publish_version,
-    rejected_receipt,
-    scalars_of,
-    with_receipts,
-    without_rows,
-)
+from lethe.consumers.contract.events import RefreshInfo
+from lethe.consumers.versions.draft import Draft, Origin, Transition, without_rows
+from lethe.consumers.versions.receipts import Asked
+from lethe.consumers.versions.refresh_schedule import one_more_failure
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import after_polish
 from lethe.engine.refresh.kind import RefreshKind
@@ -39,10 +27,10 @@ from lethe.engine.refresh.refreshes import (
     concurrent_remainder,
     disbelieve,
 )
+from lethe.engine.store.generation import scalars_of
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.meta import Meta, with_meta
-from lethe.engine.store.layout.records import Certificate
-from lethe.engine.store.layout.state import STAGED, DeferredRequest, ModelState
+from lethe.engine.store.layout.state import STAGED, ModelState
 from lethe.engine.store.offline.catch_up import CaughtUp
 from lethe.engine.store.offline.jobs import JobResult
 
@@ -78,14 +66,15 @@ def dropped(
 
     What the job staged expires.
     """
-    pending, job = before.meta.pending_job, None
+    pending = before.meta.pending_job
     if pending is None or pending.job_id != job_id:
         return None
     failures = before.meta.failures if order_again else one_more_failure(before.meta, now)
-    after = replace(before, meta=with_meta(before.meta, pending_job=None, failures=failures))
+    draft = Draft(before, CommitKind.REFRESH, now, origin)
+    draft.state = replace(before, meta=with_meta(before.meta, pending_job=None, failures=failures))
     if order_again:
-        after, job = order_refresh(after, after.version, now)
-    return Transition(commit_of(before, after, CommitKind.REFRESH, origin, job=job), after)
+        draft.order_refresh()
+    return draft.finish()
 
 
 def small_refresh(
@@ -108,17 +97,10 @@ def small_refresh(
         changes["reference_epoch"] = meta.reference_epoch + 1
     changed = _refreshed(meta, result, now, **scalars_of(stream), **changes)
     changed = with_meta(changed, status=meta.status)  # rows may have gone since the job began
-    state, job = next_version(
-        replace(before, stream=stream, meta=changed), now, held=before.stream.published
-    )
-    state, _ = with_receipts(state, ())
-    after, version = publish_version(
-        state, request_ids=(), refresh=_info(result), origin=origin, now=now
-    )
-    commit = commit_of(
-        before, after, CommitKind.REFRESH, origin, version=version, clears_Q=True, job=job
-    )
-    return Transition(commit, after, no_rows(before))
+    draft = Draft(before, CommitKind.REFRESH, now, origin)
+    draft.state = replace(before, stream=stream, meta=changed)
+    draft.number_version(held=before.stream.published)
+    return draft.finish(refresh=_info(result), arrays=no_rows(before), clears_Q=True)
 
 
 def _polished(
@@ -238,30 +220,13 @@ def unreachable(
     For models that hold their last version (`engine.error.budget`). What the job staged expires.
     """
     remaining = {r: d for r, d in before.deferred.items() if r not in result.resolved}
-    state = replace(before, meta=_without_job(before.meta, result), deferred=remaining)
-    after, job = order_refresh(state, state.version, now)
+    draft = Draft(before, CommitKind.REFRESH, now, origin)
+    draft.state = replace(before, meta=_without_job(before.meta, result), deferred=remaining)
+    draft.order_refresh()
     detail = "a rebuild without its rows is over the error budget; nothing was deleted"
-    receipts = [
-        (
-            rejected_receipt(
-                before.deferred[r], before.model_id, "BUDGET_UNREACHABLE", detail, now
-            ),
-            body,
-        )
-        for r in result.resolved
-        for body in [bytes.fromhex(before.deferred[r].body)]
-    ]
-    after, answers = with_receipts(after, receipts)
-    commit = commit_of(
-        before,
-        after,
-        CommitKind.REFRESH,
-        origin,
-        answers=answers,
-        undeferred=tuple(result.resolved),
-        job=job,
-    )
-    return Transition(commit, after)
+    for request in result.resolved:
+        draft.reject(Asked.of(before.deferred[request]), "BUDGET_UNREACHABLE", detail)
+    return draft.finish(undeferred=tuple(result.resolved))
 
 
 def emptied(
@@ -308,61 +273,27 @@ def _with_resolved(
         deletions_logged=state.meta.deletions_logged + len(new) + len(retired),
     )
     remaining = {r: d for r, d in state.deferred.items() if r not in result.resolved}
-    state = replace(
+    draft = Draft(before, CommitKind.REFRESH, now, origin)
+    draft.state = replace(
         state, meta=meta, deferred=remaining, deletions_from=before.meta.deletions_logged
     )
-    after, job = next_version(state, now, held=None if new else before.stream.published)
-    clears_Q = after.stream.completions > state.stream.completions
-    certificate = certificate_of(after)
-    receipts = [
-        (_final_receipt(after, request, new, certificate, now), bytes.fromhex(request.body))
-        for request in resolved
-    ]
-    after, answers = with_receipts(after, receipts)
-    after, version = publish_version(
-        after,
+    draft.number_version(held=None if new else before.stream.published)
+    for request in resolved:
+        if request.subject_id is not None and not request.row_ids:
+            detail = "the subject has no rows in this model, now or before"
+            draft.reject(Asked.of(request), "UNKNOWN_ROWS", detail)
+        else:
+            own = sum(new.get(row) == request.request_id for row in request.row_ids)
+            draft.apply(Asked.of(request), rows_deleted=own)
+    return draft.finish(
         request_ids=result.resolved,
         refresh=_info(result),
-        origin=origin,
-        completed=clears_Q,
-        now=now,
-    )
-    commit = commit_of(
-        before,
-        after,
-        CommitKind.REFRESH,
-        origin,
-        version=version,
-        answers=answers,
+        arrays=added.arrays,
+        live=live,
+        written=added.written,
         deleted=(*new, *sorted(retired)),
         erased=tuple(new),
         undeferred=tuple(result.resolved),
-        job=job,
         staged=staged,
-        clears_Q=clears_Q,
         empties=staged is None,
-    )
-    arrays = added.arrays.cleared() if clears_Q else added.arrays
-    return Transition(commit, after, arrays, live, added.written)
-
-
-def _final_receipt(
-    after: ModelState,
-    request: DeferredRequest,
-    new: Mapping[str, str],
-    certificate: Certificate | None,
-    now: datetime,
-) -> Receipt:
-    if request.subject_id is not None and not request.row_ids:
-        detail = "the subject has no rows in this model, now or before"
-        return rejected_receipt(request, after.model_id, "UNKNOWN_ROWS", detail, now)
-    return applied_receipt(
-        after,
-        request.request_id,
-        rows_deleted=sum(new.get(row) == request.request_id for row in request.row_ids),
-        rows_unknown=request.rows_unknown,
-        source=Source.model_validate(request.source),
-        commitment=request.rows_commitment,
-        certificate=certificate,
-        now=now,
     )

@@ -15,7 +15,6 @@ from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.versions.certificates import check_first, first_ledger, noisy
 from lethe.consumers.versions.disclosures import measured_scale
-from lethe.consumers.versions.transition import scalars_of
 from lethe.engine.deletion.stream import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import sample_sentinels
@@ -33,7 +32,7 @@ from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.refreshes import begin_with_sums
-from lethe.engine.store.generation import Sampled
+from lethe.engine.store.generation import Sampled, scalars_of
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.exact_sums import solution_of
 from lethe.engine.store.layout.keys import DatasetKeys, GenerationKeys, ModelKeys

@@ -17,7 +17,7 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.service.telemetry.steps import AtStep
-from lethe.consumers.versions.transition import Transition, opened
+from lethe.consumers.versions.draft import Transition, opened
 from lethe.engine.errors import StoreUnavailable
 from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys, commit_partition
 from lethe.engine.store.layout.state import ModelState

@@ -39,7 +39,7 @@ from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.consumers.versions.certificates import check_terms
 from lethe.consumers.versions.disclosures import check_disclosure
-from lethe.consumers.versions.transition import Transition
+from lethe.consumers.versions.draft import Transition
 from lethe.engine.errors import (
     CommitConflict,
     CorruptState,

@@ -9,8 +9,8 @@ from lethe.consumers.log.base import Reader
 from lethe.consumers.registration.candidate import Candidate
 from lethe.consumers.registration.predecessor import continued_log, still_deferred, tip_of
 from lethe.consumers.versions.disclosures import scale_without
-from lethe.consumers.versions.transition import scalars_of
 from lethe.engine.errors import InvalidData
+from lethe.engine.store.generation import scalars_of
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.catch_up import catch_up

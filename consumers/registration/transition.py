@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -10,24 +10,15 @@ import numpy as np
 
 from lethe.consumers.commits.apply import Arrays, Live
 from lethe.consumers.commits.commit import CommitKind, Staged
-from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.decide import OTHER_PEOPLE
 from lethe.consumers.registration.candidate import Candidate
 from lethe.consumers.registration.predecessor import of_others
+from lethe.consumers.versions.draft import Draft, Transition
+from lethe.consumers.versions.receipts import Asked
 from lethe.consumers.versions.refresh_schedule import in_turn
-from lethe.consumers.versions.transition import (
-    Origin,
-    Transition,
-    commit_of,
-    next_version,
-    publish_version,
-    rejected_receipt,
-    with_receipts,
-)
 from lethe.engine.deletion.stream import at_rest
-from lethe.engine.store.generation import thetas_of
 from lethe.engine.store.layout.meta import with_meta
-from lethe.engine.store.layout.state import DeferredRequest, ModelState
+from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.predecessor import Predecessor
 
 
@@ -54,55 +45,28 @@ def registration(
         What was written into the staged keys when they were complete.
     """
     fresh = candidate.state
-    state, job = next_version(fresh, now)
-    state, answers = with_receipts(
-        state,
-        _rejections(
-            of_others(before.deferred, state.meta.config),
-            state.model_id,
-            "UNKNOWN_ROWS",
-            OTHER_PEOPLE,
-            now,
-        ),
+    draft = Draft(fresh, CommitKind.REGISTRATION, now)
+    draft.number_version()
+    for request in in_turn(of_others(before.deferred, fresh.meta.config).values()):
+        draft.reject(Asked.of(request), "UNKNOWN_ROWS", OTHER_PEOPLE)
+    former = (
+        *(f"gen:{name}" for name in before.generations),
+        *(f"data:{name}" for name in before.datasets),
     )
-    after, version = publish_version(state, request_ids=(), refresh=None, origin=Origin(), now=now)
-    commit = commit_of(
-        fresh,
-        after,
-        CommitKind.REGISTRATION,
-        Origin(),
-        version=version,
+    V, Q = fresh.stream.V, fresh.stream.Q
+    return draft.finish(
+        whole=True,
+        # V and Q are staged: the commit appends nothing to them
+        arrays=Arrays(V.array[len(V) :], Q.array[len(Q) :], len(V), len(Q), None),
         configures=True,
-        answers=answers,
+        offsets=before.offsets,
         deleted=tuple(deleted),
         left_out=tuple(left_out),
-        deferred=after.deferred,
-        job=job,
-        staged=Staged(
-            candidate.where.name,
-            candidate.dataset.name,
-            mark,
-            (),
-            (
-                *(f"gen:{name}" for name in before.generations),
-                *(f"data:{name}" for name in before.datasets),
-            ),
-        ),
-        opening=None,
+        deferred=fresh.deferred,
+        staged=Staged(candidate.where.name, candidate.dataset.name, mark, (), former),
         skips=before.expired or before.gap or (before.head.commit >= 0 and not before.head.digest),
         secret=fresh.secret,
     )
-    thetas = {**commit.thetas, **thetas_of(after.stream)}
-    commit = replace(commit, offsets=before.offsets, thetas=thetas)
-    stream = fresh.stream
-    arrays = Arrays(  # V and Q are staged: the commit appends nothing to them
-        stream.V.array[len(stream.V) :],
-        stream.Q.array[len(stream.Q) :],
-        len(stream.V),
-        len(stream.Q),
-        None,
-    )
-    return Transition(commit, after, arrays)
 
 
 def unregistration(state: ModelState, now: datetime) -> Transition:
@@ -122,31 +86,16 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
         failures=None,
     )
     stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
+    draft = Draft(state, CommitKind.UNREGISTRATION, now)
+    draft.state = replace(state, meta=meta, stream=stream, deferred={})
     detail = (
         f"model {state.model_id!r} was unregistered while the request waited: all of its rows are "
         "gone"
     )
-    after, answers = with_receipts(
-        replace(state, meta=meta, stream=stream, deferred={}),
-        _rejections(state.deferred, state.model_id, "MODEL_UNREGISTERED", detail, now),
-    )
-    commit = commit_of(
-        state,
-        after,
-        CommitKind.UNREGISTRATION,
-        Origin(),
-        answers=answers,
+    for request in in_turn(state.deferred.values()):
+        draft.reject(Asked.of(request), "MODEL_UNREGISTERED", detail)
+    return draft.finish(
+        whole=True,  # the former thetas derive from the rows
+        live=Live(state.keys.generation("none"), ()),
         undeferred=tuple(state.deferred),
     )
-    commit = replace(commit, thetas=thetas_of(stream))  # the former thetas derive from the rows
-    return Transition(commit, after, None, Live(state.keys.generation("none"), ()))
-
-
-def _rejections(
-    requests: Mapping[str, DeferredRequest], model_id: str, code: str, detail: str, now: datetime
-) -> list[tuple[Receipt, bytes]]:
-    """Return the final receipts of deferred requests, each with the digest of its content."""
-    return [
-        (rejected_receipt(request, model_id, code, detail, now), bytes.fromhex(request.body))
-        for request in in_turn(requests.values())
-    ]

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from lethe.consumers.commits.apply import change_of
+from lethe.consumers.commits.apply import after_commit, change_of
 from lethe.consumers.commits.commit import Sealed
 from lethe.consumers.commits.journal import CommitTooLarge, Journal
 from lethe.consumers.commits.newest import NewestParameters
@@ -58,7 +58,6 @@ from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.service.topic_watch import TopicWatch
-from lethe.consumers.versions.transition import committed
 from lethe.consumers.workers.assignment import Assignment
 from lethe.consumers.workers.halts import Halts
 from lethe.consumers.workers.housekeeping import Housekeeper
@@ -405,7 +404,7 @@ class DeletionWorker:
     def _keep(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
         """Keep the state after a commit that was applied."""
         arrays = prepared.before.arrays_id if change.arrays is None else change.arrays.renewed
-        after = committed(prepared.transition, sealed, arrays)
+        after = after_commit(prepared.before, sealed, prepared.transition.after, arrays)
         self._states.put(with_enough_sentinels(self._store, after))
         self._gauges.show(after)
         if not sealed.commit.leaves_no_row:

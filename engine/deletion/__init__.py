@@ -4,6 +4,7 @@ Imports `engine.fit`, and of `engine.error` the allowance for rounding. Values i
 state is kept here.
 
 - `generation`: a generation, and the running state of its stream of deletions
+- `change`: a change of rows, which is what all others call: those that arrive and those that leave
 - `stream`: deleting rows from a stream, and what is published after it
 - `insertion`: inserting rows into a stream
 - `coupled`: deleting and inserting rows of a softmax model, whose classes share a Hessian

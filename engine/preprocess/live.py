@@ -7,8 +7,8 @@ refused. So theta has the same coordinates from registration on.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
+from lethe.engine.deletion.change import RowsMoved, change as change_rows
 from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.fit.factor import Factor
@@ -27,26 +27,6 @@ from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Places
 from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 from lethe.engine.preprocess.transformation.sums import RowsSummed, Sums
-
-
-class TransformedRows(NamedTuple):
-    """Rows in base units, and their entries (`engine.preprocess.transformation.layout`).
-
-    Of rows that arrive also their base dual rows, and a bound of the error of those
-    (`engine.deletion.insertion.base_dual_rows`).
-    """
-
-    rows: Rows
-    entries: Places
-    W: Array | None = None
-    dual_error: float = 0.0
-
-
-class RowsMoved(NamedTuple):
-    """The rows that one change brings in, and those that it leaves out."""
-
-    arriving: TransformedRows | None = None
-    leaving: TransformedRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +81,24 @@ class LivePipeline:
         """The map from base units to those of the pipeline's last step."""
         return PipelineUnits.of(self.answer.live, intercept=self.intercept)
 
-    def rows(self, table: Table, y: Array, weight: Array) -> TransformedRows:
-        """Return a table's rows in base units. Cost O(k p)."""
+    def rows(self, table: Table, y: Array, weight: Array) -> tuple[Rows, Places]:
+        """Return a table's rows in base units, and their places. Cost O(k p)."""
         X, entries = self.base.rows(table)
-        return TransformedRows(Rows(with_intercept(X) if self.intercept else X, y, weight), entries)
+        return Rows(with_intercept(X) if self.intercept else X, y, weight), entries
 
     def sums_after(self, generation: Generation, change: RowsMoved) -> Sums:
         """Return the sums over the live rows after a change, and note it. Cost O(k (p + g d))."""
         sums = self.answer.sums
         for rows, sign in ((change.arriving, 1), (change.leaving, -1)):
-            if rows is not None:
-                if sign == 1 and rows.W is None:
-                    raise AssertionError("rows that arrive come with their dual rows")
-                moved = contribution(generation, self.base, *rows)
-                sums = sums.changed(self.base.layout, moved, sign)
-                sums = replace(sums, since=(*sums.since, RowsSummed(moved, sign)))
+            if rows is None:
+                continue
+            if rows.entries is None:
+                raise AssertionError("rows of a model with preprocessing have places")
+            # The reach of rows that leave stays in the sum: it is a bound.
+            dual = (rows.W, rows.dual_error) if sign == 1 else ()
+            moved = contribution(generation, self.base, rows.rows, rows.entries, *dual)
+            sums = sums.changed(self.base.layout, moved, sign)
+            sums = replace(sums, since=(*sums.since, RowsSummed(moved, sign)))
         return sums
 
     def with_sums(self, sums: Sums) -> LivePipeline:
@@ -132,8 +115,7 @@ class LivePipeline:
     ) -> tuple[Stream, LivePipeline]:
         """Return stream and pipeline once the statistics have followed a change of rows.
 
-        ``stream`` has followed it already (`engine.deletion.stream.delete`,
-        `engine.deletion.insertion.insert`).
+        ``stream`` has followed it already (`engine.deletion.change`).
 
         Raises
         ------
@@ -171,3 +153,35 @@ class LivePipeline:
             It is not a finite number.
         """
         return proved_error(self.base, generation, stream, self.answer, self.units)
+
+
+def change_model(
+    generation: Generation,
+    stream: Stream,
+    pipeline: LivePipeline | None,
+    moved: RowsMoved,
+    method: str,
+    factor: Factor | None,
+) -> tuple[Stream, LivePipeline | None]:
+    """Return stream and pipeline after a change of rows.
+
+    Parameters
+    ----------
+    generation, stream, pipeline
+        The model before; ``pipeline`` is None without preprocessing, or with exact sums.
+    moved, method
+        As `engine.deletion.change.change`.
+    factor
+        Needed for what is published with preprocessing; without it only the sums follow.
+
+    Raises
+    ------
+    IllConditioned
+        A guard refuses; the model before stands.
+    """
+    stream = change_rows(generation, stream, moved, method)
+    if pipeline is None:
+        return stream, None
+    if factor is None:
+        return stream, pipeline.with_sums(pipeline.sums_after(generation, moved))
+    return pipeline.after(generation, stream, factor, moved, method)

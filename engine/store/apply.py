@@ -150,6 +150,17 @@ class RowsWritten:
     subjects: Mapping[str, str] = field(default_factory=dict)
     changed: Sequence[str] = ()
 
+    def after(self, earlier: RowsWritten | None) -> RowsWritten:
+        """Return these rows with those that the same commit wrote before, which are others."""
+        if earlier is None:
+            return self
+        return RowsWritten(
+            (*earlier.inserted, *self.inserted),
+            {**earlier.records, **self.records},
+            {**earlier.subjects, **self.subjects},
+            (*earlier.changed, *self.changed),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class DisclosedRows:

@@ -199,6 +199,11 @@ def scalars_in(source: Meta | Stream) -> dict[str, Any]:
     return {name: getattr(source, name) for name in SCALARS}
 
 
+def scalars_of(stream: Stream) -> dict[str, Any]:
+    """Return the scalars of a stream, and the lengths of V and Q, as meta keeps them."""
+    return {"K": len(stream.V), "r": len(stream.Q), **scalars_in(stream)}
+
+
 def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list[bytes]) -> Stream:
     """Return the stream from the head and the stored rows of V and Q."""
     config = meta.config

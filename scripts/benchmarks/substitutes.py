@@ -25,17 +25,17 @@ import numpy as np
 
 import lethe.consumers.deletions.batch_processor
 import lethe.consumers.deletions.decide
-import lethe.consumers.deletions.transition
-import lethe.consumers.refresh.transition
+import lethe.consumers.versions.draft
 import lethe.consumers.versions.refresh_schedule
-import lethe.consumers.versions.transition
 from lethe.consumers.commits.commit import Answer
-from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.deletions.compute import StepResult
-from lethe.consumers.deletions.decide import Accepted, Decision
+from lethe.consumers.deletions.compute import BatchStep
+from lethe.consumers.deletions.decisions import Accepted, Decision
+from lethe.consumers.versions.draft import Draft
 from lethe.engine.error.estimate import ErrorKind, PublishedError
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array
+from lethe.engine.store.generation import scalars_of
+from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import Lookup
 
@@ -50,9 +50,9 @@ def _canned(rows: int, columns: int) -> Array:
 
 def canned_batch(
     state: ModelState, decisions: Sequence[Decision], _lookup: Lookup, _factor: Factor | None
-) -> StepResult:
+) -> BatchStep:
     """Return a batch of the size that `deletions.compute.compute` would return, uncomputed."""
-    config, stream = state.meta.config, state.stream
+    config, stream, meta = state.meta.config, state.stream, state.meta
     ids = tuple(row for d in decisions if isinstance(d, Accepted) for row in d.rows)
     rows = _canned(len(ids), config.d)
     theta = _canned(config.d, config.m).copy()  # a new array: the head's field changes
@@ -62,7 +62,14 @@ def canned_batch(
         V=stream.V.append(rows),
         Q=stream.Q.append(rows),
     )
-    return StepResult(tuple(decisions), ids, after, state.meta.class_counts)
+    counted = with_meta(
+        meta,
+        **scalars_of(after),
+        rows_live=meta.rows_live - len(ids),
+        rows_deleted=meta.rows_deleted + len(ids),
+        deletions_logged=meta.deletions_logged + len(ids),
+    )
+    return BatchStep(tuple(decisions), replace(state, stream=after, meta=counted), ids)
 
 
 def canned_error(_state: ModelState) -> PublishedError:
@@ -75,14 +82,12 @@ def no_reason(_state: ModelState, _now: datetime, **_why: bool) -> str | None:
     return None
 
 
-def without_log(
-    state: ModelState, receipts: Sequence[tuple[Receipt, bytes]]
-) -> tuple[ModelState, tuple[Answer, ...]]:
+def without_log(draft: Draft) -> Mapping[str, Answer]:
     """Return the receipts as they are kept, of a state that has no log of them."""
-    answers = tuple(Answer(receipt, receipt.value(), body) for receipt, body in receipts)
-    if state.meta.receipt_log is None:
-        return state, answers
-    return replace(state, meta=state.meta.model_copy(update={"receipt_log": None})), answers
+    meta = draft.state.meta.model_copy(update={"receipt_log": None})
+    draft.state = replace(draft.state, meta=meta)
+    kept = ((receipt, receipt.value(), body) for receipt, body in draft._answers)
+    return {receipt.request_id: Answer(receipt, value, body) for receipt, value, body in kept}
 
 
 def no_commitment(_secret: bytes | None, _request_id: str, _row_ids: Collection[str]) -> str | None:
@@ -90,15 +95,14 @@ def no_commitment(_secret: bytes | None, _request_id: str, _row_ids: Collection[
     return None
 
 
-_REPLACED: Mapping[str, Sequence[tuple[ModuleType, str, Callable[..., Any]]]] = {
+_REPLACED: Mapping[str, Sequence[tuple[ModuleType | type, str, Callable[..., Any]]]] = {
     "null": (
         (lethe.consumers.deletions.batch_processor, "compute", canned_batch),
-        (lethe.consumers.versions.transition, "measured_error", canned_error),
+        (lethe.consumers.versions.draft, "measured_error", canned_error),
         (lethe.consumers.versions.refresh_schedule, "refresh_reason", no_reason),
     ),
     "plain": (
-        (lethe.consumers.deletions.transition, "with_receipts", without_log),
-        (lethe.consumers.refresh.transition, "with_receipts", without_log),
+        (Draft, "_kept", without_log),
         (lethe.consumers.deletions.decide, "rows_commitment", no_commitment),
     ),
 }

@@ -7,85 +7,43 @@ errors and receipts are the commit's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from lethe.consumers.commits.apply import NOTHING, Arrays, Live, appended, no_rows
 from lethe.consumers.commits.commit import Commit
-from lethe.consumers.commits.recovery.changed_rows import ChangedRows, changed_stream
+from lethe.engine.deletion.change import RowsMoved
 from lethe.engine.deletion.growing import GrowingRows
-from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Stream, delete
+from lethe.engine.deletion.stream import Stream
 from lethe.engine.errors import IllConditioned, InvalidData
-from lethe.engine.preprocess.live import RowsMoved
-from lethe.engine.preprocess.transformation.sums import Sums
+from lethe.engine.preprocess.live import change_model
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.meta import Meta, with_meta
 from lethe.engine.store.layout.preprocessing import packed_since
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
 from lethe.engine.store.offline.staging import read_live
 from lethe.engine.store.store import ModelStore
 
 
-class Recomputed(NamedTuple):
-    """The stream after a commit, and the sums of a model with preprocessing."""
-
-    stream: Stream
-    sums: Sums | None = None
-
-
-def left_out(state: ModelState, commit: Commit, records: Mapping[str, bytes]) -> Recomputed | None:
-    """Return the stream without the rows that a commit deleted, from their stored records.
-
-    If the commit's version was completed, Q is empty. None if a record is gone, or if a guard
-    refuses this time; the model then waits for a rebuild.
-    """
-    if state.awaiting_rebuild or not records.keys() >= set(commit.erased):
-        return None
-    config = commit.meta.config
-    what = f"model {config.model_id!r}, rows that were deleted"
-    packed = [records[row] for row in commit.erased]
-    old = read_rows(config, state.pipeline, packed, what)
-    method = method_named(config.method)
-    try:
-        stream = delete(state.generation, state.stream, old.rows, old.W, method).stream
-    except IllConditioned:
-        return None
-    if commit.clears_Q:
-        stream = stream._replace(Q=GrowingRows.empty(config.d))
-    if state.pipeline is None:
-        return Recomputed(stream)
-    moved = RowsMoved(leaving=old.transformed)
-    return Recomputed(stream, state.pipeline.sums_after(state.generation, moved))
-
-
 @np.errstate(over="ignore", invalid="ignore")  # as when it was computed first
-def changed_again(
-    state: ModelState, commit: Commit, changed: ChangedRows, records: Mapping[str, bytes]
-) -> Recomputed | None:
-    """Return the stream with the rows that a commit inserted or corrected.
+def recomputed(state: ModelState, commit: Commit, moved: RowsMoved) -> ModelState | None:
+    """Return the model with the rows changed that a commit of requests deletes or brings in.
 
-    ``records`` has the corrected rows as they were. None if one is gone, or if a guard refuses this
-    time; the model then waits for a rebuild.
+    If the commit's version was completed, Q is empty. None if a guard refuses this time: the model
+    then waits for a rebuild.
     """
-    if not records.keys() >= set(commit.corrected):
-        return None
     try:
-        stream, moved = changed_stream(state, changed, records)
+        stream, pipeline = change_model(
+            state.generation, state.stream, state.pipeline, moved, commit.meta.config.method, None
+        )
     except (IllConditioned, InvalidData):
         return None
-    sums = None
-    if state.pipeline is not None:
-        sums = state.pipeline.sums_after(state.generation, moved)
     if commit.clears_Q:
         stream = stream._replace(Q=GrowingRows.empty(commit.meta.config.d))
-    return Recomputed(stream, sums)
+    return replace(state, stream=stream, pipeline=pipeline)
 
 
 @dataclass(frozen=True, slots=True)

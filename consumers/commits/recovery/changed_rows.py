@@ -14,16 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from lethe.consumers.contract.events import RowsChanged, RowValue
 from lethe.engine.changes import new_rows
-from lethe.engine.deletion.insertion import base_dual_rows, insert
-from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Stream, delete
+from lethe.engine.deletion.change import MovedRows, RowsMoved
+from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.classes import encoded_as
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.preprocess.input.table import Table, read_table
-from lethe.engine.preprocess.live import RowsMoved, TransformedRows
+from lethe.engine.preprocess.transformation.layout import Places
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import Step
@@ -36,7 +35,7 @@ from lethe.engine.store.layout.preprocessing import (
     vocabularies_of,
 )
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.layout.stored_rows import StoredRows, read_rows
+from lethe.engine.store.layout.stored_rows import read_rows
 
 _KIND_OF: Mapping[Step, str] = {
     "numeric": "a number",
@@ -53,22 +52,17 @@ class ChangedRows:
 
     Attributes
     ----------
-    rows, W, dual_error
-        k rows as they are afterwards, their base dual rows (k x (h d)), and the error of those.
+    arriving
+        The rows as they are afterwards.
     corrected
         Ids of those that replace a live row.
     written
         What the store keeps of them.
-    transformed
-        The rows of a model with preprocessing, with their entries.
     """
 
-    rows: Rows
-    W: Array
-    dual_error: float
+    arriving: MovedRows
     corrected: tuple[str, ...]
     written: RowsWritten
-    transformed: TransformedRows | None = None
 
 
 def check_values(
@@ -203,12 +197,10 @@ def changed_rows(
     config = state.meta.config
     weights = old_weights(records)
     d, h = config.d, config.blocks
-    rows, given, transformed = _rows_and_records(state, requests, weights)
+    rows, given, entries = _rows_and_records(state, requests, weights)
     W, dual_error = np.zeros((len(rows), h * d)), 0.0
     if factor is not None and len(rows):
         W, dual_error = base_dual_rows(state.generation, factor, rows.X)
-    if transformed is not None:
-        transformed = transformed._replace(W=W, dual_error=dual_error)
     ids = [row for request in requests for row in request.row_ids]
     written = {
         row: codec.pack_row(
@@ -224,9 +216,7 @@ def changed_rows(
         if row.subject is not None
     }
     return ChangedRows(
-        rows,
-        W,
-        dual_error,
+        MovedRows(rows, W, dual_error, entries),
         tuple(row for request in requests if request.op == "correct" for row in request.row_ids),
         RowsWritten(
             tuple(row for request in inserts for row in request.row_ids),
@@ -234,14 +224,13 @@ def changed_rows(
             subjects,
             tuple(ids),
         ),
-        transformed,
     )
 
 
 def _rows_and_records(
     state: ModelState, requests: Sequence[RowsChanged], weights: Mapping[str, float]
-) -> tuple[Rows, Array, TransformedRows | None]:
-    """Return the rows of requests as the engine has them, as records keep them, and transformed."""
+) -> tuple[Rows, Array, Places | None]:
+    """Return the rows of requests as the engine has them, as records keep them, and places."""
     config, pipeline = state.meta.config, state.pipeline
     d, m = config.d, config.m
     if not config.preprocess:
@@ -261,8 +250,8 @@ def _rows_and_records(
     if pipeline is None:  # the model waits for a rebuild, which transforms them
         return Rows(np.zeros((len(y), d)), y, weight), values, None
     table = given_table(config.preprocess, values, f"model {config.model_id!r}, changed rows")
-    transformed = pipeline.rows(table, y, weight)
-    return transformed.rows, values, transformed
+    rows, entries = pipeline.rows(table, y, weight)
+    return rows, values, entries
 
 
 def table_of(request: RowsChanged, config: ModelConfig) -> Table:
@@ -312,47 +301,18 @@ def _next_incarnation(record: bytes | None) -> int:
     return 0 if record is None else codec.incarnation_of(record) + 1
 
 
-def rows_before(
-    state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]
-) -> StoredRows:
-    """Return the rows that are corrected as they were."""
+def rows_moved(state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]) -> RowsMoved:
+    """Return the rows as a change of the model: with those that they replace, as they were."""
+    if not changed.corrected:
+        return RowsMoved(changed.arriving)
     config = state.meta.config
     what = f"model {config.model_id!r}, rows that are corrected"
-    packed = [records[row] for row in changed.corrected]
-    return read_rows(config, state.pipeline, packed, what)
+    replaced = [records[row] for row in changed.corrected]
+    return RowsMoved(changed.arriving, read_rows(config, state.pipeline, replaced, what).moved)
 
 
 def changed_sentinels(state: ModelState, changed: ChangedRows) -> Sentinels:
     """Return the live sentinels afterwards: all rows that were changed are among them."""
     names = tuple(changed.written.changed)
     kept = state.sentinels.without(frozenset(changed.corrected))
-    return kept.with_rows(names, changed.rows, changed.W)
-
-
-def changed_stream(
-    state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]
-) -> tuple[Stream, RowsMoved]:
-    """Return the stream with rows inserted, and with those that they correct left out.
-
-    Also what has moved: the statistics of a model with preprocessing have not followed yet.
-    New rows come first: they only lower leverages. ``records`` has the rows as they were.
-
-    Raises
-    ------
-    IllConditioned
-        The step or its error is not a finite number.
-
-    Notes
-    -----
-    Cost O(K k d + k^2 d).
-    """
-    config = state.meta.config
-    method = method_named(config.method)
-    step = insert(
-        state.generation, state.stream, changed.rows, changed.W, method, changed.dual_error
-    )
-    if not changed.corrected:
-        return step.stream, RowsMoved(changed.transformed)
-    old = rows_before(state, changed, records)
-    stream = delete(state.generation, step.stream, old.rows, old.W, method).stream
-    return stream, RowsMoved(changed.transformed, old.transformed)
+    return kept.with_rows(names, changed.arriving.rows, changed.arriving.W)

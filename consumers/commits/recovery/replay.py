@@ -7,19 +7,17 @@ from dataclasses import replace
 
 from lethe.consumers.commits.apply import (
     Live,
-    after_requests,
+    after_commit,
     already,
     arrays_of,
     change_of,
     checkpoint_change,
     staged_keys,
 )
-from lethe.consumers.commits.commit import CommitKind, Sealed
+from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
 from lethe.consumers.commits.recovery.catch_up import (
-    Recomputed,
-    changed_again,
     larger_of_both,
-    left_out,
+    recomputed,
     swapped,
     unchanged,
 )
@@ -28,16 +26,23 @@ from lethe.consumers.commits.recovery.change_requests import (
     read_changes,
     request_in,
 )
-from lethe.consumers.commits.recovery.changed_rows import changed_rows, changed_sentinels
+from lethe.consumers.commits.recovery.changed_rows import (
+    ChangedRows,
+    changed_rows,
+    changed_sentinels,
+    rows_moved,
+)
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Partition, Reader
+from lethe.engine.deletion.change import MovedRows, RowsMoved
 from lethe.engine.errors import CorruptState, IllConditioned, LogReset
 from lethe.engine.fit.factor import Factor
-from lethe.engine.store.apply import Change
+from lethe.engine.store.apply import Change, RowsWritten
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
+from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.snapshot import load_factor
 from lethe.engine.store.store import ModelStore
 
@@ -138,10 +143,7 @@ class Replay:
             )
         match commit.kind:
             case CommitKind.REQUESTS if state is not None and not commit.empties:
-                own = records.get(commit.model_id, {})
-                if commit.changes:
-                    return self._row_changes(sealed, state, own, given)
-                return self._requests(sealed, state, own)
+                return self._requests(sealed, state, records.get(commit.model_id, {}), given)
             case CommitKind.REFRESH if commit.staged is None and not commit.empties:
                 self._states.drop(commit.model_id)
                 arrays = None
@@ -159,37 +161,52 @@ class Replay:
                 self._states.drop(commit.model_id)
                 return self._swap(sealed, state)
 
-    def _requests(self, sealed: Sealed, state: ModelState, records: Mapping[str, bytes]) -> Change:
-        commit = sealed.commit
-        if not commit.erased:
-            self._states.put(
-                after_requests(state, sealed, state.stream, state.arrays_id, commit.meta)
-            )
-            return change_of(sealed, state)
-        left = left_out(state, commit, records)
-        after = None if left is None else _after(state, sealed, left)
-        if left is None or after is None:
-            # Everything but V and Q is as the commit says; nothing more is computed from them.
-            self._states.put(after_requests(state, sealed, state.stream, "", commit.meta))
-            return change_of(sealed, state, lost=True)
-        arrays = arrays_of(state, left.stream, left.sums)
-        change = change_of(sealed, state, arrays=arrays, meta=after.meta)
-        arrays_id = "" if change.arrays is None else change.arrays.renewed
-        self._states.put(replace(after, arrays_id=arrays_id))
-        return change
-
-    def _row_changes(
+    def _requests(
         self,
         sealed: Sealed,
         state: ModelState,
         records: dict[str, bytes],
         given: GivenChanges,
     ) -> Change:
-        """Insert and correct rows, with the values that the log has; without these they are lost.
+        """Change the rows of a batch, with stored records and with the values that the log has.
 
-        A lost row stays a member without a record (DATA_LOST).
+        Without these the model waits for a rebuild. A row whose values are lost stays a member
+        without a record (DATA_LOST).
         """
         commit = sealed.commit
+        if not (commit.erased or commit.changes):
+            self._states.put(after_commit(state, sealed, state, state.arrays_id))
+            return change_of(sealed, state)
+        written, changed, moved = None, None, None
+        if commit.changes:
+            written, changed, moved = self._brought_in(commit, state, records, given)
+        elif not state.awaiting_rebuild and records.keys() >= set(commit.erased):
+            moved = RowsMoved(leaving=_left_out(commit, state, records))
+        after = None if moved is None else recomputed(state, commit, moved)
+        if after is not None and changed is not None:
+            after = replace(after, sentinels=changed_sentinels(state, changed))
+        after = None if after is None else _after(state, sealed, after)
+        if after is None:  # everything but V and Q is as the commit says
+            without = replace(state, pipeline=None)
+            self._states.put(after_commit(state, sealed, _without_erased(without, commit), ""))
+            return change_of(sealed, state, lost=True, written=written)
+        arrays = arrays_of(state, after)
+        change = change_of(sealed, state, arrays=arrays, meta=after.meta, written=written)
+        arrays_id = "" if change.arrays is None else change.arrays.renewed
+        self._states.put(replace(after, arrays_id=arrays_id))
+        return change
+
+    def _brought_in(
+        self,
+        commit: Commit,
+        state: ModelState,
+        records: dict[str, bytes],
+        given: GivenChanges,
+    ) -> tuple[RowsWritten, ChangedRows, RowsMoved | None]:
+        """Return the rows that a commit inserts or corrects; ``records`` become those after it.
+
+        None in place of the change: not all of their values are there, or the model waits anyway.
+        """
         steps = not state.awaiting_rebuild
         factor = self._factor(state) if steps and not commit.meta.config.exact_sums else None
         found = [request_in(given[change]) for change in commit.changes if change in given]
@@ -200,23 +217,12 @@ class Replay:
             inserted=commit.inserted,
             changed=(*commit.inserted, *commit.corrected),
         )
-        found_again = after = None
-        if steps and len(known) == len(commit.changes):
-            found_again = changed_again(state, commit, changed, records)
+        whole = len(known) == len(commit.changes) and records.keys() >= set(commit.corrected)
+        moved = rows_moved(state, changed, records) if steps and whole else None
         for row in commit.corrected:  # as in the store: nothing is left of what was before
             records.pop(row, None)
         records.update(written.records)
-        if found_again is not None:
-            after = _after(state, sealed, found_again)
-        if found_again is None or after is None:
-            self._states.put(after_requests(state, sealed, state.stream, "", commit.meta))
-            return change_of(sealed, state, lost=True, written=written)
-        arrays = arrays_of(state, found_again.stream, found_again.sums)
-        change = change_of(sealed, state, arrays=arrays, meta=after.meta, written=written)
-        arrays_id = "" if change.arrays is None else change.arrays.renewed
-        sentinels = changed_sentinels(state, changed)
-        self._states.put(replace(after, arrays_id=arrays_id, sentinels=sentinels))
-        return change
+        return written, changed, moved
 
     def _factor(self, state: ModelState) -> Factor:
         factor = self._states.factor(state)
@@ -247,13 +253,30 @@ class Replay:
         return change_of(sealed, state, live=live, arrays=new.arrays, written=new.written)
 
 
-def _after(state: ModelState, sealed: Sealed, left: Recomputed) -> ModelState | None:
+def _left_out(commit: Commit, state: ModelState, records: Mapping[str, bytes]) -> MovedRows:
+    """Return the rows that a commit deletes, from their stored records."""
+    config = commit.meta.config
+    what = f"model {config.model_id!r}, rows that were deleted"
+    return read_rows(config, state.pipeline, [records[row] for row in commit.erased], what).moved
+
+
+def _without_erased(state: ModelState, commit: Commit) -> ModelState:
+    return replace(state, sentinels=state.sentinels.without(frozenset(commit.erased)))
+
+
+def _after(state: ModelState, sealed: Sealed, changed: ModelState) -> ModelState | None:
     """Return the state after a batch, with the arrays' id of before; None if its sums fail."""
-    meta = larger_of_both(sealed.commit.meta, left.stream)
+    meta = larger_of_both(sealed.commit.meta, changed.stream)
+    changed = _without_erased(changed, sealed.commit)
+    after = after_commit(state, sealed, changed, state.arrays_id, meta)
+    pipeline = after.pipeline
+    if pipeline is None:
+        return after
     try:
-        return after_requests(state, sealed, left.stream, state.arrays_id, meta, left.sums)
+        pipeline = pipeline.at(after.generation, after.stream, pipeline.answer.sums)
     except IllConditioned:
         return None
+    return replace(after, pipeline=pipeline)
 
 
 def _has_weights(request: RowsChanged, records: Mapping[str, bytes]) -> bool:

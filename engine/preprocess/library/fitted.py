@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.engine.deletion.insertion import base_dual_rows, insert
-from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Stream, at_rest, delete
+from lethe.engine.deletion.change import MovedRows, RowsMoved, change
+from lethe.engine.deletion.insertion import base_dual_rows
+from lethe.engine.deletion.stream import Stream, at_rest
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.error.sentinels import SENTINELS
 from lethe.engine.errors import IllConditioned
@@ -81,13 +81,10 @@ class PreparedFit(PreparedState):
 
         Cost: a deletion's, and O(d^2 + K d + q d) a correction.
         """
-        places = self.members.places(ids)
-        rows, W = self.members.rows.take(places), self.members.W[places]
-        stream = self._begun(method)
-        after = delete(self.generation, stream, rows, W, method_named(method)).stream
-        leaving = contribution(self.generation, self.base, rows, self.entries[places])
+        leaving = self.members.moved(ids)
+        after = change(self.generation, self._begun(method), RowsMoved(leaving=leaving), method)
         try:
-            sums = self.answer.sums.changed(self.base.layout, leaving, -1)
+            sums = self._sums_without(self.answer.sums, ids, leaving.rows)
             after, answer = self._settled(after, sums, self.table.vocabularies, method)
         except StatisticsMoved:
             self.rebuild(ids)
@@ -108,18 +105,16 @@ class PreparedFit(PreparedState):
         """Insert rows, and delete live rows ``old`` in the same step: as of `Fitted`."""
         if not isinstance(new, PreparedRows):
             raise TypeError("rows of a model with preprocessing come with their table")
-        generation, layout = self.generation, self.base.layout
+        generation = self.generation
         _, entries = self.base.rows(new.table)
         W, off = base_dual_rows(generation, self.factor, new.X)
-        stream = insert(generation, self._begun(method), new, W, method_named(method), off).stream
+        leaving = self.members.moved(old) if old else None
+        moved = RowsMoved(MovedRows(new, W, off), leaving)
+        stream = change(generation, self._begun(method), moved, method)
         arriving = contribution(generation, self.base, new, entries, W, off)
-        sums = self.answer.sums.changed(layout, arriving, 1)
-        if old:
-            places = self.members.places(old)
-            rows, dual = self.members.rows.take(places), self.members.W[places]
-            stream = delete(generation, stream, rows, dual, method_named(method)).stream
-            leaving = contribution(generation, self.base, rows, self.entries[places])
-            sums = sums.changed(layout, leaving, -1)
+        sums = self.answer.sums.changed(self.base.layout, arriving, 1)
+        if leaving is not None:
+            sums = self._sums_without(sums, old, leaving.rows)
         try:
             stream, answer = self._settled(stream, sums, new.table.vocabularies, method)
         except StatisticsMoved:
@@ -164,6 +159,11 @@ class PreparedFit(PreparedState):
         if self.method in (None, method):
             return self.stream
         return complete(self.stream)
+
+    def _sums_without(self, sums: Sums, ids: tuple[str, ...], rows: Rows) -> Sums:
+        entries = self.entries[self.members.places(ids)]
+        leaving = contribution(self.generation, self.base, rows, entries)
+        return sums.changed(self.base.layout, leaving, -1)
 
     def _settled(
         self, stream: Stream, sums: Sums, vocabularies: tuple[Vocabulary, ...], method: str

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.engine.deletion.change import MovedRows
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.input.table import Table
-from lethe.engine.preprocess.live import LivePipeline, TransformedRows
+from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import given_table, given_values, raw_columns
@@ -17,15 +18,20 @@ from lethe.engine.store.layout.preprocessing import given_table, given_values, r
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """k rows: as the engine has them, and their dual rows.
+    """k rows: as the engine has them, and as they were given, if they had preprocessing."""
 
-    ``transformed`` and ``table`` (the rows as they were given) are there with preprocessing only.
-    """
-
-    rows: Rows
-    W: Array
-    transformed: TransformedRows | None = None
+    moved: MovedRows
     table: Table | None = None
+
+    @property
+    def rows(self) -> Rows:
+        """The rows as the engine has them."""
+        return self.moved.rows
+
+    @property
+    def W(self) -> Array:
+        """Their base dual rows."""
+        return self.moved.W
 
     @property
     def given(self) -> Array:
@@ -48,17 +54,17 @@ def read_rows(
     """
     if not config.preprocess:
         decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks)
-        return StoredRows(decoded.rows, decoded.W)
+        return StoredRows(MovedRows(decoded.rows, decoded.W))
     given = len(config.preprocess)
     decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks, given=given)
     table = given_table(config.preprocess, decoded.X, what)
     if config.exact_sums:
         rows = raw_columns(config).rows(table, decoded.y, decoded.weight)
-        return StoredRows(rows, decoded.W, None, table)
+        return StoredRows(MovedRows(rows, decoded.W), table)
     if pipeline is None:
-        nothing = np.zeros((len(records), config.d))
-        return StoredRows(Rows(nothing, decoded.y, decoded.weight), decoded.W, None, table)
-    transformed = pipeline.rows(table, decoded.y, decoded.weight)
-    if not np.isfinite(transformed.rows.X).all():
+        rows = Rows(np.zeros((len(records), config.d)), decoded.y, decoded.weight)
+        return StoredRows(MovedRows(rows, decoded.W), table)
+    rows, entries = pipeline.rows(table, decoded.y, decoded.weight)
+    if not np.isfinite(rows.X).all():
         raise CorruptState(f"{what}: a row is none of the model's; run `lethe check`")
-    return StoredRows(transformed.rows, decoded.W, transformed, table)
+    return StoredRows(MovedRows(rows, decoded.W, entries=entries), table)

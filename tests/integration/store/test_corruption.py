@@ -16,7 +16,7 @@ import redis
 from lethe.consumers.commits.packed_receipt import Indexed, unpack
 from lethe.consumers.refresh.swap import swap
 from lethe.consumers.subscriber.published import published
-from lethe.consumers.versions.transition import Origin
+from lethe.consumers.versions.draft import Origin
 from lethe.engine.errors import LetheError
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import ModelKeys

@@ -15,7 +15,7 @@ import numpy as np
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log, Partition, Reader
 from lethe.consumers.subscriber.subscriber import ModelSubscriber
-from lethe.consumers.versions.transition import published_digest
+from lethe.consumers.versions.version_event import published_digest
 from lethe.engine.errors import BrokenChain, CommitConflict, LetheError, LogReset, Unavailable
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.state import ModelState

@@ -14,6 +14,7 @@ from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.deletions.validate import Valid, validate
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.registration.table.preprocess_file import read_preprocess_file
+from lethe.engine.deletion.change import MovedRows, RowsMoved
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.answer import Prepared, prepare
@@ -26,7 +27,7 @@ from lethe.engine.preprocess.input.columns import (
     TargetEncode,
 )
 from lethe.engine.preprocess.input.table import Table, read_table
-from lethe.engine.preprocess.live import LivePipeline, RowsMoved, TransformedRows
+from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store.generation import read_published
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import FittedColumn, packed_columns
@@ -160,7 +161,8 @@ def sums_seeds() -> list[bytes]:
     _, _, first = _model()
     pipeline = LivePipeline(first.base, (), first.answer, intercept=True)
     one = slice(0, 1)
-    moved = RowsMoved(leaving=TransformedRows(first.rows.take(one), first.entries[one]))
+    leaving = MovedRows(first.rows.take(one), first.dual_rows[one], entries=first.entries[one])
+    moved = RowsMoved(leaving=leaving)
     [since] = packed_since(pipeline.sums_after(first.generation, moved)).values()
     whole, *entries = packed_sums(first.answer.sums).values()
     return [joined(whole, b"", *entries), joined(whole, since, *entries)]

@@ -17,7 +17,8 @@ from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.compute import compute
-from lethe.consumers.deletions.decide import (
+from lethe.consumers.deletions.decide import Facts, decide, rows_named
+from lethe.consumers.deletions.decisions import (
     Accepted,
     Conflicting,
     Decision,
@@ -25,11 +26,8 @@ from lethe.consumers.deletions.decide import (
     Duplicate,
     DuplicateInBatch,
     Rejected,
-    decide,
-    deferred_record,
-    rows_named,
 )
-from lethe.consumers.deletions.transition import deletion_transition, origin_of, unknown_model
+from lethe.consumers.deletions.transition import origin_of, requests_transition, unknown_model
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Partition, Record
 from lethe.engine.error.sentinels import Sentinels
@@ -131,14 +129,14 @@ class Bench:
 
     def sort(self, subjects: Mapping[str, Sequence[str]] | None = None) -> tuple[Decision, ...]:
         subjects = subjects or {}
-        return decide(self.state, self.items, self.lookup(subjects), subjects)
+        return decide(self.state, self.items, Facts(self.lookup(subjects), subjects))
 
     def receipts_after(self) -> list[Receipt]:
         """Take the batch through compute and transition; return the receipts as they are sent."""
         lookup = self.lookup({})
-        batch = compute(self.state, decide(self.state, self.items, lookup, {}), lookup)
+        batch = compute(self.state, decide(self.state, self.items, Facts(lookup)), lookup)
         origin = origin_of([item.record for item in self.items])
-        self.transition = deletion_transition(self.state, batch, origin, now=NOW, clock=0.0)
+        self.transition = requests_transition(self.state, batch, origin, now=NOW, clock=0.0)
         sent = messages_of([self.transition.commit])
         return [
             Receipt.model_validate_json(one.value or b"")
@@ -165,7 +163,7 @@ def test_rows_of_each_kind(bench: Bench) -> None:
     assert isinstance(decision, Accepted)
     assert decision.rows == ("row-0", "row-3")
     assert decision.retired == ("row-2",)
-    assert decision.rows_unknown == 1
+    assert decision.asked.rows_unknown == 1
 
 
 def test_only_strangers_are_unknown_and_only_the_dead_are_applied_already(bench: Bench) -> None:
@@ -174,10 +172,10 @@ def test_only_strangers_are_unknown_and_only_the_dead_are_applied_already(bench:
     bench.ask("nobody", subject_id="s")
     strangers, dead, both, nobody = bench.sort()
     assert isinstance(strangers, Rejected)
-    assert (strangers.code, strangers.rows_unknown) == ("UNKNOWN_ROWS", 2)
+    assert (strangers.code, strangers.asked.rows_unknown) == ("UNKNOWN_ROWS", 2)
     assert isinstance(dead, Accepted)
     assert isinstance(both, Accepted)
-    assert (dead.rows, both.rows, both.rows_unknown) == ((), (), 1)
+    assert (dead.rows, both.rows, both.asked.rows_unknown) == ((), (), 1)
     assert isinstance(nobody, Rejected)
     assert [r.status for r in bench.receipts_after()] == [
         "REJECTED",
@@ -192,7 +190,7 @@ def test_a_strict_request_with_a_stranger_is_rejected_and_claims_nothing(bench: 
     bench.ask("r", "row-0", "stranger", strict=True).ask("s", "row-0", strict=True)
     rejected, accepted = bench.sort()
     assert isinstance(rejected, Rejected)
-    assert (rejected.code, rejected.rows_unknown) == ("UNKNOWN_ROWS", 1)
+    assert (rejected.code, rejected.asked.rows_unknown) == ("UNKNOWN_ROWS", 1)
     assert isinstance(accepted, Accepted)
     assert accepted.rows == ("row-0",)
 
@@ -301,7 +299,7 @@ def test_only_the_offender_waits_and_who_shares_its_rows() -> None:
     bench.ask("late", "row-1", "row-7").ask("fresh", "row-7")
     late, fresh = bench.sort()
     assert isinstance(late, Deferred)
-    assert deferred_record(late).row_ids == ("row-1", "row-7")
+    assert late.stored().row_ids == ("row-1", "row-7")
     assert isinstance(fresh, Accepted)
 
 
@@ -309,7 +307,7 @@ def test_a_model_whose_rows_are_missing_defers_whatever_may_name_one(bench: Benc
     """Nobody knows which rows are missing; what was deleted before is known all the same."""
     bench.ledger = {"row-1": 4}
     bench.ask("may be one", "nobody knows").ask("there", "row-0").ask("done", "row-1")
-    decisions = decide(bench.state, bench.items, bench.lookup({}), {}, lost=True)
+    decisions = decide(bench.state, bench.items, Facts(bench.lookup({}), lost=True))
     one, there, done = decisions
     assert isinstance(one, Deferred)
     assert isinstance(there, Deferred)
@@ -349,12 +347,13 @@ def test_a_step_that_overflows_is_deferred_and_never_committed(bench: Bench) -> 
 
 def test_a_number_that_is_not_finite_is_stopped_before_the_commit(bench: Bench) -> None:
     lookup = bench.ask("a", "row-0").lookup({})
-    batch = compute(bench.state, decide(bench.state, bench.items, lookup, {}), lookup)
-    spoilt_stream = batch.stream._replace(published=batch.stream.published * np.nan)
-    spoilt = replace(batch, stream=spoilt_stream)
+    batch = compute(bench.state, decide(bench.state, bench.items, Facts(lookup)), lookup)
+    stream = batch.after.stream
+    spoilt_stream = stream._replace(published=stream.published * np.nan)
+    spoilt = replace(batch, after=replace(batch.after, stream=spoilt_stream))
     origin = origin_of([item.record for item in bench.items])
     with pytest.raises(AssertionError, match="a step is not finite"):
-        deletion_transition(bench.state, spoilt, origin, now=NOW, clock=0.0)
+        requests_transition(bench.state, spoilt, origin, now=NOW, clock=0.0)
 
 
 def test_the_last_row_empties_the_model(bench: Bench) -> None:

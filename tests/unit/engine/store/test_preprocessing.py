@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lethe.engine.deletion.change import MovedRows, RowsMoved
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.answer import Prepared, prepare
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table, read_table
-from lethe.engine.preprocess.live import LivePipeline, RowsMoved, TransformedRows
+from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.layout.preprocessing import (
@@ -65,8 +66,9 @@ def changed_twice(first: Prepared) -> list[Sums]:
     """Return sums after rows went, and after a row came and two went."""
     pipeline = LivePipeline(first.base, (), first.answer, intercept=True)
 
-    def rows(which: slice) -> TransformedRows:
-        return TransformedRows(first.rows.take(which), first.entries[which], first.dual_rows[which])
+    def rows(which: slice) -> MovedRows:
+        entries = first.entries[which]
+        return MovedRows(first.rows.take(which), first.dual_rows[which], entries=entries)
 
     found: list[Sums] = []
     for moved in (
@@ -126,7 +128,7 @@ def test_more_rows_gone_since_than_there_were_are_corrupt() -> None:
     records, _, first = made()
     layout, d = layout_of(records), first.generation.objective.d
     everything = slice(0, 80)
-    leaving = TransformedRows(first.rows, first.entries[everything], first.dual_rows)
+    leaving = MovedRows(first.rows, first.dual_rows, entries=first.entries[everything])
     pipeline = LivePipeline(first.base, (), first.answer, intercept=True)
     gone = pipeline.sums_after(first.generation, RowsMoved(leaving=leaving))
     fields = packed_sums(first.answer.sums) | packed_since(gone)
