@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.proof.mutants.catalogue import MUTANTS, SIMULATION, Mutant
+from tests.proof.mutants.edits import NotThere, made, named_tests
 from tests.support.servers import ROOT
 
 _SECONDS = 110
@@ -48,12 +49,11 @@ def make(mutant: Mutant, where: Path) -> str | None:
             shutil.copytree(source, where / name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(source, where / name)
-    for edit in mutant.edits:
-        path = where / edit.path
-        text = path.read_text(encoding="utf-8")
-        if text.count(edit.old) != 1:
-            return f"{edit.path} has {text.count(edit.old)} times: {edit.old.strip()[:60]!r}"
-        path.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+    try:
+        for path, text in made(mutant.edits).items():
+            (where / path).write_text(text, encoding="utf-8")
+    except NotThere as reason:
+        return str(reason)
     return None
 
 
@@ -68,7 +68,14 @@ def hunt(mutant: Mutant) -> Outcome:
         if mutant.caught_by == SIMULATION:
             command = ["tests.proof.simulation", "--until-failure", str(_SECONDS)]
         else:
-            command = ["pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.caught_by]
+            command = [
+                "pytest",
+                "-q",
+                "-x",
+                "-p",
+                "no:cacheprovider",
+                *named_tests(mutant.caught_by),
+            ]
         path = os.pathsep.join((str(where / "src"), str(where)))
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
         try:
@@ -96,7 +103,7 @@ def _judged(mutant: Mutant, done: subprocess.CompletedProcess[str], seconds: flo
                 return Outcome(mutant, None, seconds, f"seed {seed[1]} fails without it, too")
             return Outcome(mutant, f"seed {seed[1]}", seconds, seed[2])
     elif done.returncode == 1 and "failed" in last:
-        return Outcome(mutant, mutant.caught_by.rpartition("::")[2], seconds, last)
+        return Outcome(mutant, mutant.caught_by, seconds, last)
     return Outcome(mutant, None, seconds, last)
 
 

@@ -1,45 +1,12 @@
-"""The mutants: which lines are changed, and what must notice it."""
+"""The mutants: what is missing, what must notice it, and how it is taken out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.proof.mutants.edits import Edit, always, never, put, text, without
+
 SIMULATION = "simulation"
-_GUARDS = "tests/integration/commits/test_guards.py"
-_FOLD = "tests/integration/commits/test_fold.py"
-_CHANGES = "tests/integration/deletions/test_row_changes.py"
-_CHANGED_ROWS = "tests/unit/commits/test_changed_rows.py"
-_OUTPUT_NOISE = "tests/integration/deletions/test_output_noise.py"
-_DISCLOSURE = "tests/integration/deletions/test_disclosure.py"
-_LOST_TOPICS = "tests/integration/log/test_lost_topics.py"
-_LOST_KEYS = "tests/integration/commits/test_lost_keys.py"
-_OUT_OF_RANGE = "tests/integration/deletions/test_out_of_range.py"
-_OVER_BUDGET = "tests/integration/refresh/test_over_budget.py"
-_INTAKE = "tests/integration/cdc/test_intake.py"
-_TRANSLATE = "tests/unit/cdc/test_translate.py"
-_TWO_ERASERS = "tests/integration/erasures/test_two_workers.py"
-_PREPROCESSING = "tests/unit/engine/store/test_preprocessing.py"
-_BOUNDS = "tests/proof/properties/test_bounds.py"
-_REMAINDER = "tests/unit/engine/preprocess/test_remainder.py"
-_PIPELINES = "tests/integration/preprocess/test_deletions.py"
-_ROUNDING = "engine/exact/rounding.py"
-_RUNNING = "engine/exact/running.py"
-_TEST_ROUNDING = "tests/unit/engine/exact/test_rounding.py"
-_TEST_RUNNING = "tests/unit/engine/exact/test_running.py"
-_STORED_SUMS = "engine/store/layout/exact_sums.py"
-_TEST_STORED_SUMS = "tests/unit/engine/store/test_exact_sums.py"
-_TEST_SUMS_OF_MODELS = "tests/integration/commits/test_exact_sums.py"
-_TEST_ROUNDED = "tests/unit/engine/preprocess/test_rounded.py"
-_SCRIPT_TEST = f"{_GUARDS}::test_the_script_compares_before_it_writes"
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """One exact piece of text in place of another; the first must be there once."""
-
-    path: str
-    old: str
-    new: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,1321 +17,826 @@ class Mutant:
     ----------
     name
         What is missing.
+    caught_by
+        `SIMULATION`, or the name of the test that must fail: for guards that others stand before,
+        so that no run of workers reaches them, or few do.
     edits
         How it is taken out.
-    caught_by
-        `SIMULATION`, or the test that must fail: for guards that others stand before, so that no
-        run of workers reaches them, or few do.
     """
 
     name: str
+    caught_by: str
     edits: tuple[Edit, ...]
-    caught_by: str = SIMULATION
 
 
-_SCRIPT = "engine/store/apply.lua"
-_CURSORS = "engine/store/cursors.py"
-_WORKER = "consumers/workers/deletion_worker.py"
-_LOAD = "consumers/deletions/load.py"
-_DECIDE = "consumers/deletions/decide.py"
-_ROW_CHANGES = "consumers/deletions/row_changes.py"
-_JOURNAL = "consumers/commits/journal.py"
-_FOLDER = "consumers/commits/recovery/fold.py"
-_PARTITION_FOLD = "consumers/commits/recovery/partition_fold.py"
-_FOLLOWER = "consumers/commits/recovery/follower.py"
-_NEWEST = "consumers/commits/newest.py"
-_COMMITTER = "consumers/registration/committer.py"
-_PUBLISHER = "consumers/commits/publisher.py"
-_ERASURE_WORKER = "consumers/workers/erasure_worker.py"
+def mutant(name: str, caught_by: str, *edits: Edit) -> Mutant:
+    """Return one mutant."""
+    return Mutant(name, caught_by, edits)
+
 
 MUTANTS = (
     # -- keys that the store has lost
-    Mutant(
+    mutant(
         "the comparison of a look-up with what the head counts",
-        (Edit("engine/store/lookup.py", "whole=not lost,", "whole=True,"),),
-        f"{_LOST_KEYS}::test_a_lost_ledger_comes_back_from_commits_before_anything_is_decided",
+        "test_a_lost_ledger_comes_back_from_commits_before_anything_is_decided",
+        put("_read_answers", "not lost", "True"),
     ),
-    Mutant(
+    mutant(
         "what the script counts stays while a key lacks entries",
-        (Edit(_SCRIPT, "  if not whole then", "  if false then"),),
-        f"{_LOST_KEYS}::test_what_the_log_no_longer_has_halts_the_model_until_a_person_accepts_it",
+        "test_what_the_log_no_longer_has_halts_the_model_until_a_person_accepts_it",
+        never("apply.lua", "if not whole then"),
     ),
-    Mutant(
+    mutant(
         "a fold of a model that lost keys begins where the log begins",
-        (Edit(_FOLDER, "            self._restore_keys(keys, partition)\n", ""),),
-        f"{_LOST_KEYS}::test_a_lost_index_comes_back_and_no_id_is_applied_twice",
+        "test_a_lost_index_comes_back_and_no_id_is_applied_twice",
+        without("Fold._run", "self._restore_keys(keys, partition)"),
     ),
-    Mutant(
+    mutant(
         "a replacement of a model that lost keys is accepted aloud",
-        (
-            Edit(
-                "consumers/registration/register.py",
-                "if isinstance(halt, KeysLost) and not accept:",
-                "if False:",
-            ),
-        ),
-        f"{_LOST_KEYS}::test_what_the_log_no_longer_has_halts_the_model_until_a_person_accepts_it",
+        "test_what_the_log_no_longer_has_halts_the_model_until_a_person_accepts_it",
+        never("Registrar._read", "isinstance(halt, KeysLost)"),
     ),
     # -- rows out of range
-    Mutant(
+    mutant(
         "the least error of a version with new rows",
-        (
-            Edit(
-                _ROW_CHANGES,
-                "    check_least(state, changed, factor, least)\n",
-                "",
-            ),
-        ),
-        f"{_OUT_OF_RANGE}::test_a_row_with_which_no_version_keeps_the_budget_is_rejected_and_changes_"
-        "nothing",
+        "test_a_row_with_which_no_version_keeps_the_budget_is_rejected_and_changes_nothing",
+        without("row_changes._stepped", "check_least(state, changed, factor, least)"),
     ),
-    Mutant(
+    mutant(
         "the deletion of a long row ends the pause after failed refreshes",
-        (Edit("consumers/deletions/transition.py", "    if batch.ends_pause:", "    if False:"),),
-        f"{_OUT_OF_RANGE}::test_the_deletion_of_a_row_that_was_taken_is_not_held_up_by_it",
+        "test_the_deletion_of_a_row_that_was_taken_is_not_held_up_by_it",
+        never("transition._after", "batch.ends_pause"),
     ),
     # -- appending: the log is the compare-and-set
-    Mutant(
+    mutant(
         "the gap read: the journal believes every acknowledgement",
-        (
-            Edit(
-                _JOURNAL,
-                "if not (same_leader and same_topic and set(offsets) == set(expected)):",
-                "if not offsets:",
-            ),
+        "test_who_comes_second_reads_the_gap",
+        put(
+            "Journal._won",
+            "same_leader and same_topic and (set(offsets) == set(expected))",
+            "offsets",
         ),
-        f"{_GUARDS}::test_who_comes_second_reads_the_gap",
     ),
-    Mutant(
+    mutant(
         "the epoch of an acknowledgement",
-        (Edit(_JOURNAL, "if not (same_leader and same_topic and", "if not (same_topic and"),),
-        f"{_GUARDS}::test_an_append_under_another_leader_is_read_again",
+        "test_an_append_under_another_leader_is_read_again",
+        put(
+            "Journal._won",
+            "same_leader and same_topic and (set(offsets) == set(expected))",
+            "same_topic and set(offsets) == set(expected)",
+        ),
     ),
-    Mutant(
+    mutant(
         "the digest of the record below the tail",
-        (
-            Edit(
-                "consumers/log/kept.py",
-                "if not any(record.offset == offset and known_by(record) == kept.digest for",
-                "if not any(record.offset == offset for",
-            ),
-        ),
-        f"{_GUARDS}::test_another_record_at_the_tail_is_a_log_that_was_reset",
+        "test_another_record_at_the_tail_is_a_log_that_was_reset",
+        without("check_kept", "known_by(record)"),
     ),
-    Mutant(
+    mutant(
         "a fold takes up the models of its own partition alone",
-        (
-            Edit(
-                "consumers/commits/recovery/counted.py",
-                "if framed is not None and commit_partition(framed.open.model_id) == "
-                "partition.index:",
-                "if framed is not None:",
-            ),
-        ),
-        "tests/integration/commits/test_records.py::test_a_void_record_is_skipped",
+        "test_a_void_record_is_skipped",
+        without("read_open", "partition.index"),
     ),
-    Mutant(
+    mutant(
         "an erasure waits for halted models of its own namespace alone",
-        (
-            Edit(
-                "consumers/erasures/unsearched.py",
-                "models.damaged | (late & concerned[erasure.request.namespace])",
-                "models.damaged | late",
-            ),
-        ),
-        "tests/integration/erasures/test_halted.py"
-        "::test_an_erasure_in_another_namespace_is_complete",
+        "test_an_erasure_in_another_namespace_is_complete",
+        put("Unsearched.news", "late & concerned[erasure.request.namespace]", "late"),
     ),
-    Mutant(
+    mutant(
         "the prev check of a record",
-        (Edit(_JOURNAL, "if follows and part.prev == head.digest else", "if follows else"),),
-        f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
+        "test_a_commit_of_another_predecessor_does_not_count",
+        without("judge", "part.prev"),
     ),
-    Mutant(
+    mutant(
         "the number check of a record",
-        (Edit(_JOURNAL, "or part.number <= head.commit:", "or part.number < 0:"),),
-        f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
+        "test_a_commit_of_another_predecessor_does_not_count",
+        without("judge", "part.number <= head.commit"),
     ),
-    Mutant(
+    mutant(
         "the partition check of a record",
-        (
-            Edit(
-                _JOURNAL,
-                "if commit_partition(part.model_id) != index or part",
-                "if part",
-            ),
-        ),
-        f"{_GUARDS}::test_a_commit_of_another_predecessor_does_not_count",
+        "test_a_commit_of_another_predecessor_does_not_count",
+        without("judge", "commit_partition(part.model_id)"),
     ),
-    Mutant(
+    mutant(
         "the random wait of a winner",
-        (Edit(_JOURNAL, "            self._contested.add(model_id)\n", "            pass\n"),),
-        f"{_GUARDS}::test_the_winner_who_saw_a_void_record_waits_before_its_next_append",
+        "test_the_winner_who_saw_a_void_record_waits_before_its_next_append",
+        without("Journal.reconcile", "self._contested.add(model_id)"),
     ),
-    Mutant(
+    mutant(
         "the halt on a wrong key",
-        (
-            Edit(
-                "consumers/commits/recovery/opener.py",
-                "            if self._superseded(record, valid):\n"
-                "                return None\n"
-                "            raise\n",
-                "            return None\n",
-            ),
-        ),
-        f"{_GUARDS}::test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on",
+        "test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on",
+        put("opener.Opener.open", "raise", "return None"),
     ),
-    Mutant(
+    mutant(
         "the id of the topic that cursors are of",
-        (Edit(_FOLDER, "if cursors.topic_id != partition.topic_id:", "if False:"),),
-        f"{_GUARDS}::test_a_commits_topic_that_was_made_again_is_a_log_that_was_reset",
+        "test_a_commits_topic_that_was_made_again_is_a_log_that_was_reset",
+        never("Fold._cursors", "partition.topic_id"),
     ),
-    Mutant(
+    mutant(
         "the key that opened the head, before anything is appended with another",
-        (
-            Edit(
-                _LOAD,
-                "                self._seals.check(group.model_id, state.seal)\n",
-                "                pass\n",
-            ),
-        ),
-        f"{_GUARDS}::test_nobody_appends_who_could_not_open_the_head",
+        "test_nobody_appends_who_could_not_open_the_head",
+        without("BatchLoader._state_of", "self._seals.check(group.model_id, state.seal)"),
     ),
     # -- applying
-    Mutant(
+    mutant(
         "the comparison with what a commit continues",
-        (
-            Edit(
-                _SCRIPT,
-                "  if at < manifest.commit - 1 then return {'BEHIND', tostring(at)} end\n"
-                "  if (held[2] or '') ~= manifest.prev then return {'FORK', held[2] or ''} end\n",
-            ),
-        ),
-        _SCRIPT_TEST,
+        "test_the_script_compares_before_it_writes",
+        without("apply.lua", "at < manifest.commit - 1"),
+        without("apply.lua", "~= manifest.prev"),
     ),
-    Mutant(
+    mutant(
         "the digest of a commit that the head has already",
-        (
-            Edit(
-                _SCRIPT,
-                "  if at == manifest.commit and held[2] ~= manifest.digest then "
-                "return {'FORK', held[2]} end\n",
-            ),
-        ),
-        _SCRIPT_TEST,
+        "test_the_script_compares_before_it_writes",
+        without("apply.lua", "held[2] ~= manifest.digest"),
     ),
-    Mutant(
+    mutant(
         "the removal of what versions disclose of erased people",
-        (Edit(_SCRIPT, "in_chunks('HDEL', DISCLOSED, manifest.undisclosed)\n"),),
-        f"{_DISCLOSURE}::test_nothing_is_kept_of_a_person_who_is_erased",
+        "test_nothing_is_kept_of_a_person_who_is_erased",
+        without("apply.lua", "manifest.undisclosed"),
     ),
-    Mutant(
+    mutant(
         "the entries that a row has already",
-        (
-            Edit(
-                _SCRIPT,
-                "disclosed[i], entries .. disclosed[i + 1])",
-                "disclosed[i], disclosed[i + 1])",
-            ),
+        "test_changed_rows_add_up",
+        text(
+            "apply.lua",
+            "disclosed[i], entries .. disclosed[i + 1])",
+            "disclosed[i], disclosed[i + 1])",
         ),
-        f"{_DISCLOSURE}::test_changed_rows_add_up",
     ),
-    Mutant(
+    mutant(
         "the id of the arrays",
-        (Edit(_SCRIPT, "if manifest.arrays and (held[3]", "if false and (held[3]"),),
-        _SCRIPT_TEST,
+        "test_the_script_compares_before_it_writes",
+        text("apply.lua", "if manifest.arrays and (held[3]", "if false and (held[3]"),
     ),
-    Mutant(
+    mutant(
         "the generation whose rows are erased",
-        (Edit(_SCRIPT, "if manifest.rows and (held[4]", "if false and (held[4]"),),
-        _SCRIPT_TEST,
+        "test_the_script_compares_before_it_writes",
+        text("apply.lua", "if manifest.rows and (held[4]", "if false and (held[4]"),
     ),
-    Mutant(
+    mutant(
         "the ledger check of the apply script",
-        (
-            Edit(
-                _SCRIPT,
-                "if redis.call('HEXISTS', LEDGER, row) == 1 then "
-                "return {'CORRUPT', 'a row in the ledger'} end",
-            ),
-        ),
-        _SCRIPT_TEST,
+        "test_the_script_compares_before_it_writes",
+        without("apply.lua", "a row in the ledger"),
     ),
-    Mutant(
+    mutant(
         "the cursor's condition: only from behind the record before",
-        (Edit(_SCRIPT, "if low <= cursor and cursor <= offset then", "if cursor <= offset then"),),
-        f"{_GUARDS}::test_the_cursor_passes_a_record_only_from_behind_the_one_before",
+        "test_the_cursor_passes_a_record_only_from_behind_the_one_before",
+        text("apply.lua", "if low <= cursor and cursor <= offset then", "if cursor <= offset then"),
     ),
-    Mutant(
+    mutant(
         "a final receipt that never changes",
-        (
-            Edit(
-                _SCRIPT,
-                "if not kept or (waits and string.sub(receipt, 1, 1) == 'F') then",
-                "if true then",
-            ),
+        "test_a_final_receipt_in_the_index_never_changes",
+        text(
+            "apply.lua",
+            "if not kept or (waits and string.sub(receipt, 1, 1) == 'F') then",
+            "if true then",
         ),
-        f"{_GUARDS}::test_a_final_receipt_in_the_index_never_changes",
     ),
-    Mutant(
+    mutant(
         "the look whether what becomes live is there",
-        (
-            Edit(
-                _SCRIPT, "if redis.call('EXISTS', KEYS[i]) == 0 then return {'STAGED', KEYS[i]} end"
-            ),
-        ),
-        _SCRIPT_TEST,
+        "test_the_script_compares_before_it_writes",
+        without("apply.lua", "'EXISTS', KEYS[i]"),
     ),
     # -- folding
-    Mutant(
+    mutant(
         "publishing what a fold reads",
-        (
-            Edit(
-                _PARTITION_FOLD,
-                "        self._producer.publish(messages_of([one.commit for one in to_send]))\n",
-            ),
-        ),
-        f"{_FOLD}::test_what_a_dead_worker_appended_is_finished_although_the_requests_are_gone",
+        "test_what_a_dead_worker_appended_is_finished_although_the_requests_are_gone",
+        without("PartitionFold._publish", "self._producer.publish"),
     ),
-    Mutant(
+    mutant(
         "the refold of records that heads have already",
-        (
-            Edit(
-                _PARTITION_FOLD,
-                "            if sealed.place.offset >= behind.apply:\n",
-                "            known = heads.get(sealed.commit.model_id, Head()).commit\n"
-                "            if sealed.place.offset >= behind.apply and "
-                "sealed.commit.number > known:\n",
-            ),
+        "test_what_heads_have_is_folded_again",
+        put(
+            "PartitionFold.run",
+            "sealed.place.offset >= behind.apply",
+            "sealed.place.offset >= behind.apply and sealed.commit.number > "
+            "heads.get(sealed.commit.model_id, Head()).commit",
         ),
-        f"{_GUARDS}::test_what_heads_have_is_folded_again",
     ),
-    Mutant(
+    mutant(
         "cursors of its own for a model that halts",
-        (
-            Edit(
-                _PARTITION_FOLD,
-                "            self._store.cursors.note_behind(self._keys, model_id)\n",
-            ),
-            Edit(
-                "engine/store/cursors.lua",
-                "    redis.call('HSETNX', CURSORS, 'behind:' .. ARGV[i], "
-                "text({apply, published}))\n  end\n  redis.call('HSET', CURSORS, which,",
-                "  end\n  redis.call('HSET', CURSORS, which,",
-            ),
+        "test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on",
+        without("PartitionFold._halt", "self._store.cursors.note_behind(self._keys, model_id)"),
+        text(
+            "cursors.lua",
+            "    redis.call('HSETNX', CURSORS, 'behind:' .. ARGV[i], text({apply, published}))\n"
+            "  end\n  redis.call('HSET', CURSORS, which,",
+            "  end\n  redis.call('HSET', CURSORS, which,",
         ),
-        f"{_GUARDS}::test_a_halted_model_keeps_cursors_of_its_own_while_its_neighbour_goes_on",
     ),
-    Mutant(
+    mutant(
         "what counts before a gap",
-        (
-            Edit(
-                _PARTITION_FOLD,
-                "                self._gaps[model] = error\n",
-                "                self._halted[model] = error\n",
-            ),
-        ),
-        "tests/integration/registration/test_recover.py"
-        "::test_a_store_that_went_back_is_brought_up_to_a_gap",
+        "test_a_store_that_went_back_is_brought_up_to_a_gap",
+        put("PartitionFold.run", "self._gaps[model]", "self._halted[model]"),
     ),
-    Mutant(
+    mutant(
         "the keys of rows that a dead worker erased",
-        (
-            Edit(_PARTITION_FOLD, "        self._shred(sealed.commit, change.live.name)\n"),
-            Edit(
-                _PARTITION_FOLD, '            self._shred(one.commit, "")\n', "            pass\n"
-            ),
-        ),
-        f"{_GUARDS}::test_a_fold_drops_the_keys_that_a_dead_worker_did_not",
+        "test_a_fold_drops_the_keys_that_a_dead_worker_did_not",
+        without("PartitionFold._note_applied", "self._shred(sealed.commit, change.live.name)"),
+        without("PartitionFold._publish", "self._shred"),
     ),
-    Mutant(
+    mutant(
         "the look of an idle worker at its store",
-        (Edit(_FOLLOWER, "if cursors.pair.apply < tail.offset:", "if False:"),),
-        f"{_FOLD}::test_a_worker_that_is_idle_notices_that_its_store_went_back",
+        "test_a_worker_that_is_idle_notices_that_its_store_went_back",
+        never("Follower.check", "tail.offset"),
     ),
     # -- deciding
-    Mutant(
+    mutant(
         "the opening: requests from before the registration are the model's",
-        (
-            Edit(
-                _LOAD,
-                "return state.opening.get(str(group.partition), 0)",
-                "return 0",
-            ),
-        ),
-        f"{_GUARDS}::test_a_request_from_before_the_opening_is_of_no_model",
+        "test_a_request_from_before_the_opening_is_of_no_model",
+        put("BatchLoader._opening", "state.opening.get(str(group.partition), 0)", "0"),
     ),
-    Mutant(
+    mutant(
         "reading on before a model is said to be unknown",
-        (Edit(_LOAD, "                self._follower.read_on(group.model_id)\n"),),
-        f"{_GUARDS}::test_a_model_is_unknown_only_by_an_end_asked_for_after_the_poll",
+        "test_a_model_is_unknown_only_by_an_end_asked_for_after_the_poll",
+        without("BatchLoader._state_of", "self._follower.read_on(group.model_id)"),
     ),
-    Mutant(
+    mutant(
         "the head that was looked up beside what a batch names",
-        (Edit(_LOAD, "if lost or not lookup.is_of(one.state):", "if lost:"),),
-        f"{_GUARDS}::test_nothing_is_decided_on_what_another_state_says",
+        "test_nothing_is_decided_on_what_another_state_says",
+        without("BatchLoader.load", "not lookup.is_of"),
     ),
-    Mutant(
+    mutant(
         "next offsets: records are read again as if nobody had decided them",
-        (
-            Edit(
-                _LOAD,
-                "if i.record.offset >= max(opening, decided)]",
-                "if i.record.offset >= opening]",
-            ),
-        ),
-        f"{_GUARDS}::test_what_is_decided_is_not_decided_again",
+        "test_guards.py::test_what_is_decided_is_not_decided_again",
+        put("BatchLoader._state_of", "max(opening, decided)", "opening"),
     ),
-    Mutant(
+    mutant(
         "the ledger check of a decision",
-        (
-            Edit(
-                _DECIDE,
-                "elif row in self.lookup.ledger:",
-                "elif row == '':",
-            ),
-        ),
-        f"{_GUARDS}::test_a_row_is_deleted_once_and_a_request_answered_once",
+        "test_a_row_is_deleted_once_and_a_request_answered_once",
+        never("Decider._decide_valid", "self.lookup.ledger"),
     ),
-    Mutant(
+    mutant(
         "the final-receipt check of a decision",
-        (Edit(_DECIDE, "if stored is not None:", "if stored == '':"),),
-        f"{_GUARDS}::test_a_row_is_deleted_once_and_a_request_answered_once",
+        "test_a_row_is_deleted_once_and_a_request_answered_once",
+        never("Decider._is_repeat", "stored is not None"),
     ),
     # -- publishing
-    Mutant(
+    mutant(
         "the watermark behind publication",
-        (Edit(_PUBLISHER, "        flush.wait(_SECONDS)\n"),),
-        f"{_GUARDS}::test_no_watermark_passes_what_is_not_acknowledged",
+        "test_no_watermark_passes_what_is_not_acknowledged",
+        without("Publisher._acknowledge", "flush.wait(_SECONDS)"),
     ),
-    Mutant(
+    mutant(
         "the store before its readers",
-        (
-            Edit(_WORKER, "            self._apply(won)  # 7\n"),
-            Edit(
-                _WORKER,
-                "        # 9 follows in the next turn",
-                "        self._apply(won)\n        # 9 follows in the next turn",
-            ),
+        "test_readers_are_told_what_the_store_has",
+        without("DeletionWorker.run_once", "self._apply(won)"),
+        put(
+            "DeletionWorker.run_once",
+            "self._publish(poll, began)",
+            "self._publish(poll, began)\nself._apply(won)",
         ),
-        f"{_GUARDS}::test_readers_are_told_what_the_store_has",
     ),
-    Mutant(
+    mutant(
         "the watermark below what a halted model has not decided",
-        (Edit(_WORKER, "            self._halts.first(partition),\n", "            None,\n"),),
-        f"{_GUARDS}::test_no_watermark_passes_what_a_halted_model_has_not_decided",
+        "test_no_watermark_passes_what_a_halted_model_has_not_decided",
+        put("DeletionWorker._watermark", "self._halts.first(partition)", "None"),
     ),
-    Mutant(
+    mutant(
         "the watermark that never goes back",
-        (
-            Edit(
-                _CURSORS,
-                "if tonumber(ARGV[1]) > tonumber(offset) then offset = ARGV[1] end",
-                "offset = ARGV[1]",
-            ),
-        ),
-        "tests/integration/log/test_retention.py::test_a_watermark_never_goes_back",
+        "test_a_watermark_never_goes_back",
+        text("store.cursors", "tonumber(ARGV[1]) > tonumber(offset)", "true"),
     ),
-    Mutant(
+    mutant(
         "the watermark below a commit that a halted model has not applied",
-        (
-            Edit(
-                _WORKER,
-                "            if prepared.group.model_id not in self._halts:\n",
-                "            if True:\n",
-            ),
-        ),
-        f"{_GUARDS}::test_no_watermark_passes_a_commit_whose_model_the_fold_has_halted",
+        "test_no_watermark_passes_a_commit_whose_model_the_fold_has_halted",
+        always("DeletionWorker._apply", "self._halts"),
     ),
-    Mutant(
+    mutant(
         "the newest parameters, once more, by a registration that is refused",
-        (Edit(_COMMITTER, "if folded.published and self._others_committed(index):", "if False:"),),
-        f"{_GUARDS}::test_a_registration_that_is_refused_leaves_the_newest_parameters_last",
+        "test_a_registration_that_is_refused_leaves_the_newest_parameters_last",
+        never("Committer.fold", "folded.published"),
     ),
-    Mutant(
+    mutant(
         "the newest parameters, once more, by who was overtaken",
-        (Edit(_PUBLISHER, "if Cursors.noted(answer).published > each[2]\n", "if False\n"),),
-        f"{_GUARDS}::test_who_was_overtaken_sends_the_newest_parameters_once_more",
+        "test_who_was_overtaken_sends_the_newest_parameters_once_more",
+        put("Publisher.noted", "Cursors.noted(answer).published > each[2]", "False"),
     ),
-    Mutant(
+    mutant(
         "the newest parameters, once more, by who was stalled for long",
-        (Edit(_NEWEST, "if time.monotonic() - since > LATE_SECONDS:", "if False:"),),
-        f"{_GUARDS}::test_who_was_stalled_for_longer_than_the_others_wait_sends_the_newest_itself",
+        "test_who_was_stalled_for_longer_than_the_others_wait_sends_the_newest_itself",
+        never("NewestParameters.acknowledged", "LATE_SECONDS"),
     ),
     # -- registrations and refreshes
-    Mutant(
+    mutant(
         "the mark that all of a generation was staged",
-        (
-            Edit(
-                "consumers/commits/apply.py",
-                "if not staging.is_complete(store.client, live, commit.staged.mark):",
-                "if not live:",
-            ),
-            Edit(
-                "consumers/commits/recovery/catch_up.py",
-                " or len(caught_up.staged.stream.V) != commit.meta.K",
-            ),
-        ),
-        "tests/integration/commits/test_fold.py::test_a_refresh_that_the_store_has_only_part_of_is_lost",
+        "test_a_refresh_that_the_store_has_only_part_of_is_lost",
+        put("staged_keys", "staging.is_complete(store.client, live, commit.staged.mark)", "live"),
+        without("swapped", "commit.meta.K"),
     ),
-    Mutant(
+    mutant(
         "the wait until a registration is on disk",
-        (Edit("consumers/registration/register.py", "            store.wait_durable()\n"),),
-        f"{_GUARDS}::test_a_registration_is_durable_before_it_is_appended",
+        "test_a_registration_is_durable_before_it_is_appended",
+        without("Registrar._commit", "store.wait_durable()"),
     ),
-    Mutant(
+    mutant(
         "the ledger that a registration reads again when its commit was void",
-        (
-            Edit(
-                "consumers/registration/register.py",
-                "later = self._gone(before, candidate.data) | self._erased_rows(candidate)",
-                "later = self._erased_rows(candidate)",
-            ),
-        ),
-        f"{_GUARDS}::test_a_row_that_is_deleted_while_its_model_is_replaced_does_not_come_back",
+        "test_a_row_that_is_deleted_while_its_model_is_replaced_does_not_come_back",
+        without("Registrar._onto", "self._gone(before, candidate.data)"),
     ),
-    Mutant(
+    mutant(
         "the check that a refresh's result still fits",
-        (
-            Edit(
-                "consumers/refresh/transition.py",
-                "if result.generation_key != state.meta.generation_key:",
-                "if False:",
-            ),
-        ),
-        f"{_GUARDS}::test_a_result_of_another_generation_is_dropped",
+        "test_a_result_of_another_generation_is_dropped",
+        never("stale_reason", "result.generation_key"),
     ),
     # -- over the budget
-    Mutant(
+    mutant(
         "the completion of a version over the budget",
-        (
-            Edit(
-                "consumers/versions/transition.py",
-                "if over and state.meta.config.completes and distance_to_exact(state.stream) > 0:",
-                "if False:",
-            ),
-        ),
-        f"{_OVER_BUDGET}::test_no_projection_over_the_budget_is_ever_published",
+        "test_no_projection_over_the_budget_is_ever_published",
+        never("next_version", "state.meta.config.completes"),
     ),
-    Mutant(
+    mutant(
         "the job of a version that was over the budget until it was completed",
-        (
-            Edit(
-                "consumers/versions/refresh_schedule.py",
-                "over = over_budget or (meta.error.over and meta.config.output_noise is None)",
-                "over = meta.error.over and meta.config.output_noise is None",
-            ),
+        "test_passing_the_budget_orders_a_refresh_that_finds_nothing_left_to_do",
+        put(
+            "refresh_reason",
+            "over_budget or (meta.error.over and meta.config.output_noise is None)",
+            "meta.error.over and meta.config.output_noise is None",
         ),
-        f"{_OVER_BUDGET}::test_passing_the_budget_orders_a_refresh_that_finds_nothing_left_to_do",
     ),
-    Mutant(
+    mutant(
         "Q empty after a completed version is read from the log",
-        (
-            Edit(
-                "consumers/commits/recovery/catch_up.py",
-                "stream = stream._replace(Q=GrowingRows.empty(config.d))",
-                "pass",
-            ),
-        ),
-        f"{_OVER_BUDGET}::test_a_store_that_is_folded_has_the_completed_version",
+        "test_a_store_that_is_folded_has_the_completed_version",
+        without("left_out", "stream._replace"),
     ),
-    Mutant(
+    mutant(
         "the budget of a model that holds its last version",
-        (
-            Edit(
-                "consumers/deletions/compute.py",
-                "if config.over_budget is OverBudget.HOLD:",
-                "if False:",
-            ),
-        ),
-        f"{_OVER_BUDGET}::test_the_last_version_is_held_until_a_rebuild_without_the_rows",
+        "test_the_last_version_is_held_until_a_rebuild_without_the_rows",
+        never("compute._extend", "OverBudget.HOLD"),
     ),
     # -- noise on the output
-    Mutant(
+    mutant(
         "the same rows are published with the same noise",
-        (Edit("consumers/versions/certificates.py", "if held is not None:", "if False:"),),
-        f"{_OUTPUT_NOISE}::test_the_same_rows_are_published_with_the_same_noise",
+        "test_the_same_rows_are_published_with_the_same_noise",
+        never("noised", "held is not None"),
     ),
-    Mutant(
+    mutant(
         "the number of versions that the terms allow",
-        (
-            Edit(
-                "consumers/versions/certificates.py",
-                "return terms is not None and state.meta.noised >= terms.versions",
-                "return False",
-            ),
-        ),
-        f"{_OUTPUT_NOISE}::test_after_the_last_version_requests_wait_for_other_terms",
+        "test_after_the_last_version_requests_wait_for_other_terms",
+        put("versions_spent", "terms is not None and state.meta.noised >= terms.versions", "False"),
     ),
-    Mutant(
+    mutant(
         "alpha is compared with a bound before a step is published",
-        (
-            Edit(
-                "engine/error/terms.py",
-                "return terms.alpha * float(objective.penalty.min())",
-                "return 1e3",
-            ),
-        ),
-        f"{_OUTPUT_NOISE}::test_a_step_that_no_bound_covers_waits_for_a_rebuild",
+        "test_a_step_that_no_bound_covers_waits_for_a_rebuild",
+        put("gradient_limit", "terms.alpha * float(objective.penalty.min())", "1000.0"),
     ),
     # -- inserts and corrections
-    Mutant(
+    mutant(
         "a deleted id that comes back by an insert",
-        (Edit(_ROW_CHANGES, "    if deleted:\n", "    if False:\n"),),
-        f"{_CHANGES}::test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code",
+        "test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code",
+        never("_of_rows", "deleted"),
     ),
-    Mutant(
+    mutant(
         "an insert of a row that is there",
-        (Edit(_ROW_CHANGES, "        if known:\n", "        if False:\n"),),
-        f"{_CHANGES}::test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code",
+        "test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code",
+        never("_of_rows", "known"),
     ),
-    Mutant(
+    mutant(
         "the tombstones",
-        (Edit(_ROW_CHANGES, 'if request.op != "insert":', "if True:"),),
-        f"{_CHANGES}::test_a_row_whose_deletion_came_first_does_not_come_to_life_within_a_day",
+        "test_a_row_whose_deletion_came_first_does_not_come_to_life_within_a_day",
+        always("_of_tombstones", "request.op"),
     ),
-    Mutant(
+    mutant(
         "a request for a row that the same poll changes waits for the next commit",
-        (Edit(_LOAD, "items = items[: distinct_rows(items)]", "pass"),),
-        f"{_CHANGES}::test_what_a_request_does_to_a_row_holds_for_the_next_of_the_same_poll",
+        "test_what_a_request_does_to_a_row_holds_for_the_next_of_the_same_poll",
+        without("BatchLoader._first_batch", "distinct_rows(items)"),
     ),
-    Mutant(
+    mutant(
         "a swap brings in what changed since its rows were read",
-        (
-            Edit(
-                "consumers/refresh/swap.py",
-                "return catch_up(store, staged, state.meta, later, touched.changed)",
-                "return catch_up(store, staged, state.meta, later)",
-            ),
+        "test_a_refresh_beside_changes_loses_none",
+        put(
+            "_up_to_date",
+            "catch_up(store, staged, state.meta, later, touched.changed)",
+            "catch_up(store, staged, state.meta, later)",
         ),
-        f"{_CHANGES}::test_a_refresh_beside_changes_loses_none",
     ),
-    Mutant(
+    mutant(
         "a fold brings in what a swap did",
-        (
-            Edit(
-                "consumers/commits/recovery/catch_up.py",
-                "changed = {} if former is None else store.records_if_there(former, named)",
-                "changed = dict[str, bytes]()",
-            ),
+        "test_a_swap_that_caught_up_with_changes_is_folded_again",
+        put(
+            "swapped",
+            "{} if former is None else store.records_if_there(former, named)",
+            "dict[str, bytes]()",
         ),
-        f"{_CHANGES}::test_a_swap_that_caught_up_with_changes_is_folded_again",
     ),
-    Mutant(
+    mutant(
         "rows that ever changed are read together with the head",
-        (Edit("engine/store/offline/snapshot.py", "records |= found.changed", "pass"),),
-        f"{_CHANGES}::test_rows_that_are_read_while_the_store_goes_back_are_the_newest",
+        "test_rows_that_are_read_while_the_store_goes_back_are_the_newest",
+        without("_brought_up_to_date", "found.changed"),
     ),
-    Mutant(
+    mutant(
         "a compact leaves the age limit where it is",
-        (
-            Edit(
-                "consumers/refresh/transition.py",
-                "oldest = before.meta.first_deletion_at if compacted else None",
-                "oldest = None",
-            ),
-        ),
-        "tests/integration/store/test_erased_data.py::test_a_compact_does_not_put_off_the_age_limit",
+        "test_a_compact_does_not_put_off_the_age_limit",
+        never("transition.new_generation", "compacted"),
     ),
-    Mutant(
+    mutant(
         "who drops a refresh result has read the log on",
-        (
-            Edit(
-                "consumers/deletions/batch_processor.py",
-                "self._follower.read_on(group.model_id)",
-                "pass",
-            ),
-        ),
-        f"{_GUARDS}::test_a_result_is_dropped_only_by_who_knows_every_commit",
+        "test_a_result_is_dropped_only_by_who_knows_every_commit",
+        without("BatchProcessor._drop", "self._follower.read_on(group.model_id)"),
     ),
-    Mutant(
+    mutant(
         "who drops a refresh result has the newest state",
-        (
-            Edit(
-                "consumers/deletions/batch_processor.py",
-                "if followed is None or followed.heads.get(group.model_id) != head:",
-                "if False:",
-            ),
-        ),
-        f"{_GUARDS}::test_a_result_is_dropped_only_by_who_knows_every_commit",
+        "test_a_result_is_dropped_only_by_who_knows_every_commit",
+        never("BatchProcessor._drop", "followed"),
     ),
-    Mutant(
+    mutant(
         "the digest of values that are read again",
-        (
-            Edit(
-                "consumers/commits/recovery/change_requests.py",
-                "and digest_of(found) == change.digest",
-                "",
-            ),
-        ),
-        f"{_CHANGED_ROWS}::test_values_are_read_again_only_where_they_are_the_same",
+        "test_values_are_read_again_only_where_they_are_the_same",
+        without("change_requests.read_changes", "change.digest"),
     ),
-    Mutant(
+    mutant(
         "one expired value loses no other",
-        (
-            Edit(
-                "consumers/commits/recovery/change_requests.py",
-                "if len(offsets) == 1:",
-                "if True:",
-            ),
-        ),
-        f"{_CHANGED_ROWS}::test_values_that_lie_close_together_are_read_together",
+        "test_values_that_lie_close_together_are_read_together",
+        always("_records_at", "len(offsets)"),
     ),
-    Mutant(
+    mutant(
         "rows that the same fold has written",
-        (Edit("consumers/commits/recovery/replay.py", "records.update(written.records)", "pass"),),
-        f"{_CHANGES}::test_a_store_that_went_back_gets_its_rows_from_the_log_again",
+        "test_a_store_that_went_back_gets_its_rows_from_the_log_again",
+        without("Replay._row_changes", "records.update(written.records)"),
     ),
-    Mutant(
+    mutant(
         "no values in dead letters",
-        (
-            Edit(
-                "consumers/deletions/dead_letters.py",
-                "value, headers = digest_of(record).encode(), ()",
-                "pass",
-            ),
+        "test_what_cannot_be_read_leaves_its_digest_in_dead_letters_and_no_value",
+        put(
+            "dead_letters.dead_letter", "value, headers = (digest_of(record).encode(), ())", "pass"
         ),
-        f"{_CHANGES}::test_what_cannot_be_read_leaves_its_digest_in_dead_letters_and_no_value",
     ),
     # -- change data capture
-    Mutant(
+    mutant(
         "acknowledged requests before a position of captured changes moves",
-        (
-            Edit(
-                "consumers/workers/intake_worker.py",
-                "            self._send(translated)\n",
-                "            self._advance(records)\n            self._send(translated)\n",
-            ),
+        "test_a_worker_that_dies_at_any_step_loses_and_doubles_nothing",
+        put(
+            "IntakeWorker.run_once",
+            "self._send(translated)",
+            "self._advance(records)\nself._send(translated)",
         ),
-        f"{_INTAKE}::test_a_worker_that_dies_at_any_step_loses_and_doubles_nothing",
     ),
-    Mutant(
+    mutant(
         "rows under their new ids before they go under the old ones",
-        (
-            Edit(
-                "consumers/workers/intake_worker.py",
-                "self._producer.publish(self._insertions(one for _, one in translated))",
-                "late = self._insertions(one for _, one in translated)",
-            ),
-            Edit(
-                "consumers/workers/intake_worker.py",
-                "        self._producer.publish(messages)",
-                "        self._producer.publish(messages)\n        self._producer.publish(late)",
-            ),
-            Edit(
-                "consumers/workers/intake_worker.py",
-                "        self._at_step(IntakeStep.DELETE)\n",
-            ),
-            Edit(
-                "consumers/workers/intake_worker.py",
-                "        self._producer.publish(messages)\n        self._producer",
-                "        self._producer.publish(messages)\n"
-                "        self._at_step(IntakeStep.DELETE)\n        self._producer",
-            ),
+        "test_a_worker_that_dies_while_a_row_moves_moves_it_once",
+        put(
+            "IntakeWorker._send",
+            "self._producer.publish(self._insertions((one for _, one in translated)))",
+            "late = self._insertions((one for _, one in translated))",
         ),
-        f"{_INTAKE}::test_a_worker_that_dies_while_a_row_moves_moves_it_once",
+        without("IntakeWorker._send", "self._at_step(IntakeStep.DELETE)"),
+        put(
+            "IntakeWorker._send",
+            "self._producer.publish(messages)",
+            "self._producer.publish(messages)\nself._at_step(IntakeStep.DELETE)\nself._producer.publish(late)",
+        ),
     ),
-    Mutant(
+    mutant(
         "a row that was erased does not come back with another key",
-        (
-            Edit(
-                "consumers/workers/intake_worker.py",
-                "if each.former in live:",
-                "if True:",
-            ),
-        ),
-        f"{_INTAKE}::test_a_row_moves_to_its_new_key_but_an_erased_one_does_not_come_back",
+        "test_a_row_moves_to_its_new_key_but_an_erased_one_does_not_come_back",
+        always("IntakeWorker._insertions", "each.former"),
     ),
-    Mutant(
+    mutant(
         "values that Debezium invents name nobody",
-        (
-            Edit(
-                "consumers/cdc/translate.py",
-                "change.before.get(name) in _ZEROS[columns[name]]",
-                "False",
-            ),
-        ),
-        f"{_TRANSLATE}::test_what_the_connector_invented_never_names_a_subject",
+        "test_what_the_connector_invented_never_names_a_subject",
+        put("_former_name", "change.before.get(name) in _ZEROS[columns[name]]", "False"),
     ),
     # -- erasures
-    Mutant(
+    mutant(
         "an erasure: of two words on a subject the later request counts",
-        (
-            Edit(
-                "engine/store/log_view.lua",
-                "return here ~= there or tonumber(at) >= tonumber(before)",
-                "return true",
-            ),
+        "test_a_lift_that_is_written_late_leaves_a_later_erasure_on_the_list",
+        text(
+            "log_view.lua",
+            "return here ~= there or tonumber(at) >= tonumber(before)",
+            "return true",
         ),
-        f"{_TWO_ERASERS}::test_a_lift_that_is_written_late_leaves_a_later_erasure_on_the_list",
     ),
-    Mutant(
+    mutant(
         "an erasure: models that have come to know the subject are asked",
-        (Edit(_ERASURE_WORKER, "self._sender.ask([erasure for erasure, _ in news], models)", ""),),
-        "tests/integration/erasures/test_suppression.py"
-        "::test_rows_inserted_on_their_way_are_found_when_the_index_is_read_again",
+        "test_rows_inserted_on_their_way_are_found_when_the_index_is_read_again",
+        without("ErasureWorker._ask_again", "self._sender.ask"),
     ),
-    Mutant(
+    mutant(
         "an erasure: a registration leaves out who is on the list",
-        (
-            Edit(
-                "consumers/registration/register.py",
-                "data.without_subjects(self._erased(config, data))",
-                "data",
-            ),
-            Edit(
-                "consumers/registration/register.py",
-                "self._gone(before, candidate.data) | self._erased_rows(candidate)",
-                "self._gone(before, candidate.data)",
-            ),
-        ),
+        SIMULATION,
+        put("Registrar._registered", "data.without_subjects(self._erased(config, data))", "data"),
+        without("Registrar._onto", "self._erased_rows(candidate)"),
     ),
-    Mutant(
+    mutant(
         "an erasure: the store must have every commit of the log",
-        (
-            Edit(
-                "consumers/erasures/unsearched.py",
-                "erasure.undecided is None or not applied.has(erasure.commits)",
-                "erasure.undecided is None",
-            ),
-        ),
-        f"{_TWO_ERASERS}::test_nobody_is_gone_while_the_store_lacks_a_model_that_the_log_has",
+        "test_nobody_is_gone_while_the_store_lacks_a_model_that_the_log_has",
+        without("Unsearched.news", "not applied.has"),
     ),
-    Mutant(
+    mutant(
         "an erasure: the first final receipt counts",
-        (
-            Edit(
-                "engine/store/log_view.lua",
-                "if not is_kept(redis.call('HGET', VIEW, field)) then",
-                "if true then",
-            ),
+        "test_if_models_came_meanwhile_the_first_final_receipt_counts",
+        text(
+            "log_view.lua", "if not is_kept(redis.call('HGET', VIEW, field)) then", "if true then"
         ),
-        f"{_TWO_ERASERS}::test_if_models_came_meanwhile_the_first_final_receipt_counts",
     ),
-    Mutant(
+    mutant(
         "an erasure: a receipt that no trusted key signed is none",
-        (
-            Edit(
-                "consumers/erasures/receipts.py",
-                "if not is_believed(record, self._trusted):",
-                "if False:",
-            ),
-        ),
-        "tests/integration/security/test_unsigned_receipts.py"
-        "::test_a_forged_combined_receipt_does_not_keep_an_erasure_from_being_done",
+        "test_a_forged_combined_receipt_does_not_keep_an_erasure_from_being_done",
+        never("PublishedReceipts._receipt", "not is_believed"),
     ),
-    Mutant(
+    mutant(
         "an erasure: processes with trusted keys have a view of receipts of their own",
-        (
-            Edit(
-                "consumers/erasures/receipts.py",
-                'else (SIGNED_ERASURE_RECEIPTS, "signed-receipts")',
-                'else (ERASURE_RECEIPTS, "receipts")',
-            ),
+        "test_a_repeat_is_answered_from_what_processes_with_keys_have_read",
+        put(
+            "PublishedReceipts.__init__",
+            "(SIGNED_ERASURE_RECEIPTS, 'signed-receipts')",
+            "(ERASURE_RECEIPTS, 'receipts')",
         ),
-        "tests/integration/security/test_unsigned_receipts.py"
-        "::test_a_repeat_is_answered_from_what_processes_with_keys_have_read",
     ),
-    Mutant(
+    mutant(
         "the index: what no trusted key signed is left out",
-        (Edit("consumers/server/index/follower.py", "is_believed(record, self._trusted)", "True"),),
-        "tests/integration/security/test_unsigned_receipts.py"
-        "::test_a_forged_receipt_of_a_request_is_shown_by_nobody",
+        "test_a_forged_receipt_of_a_request_is_shown_by_nobody",
+        put("Feed._add", "is_believed(record, self._trusted)", "True"),
     ),
-    Mutant(
+    mutant(
         "an erasure: a registration of other people answers what was deferred",
-        (
-            Edit(
-                "consumers/registration/predecessor.py",
-                "if not config.has_subjects_of(request.namespace)",
-                "if False",
-            ),
-        ),
-        "tests/integration/erasures/test_unregistered_meanwhile.py"
-        "::test_a_deferred_request_is_of_its_namespace_when_its_model_is_replaced",
+        "test_a_deferred_request_is_of_its_namespace_when_its_model_is_replaced",
+        put("of_others", "not config.has_subjects_of(request.namespace)", "False"),
     ),
-    Mutant(
+    mutant(
         "an erasure: over HTTP, a receipt is compared with the subject",
-        (
-            Edit(
-                "consumers/server/outcomes.py",
-                "return receipt.subject_commitment not in commitments",
-                "return False",
-            ),
-        ),
-        "tests/integration/server/test_erasures.py"
-        "::test_what_an_id_stands_for_outlives_the_server_and_the_log",
+        "test_what_an_id_stands_for_outlives_the_server_and_the_log",
+        put("Outcomes.answers_other", "receipt.subject_commitment not in commitments", "False"),
     ),
-    Mutant(
+    mutant(
         "an erasure: a model that forgot whose rows it has is not covered",
-        (Edit(_ERASURE_WORKER, "note_not_covered(done, models)", "pass"),),
-        "tests/integration/erasures/test_unregistered_meanwhile.py"
-        "::test_a_model_that_forgets_whose_rows_it_has_before_it_answers_is_not_covered",
+        "test_a_model_that_forgets_whose_rows_it_has_before_it_answers_is_not_covered",
+        without("ErasureWorker._finish", "note_not_covered(done, models)"),
     ),
-    Mutant(
+    mutant(
         "an erasure: a request is about subjects of its own namespace",
-        (Edit(_DECIDE, "self.state.meta.config.has_subjects_of(request.namespace)", "True"),),
-        "tests/integration/erasures/test_unregistered_meanwhile.py"
-        "::test_a_person_of_another_namespace_keeps_the_rows_of_a_model_that_was_replaced",
+        "test_a_person_of_another_namespace_keeps_the_rows_of_a_model_that_was_replaced",
+        put("Decider.decide", "self.state.meta.config.has_subjects_of(request.namespace)", "True"),
     ),
-    Mutant(
+    mutant(
         "an erasure: over HTTP, the id of another person's is a conflict",
-        (
-            Edit(
-                "consumers/server/api/erasures.py",
-                "await run_in_threadpool(check_id, services, event)",
-                "pass",
-            ),
-        ),
-        "tests/integration/server/test_erasures.py"
-        "::test_an_id_with_another_subject_is_a_conflict_on_another_server_too",
+        "test_an_id_with_another_subject_is_a_conflict_on_another_server_too",
+        without("api.erasures", "run_in_threadpool(check_id, services, event)"),
     ),
     # -- preprocessing inside a model
-    Mutant(
+    mutant(
         "statistics that follow a commit",
-        (
-            Edit(
-                "engine/preprocess/live.py",
-                "return published_by(stream, method), replace(self, answer=answer)",
-                "return published_by(stream, method), self",
-            ),
-        ),
+        SIMULATION,
+        put("LivePipeline.after", "replace(self, answer=answer)", "self"),
     ),
-    Mutant(
+    mutant(
         "the rows of a commit leave the sums when it is folded",
-        (
-            Edit(
-                "consumers/commits/recovery/catch_up.py",
-                "return Recomputed(stream, state.pipeline.sums_after(state.generation, moved))",
-                "return Recomputed(stream, state.pipeline.answer.sums)",
-            ),
+        "preprocess/test_fold.py::test_a_store_that_goes_back_gets_its_sums_back",
+        put(
+            "left_out",
+            "state.pipeline.sums_after(state.generation, moved)",
+            "state.pipeline.answer.sums",
         ),
-        "tests/integration/preprocess/test_fold.py::test_a_store_that_goes_back_gets_its_sums_back",
     ),
-    Mutant(
+    mutant(
         "the bound of a logistic pipeline counts the remainder",
-        (
-            Edit(
-                "engine/preprocess/remainder.py",
-                "nu = min(floor.dual(gradient) for floor in floors) + moved.remainder",
-                "nu = min(floor.dual(gradient) for floor in floors)",
-            ),
-        ),
-        f"{_REMAINDER}::test_the_bound_holds_and_is_of_use_over_a_stream",
+        "test_the_bound_holds_and_is_of_use_over_a_stream",
+        without("logistic_bound", "moved.remainder"),
     ),
-    Mutant(
+    mutant(
         "rows that came and went since the sums were written are counted",
-        (
-            Edit(
-                "engine/store/layout/preprocessing.py",
-                "for sign in (1, -1):",
-                "for sign in (1,):",
-            ),
-        ),
-        f"{_PREPROCESSING}::test_sums_come_back_with_the_rows_since",
+        "test_sums_come_back_with_the_rows_since",
+        put("_with_rows_since", "(1, -1)", "(1,)"),
     ),
-    Mutant(
+    mutant(
         "what is solved with the factor of a compact has that factor's error",
-        (
-            Edit(
-                "engine/refresh/refreshes.py",
-                "Generation(number, objective, theta_b, smallest, largest, off, off_by_factor)",
-                "Generation(number, objective, theta_b, smallest, largest, off)",
-            ),
+        "test_the_factor_of_a_compact_is_as_wrong_as_it_was_measured",
+        put(
+            "refreshes.compact",
+            "Generation(number, objective, theta_b, smallest, largest, off, off_by_factor)",
+            "Generation(number, objective, theta_b, smallest, largest, off)",
         ),
-        "tests/unit/engine/refresh/test_compact.py"
-        "::test_the_factor_of_a_compact_is_as_wrong_as_it_was_measured",
     ),
-    Mutant(
+    mutant(
         "sums that were written whole are not those that a worker knew",
-        (
-            Edit(
-                "engine/store/sums.py",
-                "redis.call('HSET', HEAD, 'arrays', ARGV[2])\n",
-                "",
-            ),
-        ),
-        "tests/integration/preprocess/test_fold.py"
-        "::test_deleted_rows_beside_the_sums_are_removed_within_the_hour",
+        "preprocess/test_fold.py::test_deleted_rows_beside_the_sums_are_removed_within_the_hour",
+        text("store.sums", "redis.call('HSET', HEAD, 'arrays', ARGV[2])"),
     ),
-    Mutant(
+    mutant(
         "a category whose last row has gone is unknown",
-        (
-            Edit(
-                "engine/store/layout/fitted_columns.py",
-                "_without_rows(pipeline.present[part.features])",
-                "()",
-            ),
-        ),
-        f"{_PIPELINES}::test_a_category_that_vanishes_is_unknown_and_its_weight_0",
+        "test_a_category_that_vanishes_is_unknown_and_its_weight_0",
+        put("fitted_columns._one_hot", "_without_rows(pipeline.present[part.features])", "()"),
     ),
-    Mutant(
+    mutant(
         "a category whose last row has gone has the weight 0",
-        (
-            Edit(
-                "engine/preprocess/published.py",
-                "theta[: len(base.constant)][_idle(base, answer)] = 0.0",
-                "pass",
-            ),
-        ),
-        f"{_PIPELINES}::test_a_category_that_vanishes_is_unknown_and_its_weight_0",
+        "test_a_category_that_vanishes_is_unknown_and_its_weight_0",
+        without("published_parameters", "len(base.constant)"),
     ),
-    Mutant(
+    mutant(
         "the error of V is in the bound of the inverse",
-        (
-            Edit(
-                "engine/deletion/residual.py",
-                "return Rounded(residual, 2.0 * off * magnified_by)",
-                "return Rounded(residual, 0.0)",
-            ),
-        ),
-        f"{_BOUNDS}::test_a_typing_error_that_is_righted_leaves_no_false_bound",
+        "test_a_typing_error_that_is_righted_leaves_no_false_bound",
+        put("rounded_sum", "2.0 * off * magnified_by", "0.0"),
     ),
-    Mutant(
+    mutant(
         "no refresh but a rebuild helps once V has lost its digits",
-        (Edit("engine/refresh/policy.py", "    if facts.lost:\n", "    if False:\n"),),
-        "tests/unit/engine/refresh/test_refreshes.py"
-        "::test_a_stream_that_has_lost_its_digits_is_rebuilt",
+        "test_a_stream_that_has_lost_its_digits_is_rebuilt",
+        never("used_up", "facts.lost"),
     ),
-    Mutant(
+    mutant(
         "the rows have a second opinion of the Hessian's smallest eigenvalue",
-        (
-            Edit(
-                "engine/error/drift.py",
-                "if not self.smallest >= self.claimed:",
-                "if False:",
-            ),
-            Edit(
-                "engine/error/drift.py",
-                "opinion.distance(smallest)",
-                "0.0",
-            ),
-            Edit(
-                "engine/error/drift.py",
-                "if not self.inverse <= RESIDUAL:",
-                "if False:",
-            ),
-        ),
-        "tests/unit/engine/error/test_second_opinion.py::test_it_finds_what_v_has_lost",
+        "test_it_finds_what_v_has_lost",
+        never("Drift.fault", "self.claimed"),
+        put("_audit_block", "opinion.distance(smallest)", "0.0"),
+        never("Drift.fault", "self.inverse"),
     ),
-    Mutant(
+    mutant(
         "a failed drift audit is said at once",
-        (
-            Edit(
-                "consumers/refresh/transition.py",
-                "        if result.drifted:\n            stream = disbelieve(stream)\n",
-                "",
-            ),
-        ),
-        "tests/integration/refresh/test_drift.py"
-        "::test_a_damaged_row_of_v_orders_a_rebuild_that_says_why",
+        "test_a_damaged_row_of_v_orders_a_rebuild_that_says_why",
+        without("small_refresh", "result.drifted"),
     ),
-    Mutant(
+    mutant(
         "a rounded centre moves a penalised intercept",
-        (
-            Edit(
-                "engine/preprocess/published.py",
-                "    if weight == 0.0:\n",
-                "    if True:\n",
-            ),
-        ),
-        f"{_REMAINDER}::test_one_class_left_far_from_0_has_a_bound_above_the_truth",
+        "test_one_class_left_far_from_0_has_a_bound_above_the_truth",
+        always("_off_centre", "weight == 0.0"),
     ),
-    Mutant(
+    mutant(
         "a change of a library model is adopted once it is whole",
-        (
-            Edit(
-                "engine/estimator/changing.py",
-                "            state = before.draft()\n",
-                "            state = before\n",
-            ),
-        ),
-        "tests/unit/engine/estimator/test_atomic.py"
-        "::test_an_operation_that_fails_at_any_call_changes_nothing",
+        "test_an_operation_that_fails_at_any_call_changes_nothing",
+        put("ChangingModel.delete", "before.draft()", "before"),
     ),
-    Mutant(
+    mutant(
         "changes of a library model take turns",
-        (
-            Edit(
-                "engine/estimator/changing.py",
-                "        with self._lock:\n            before = self._fitted\n",
-                "        with nullcontext():\n            before = self._fitted\n",
-            ),
-            Edit(
-                "engine/estimator/changing.py",
-                "from dataclasses import replace\n",
-                "from contextlib import nullcontext\nfrom dataclasses import replace\n",
-            ),
-        ),
-        "tests/unit/engine/estimator/test_threads.py"
-        "::test_changes_from_four_threads_leave_what_one_thread_would",
+        "test_changes_from_four_threads_leave_what_one_thread_would",
+        put("ChangingModel.delete", "self._lock", "__import__('contextlib').nullcontext()"),
     ),
     # -- exact sums, and the rounded minimiser
-    Mutant(
+    mutant(
         "the distance to the solution counts in what it rounds to",
-        (
-            Edit(
-                _ROUNDING,
-                "    beyond = 2.0 * distance + 4.0 * NEAREST * np.abs(low)\n",
-                "    beyond = 0.0 * distance + 4.0 * NEAREST * np.abs(low)\n",
-            ),
-        ),
-        f"{_TEST_ROUNDING}::test_what_is_rounded_is_rounded_the_same_anywhere_within_the_distance",
+        "test_what_is_rounded_is_rounded_the_same_anywhere_within_the_distance",
+        put("_round", "2.0 * distance", "0.0 * distance"),
     ),
-    Mutant(
+    mutant(
         "a tie is not proved",
-        (Edit(_ROUNDING, " + 4.0 * NEAREST * np.abs(low)\n", "\n"),),
-        f"{_TEST_ROUNDING}::test_what_is_as_near_to_a_tie_as_the_bound_is_not_proved",
+        "test_what_is_as_near_to_a_tie_as_the_bound_is_not_proved",
+        put("_round", "2.0 * distance + 4.0 * NEAREST * np.abs(low)", "2.0 * distance"),
     ),
-    Mutant(
+    mutant(
         "what vanishes beside a larger coefficient is not proved",
-        (Edit(_ROUNDING, " & (enough | ~y.places.any(axis=0))"),),
-        f"{_TEST_ROUNDING}::test_what_vanishes_beside_another_number_is_not_proved",
+        "test_what_vanishes_beside_another_number_is_not_proved",
+        put("_round", "proved & (enough | ~y.places.any(axis=0))", "proved"),
     ),
-    Mutant(
+    mutant(
         "a residual whose squares vanish counts",
-        (Edit(_ROUNDING, "_VANISHED = 1e-150", "_VANISHED = 0.0"),),
-        f"{_TEST_ROUNDING}::test_coefficients_of_one_target_may_be_of_any_size",
+        "test_coefficients_of_one_target_may_be_of_any_size",
+        put("exact.rounding", "_VANISHED = 1e-150", "_VANISHED = 0.0"),
     ),
-    Mutant(
+    mutant(
         "a subnormal coefficient is not rounded twice",
-        (Edit(_ROUNDING, "if (normal | (point.nearest.T == 0)).all() else None"),),
-        f"{_TEST_ROUNDING}::test_subnormal_coefficients_are_rounded_once",
+        "test_subnormal_coefficients_are_rounded_once",
+        always("settled", "point.nearest.T"),
     ),
-    Mutant(
+    mutant(
         "rounding counts in the proof that a matrix is definite",
-        (Edit(_ROUNDING, "if not shift > 4.0 * unsure:", "if not shift > 0.0:"),),
-        f"{_TEST_ROUNDING}::test_a_matrix_that_only_rounding_makes_definite_is_not_proved",
+        "test_a_matrix_that_only_rounding_makes_definite_is_not_proved",
+        put("Inverse.of", "4.0 * unsure", "0.0"),
     ),
-    Mutant(
+    mutant(
         "what is wrong with the inverse counts in the leverage, squared",
-        (Edit(_RUNNING, " + off * off / inverse.smallest\n", "\n"),),
-        f"{_TEST_RUNNING}::test_the_bound_of_leverage_holds_for_an_inverse_that_is_wrong",
+        "test_the_bound_of_leverage_holds_for_an_inverse_that_is_wrong",
+        put(
+            "_leverage",
+            "max(float(known), 0.0) + off * off / inverse.smallest",
+            "max(float(known), 0.0)",
+        ),
     ),
-    Mutant(
+    mutant(
         "what is wrong with the inverse counts in the leverage",
-        (Edit(_RUNNING, "    H = root.T @ V + V.T @ S\n", "    H = root.T @ V\n"),),
-        f"{_TEST_RUNNING}::test_the_bound_of_leverage_holds_for_an_inverse_that_is_wrong",
+        "test_the_bound_of_leverage_holds_for_an_inverse_that_is_wrong",
+        put("_leverage", "root.T @ V + V.T @ S", "root.T @ V"),
     ),
-    Mutant(
+    mutant(
         "how the matrix was rounded counts in the leverage",
-        (Edit(_RUNNING, "    off = float(", "    rounded = 0.0\n    off = float("),),
-        f"{_TEST_RUNNING}::test_the_bound_of_leverage_counts_how_the_matrix_was_rounded",
+        "test_the_bound_of_leverage_counts_how_the_matrix_was_rounded",
+        put("_leverage", "(8.0 * (d + MOST) * EPS + 4.0 * NEAREST) * inverse.size * size", "0.0"),
     ),
-    Mutant(
+    mutant(
         "rows that leave lower the bound of the smallest eigenvalue",
-        (Edit(_RUNNING, "inverse.smallest * (1.0 - leverage)", "inverse.smallest"),),
-        f"{_TEST_RUNNING}::test_the_smallest_eigenvalue_is_never_below_its_bound",
+        "test_the_smallest_eigenvalue_is_never_below_its_bound",
+        put("running._updated", "inverse.smallest * (1.0 - leverage)", "inverse.smallest"),
     ),
-    Mutant(
+    mutant(
         "a column that was absent is not any more",
-        (Edit(_RUNNING, "        if absent.any() and ", "        if False and "),),
-        f"{_TEST_RUNNING}::test_the_first_value_of_a_column_arrives",
+        "test_the_first_value_of_a_column_arrives",
+        put("Warm.changed", "absent.any()", "False"),
     ),
-    Mutant(
+    mutant(
         "a copy has no row that left",
-        (
-            Edit(
-                _RUNNING,
-                "        return Solution.of, (self.live_sums, self.penalty)\n",
-                "        return Solution.of, (self.sums, self.penalty)\n",
-            ),
-        ),
-        f"{_TEST_RUNNING}::test_no_row_that_left_is_in_a_copy",
+        "test_no_row_that_left_is_in_a_copy",
+        put("Solution.__reduce__", "self.live_sums", "self.sums"),
     ),
-    Mutant(
+    mutant(
         "float64 adds up no more products than it has room for",
-        (
-            Edit("engine/exact/rows.py", "range(0, d, SUMMED)", "range(0, d, d)"),
-            Edit("engine/exact/rows.py", "slice(start, start + SUMMED)", "slice(start, start + d)"),
-        ),
-        "tests/unit/engine/exact/test_rows.py"
-        "::test_the_pull_is_exact_with_more_features_than_float64_adds_up",
+        "test_the_pull_is_exact_with_more_features_than_float64_adds_up",
+        put("ChangedRows._errors", "range(0, d, SUMMED)", "range(0, d, d)"),
+        put("ChangedRows._errors", "start + SUMMED", "start + d"),
     ),
-    Mutant(
+    mutant(
         "what is not proved is not called rounded",
-        (
-            Edit(
-                "engine/error/estimate.py",
-                "        return stream.solution.minimiser.rounded\n",
-                "        return True\n",
-            ),
-        ),
-        "tests/unit/engine/test_fitted_linear.py"
-        "::test_what_nothing_has_proved_is_not_called_rounded",
+        "test_what_nothing_has_proved_is_not_called_rounded",
+        put("is_rounded", "stream.solution.minimiser.rounded", "True"),
     ),
-    Mutant(
+    mutant(
         "the sweep spares the data set of a live model",
-        (
-            Edit(
-                "engine/store/offline/staging.py",
-                "        if name in (*live.generations, *live.datasets):",
-                "        if name in live.generations:",
-            ),
-        ),
-        "tests/integration/registration/test_register.py"
-        "::test_what_a_registration_that_was_cut_short_made_live_is_not_swept",
+        "test_what_a_registration_that_was_cut_short_made_live_is_not_swept",
+        put("sweep_registrations", "(*live.generations, *live.datasets)", "live.generations"),
     ),
-    Mutant(
+    mutant(
         "keys of a rebuild that the store has lost expire",
-        (
-            Edit(
-                "consumers/commits/shred.py",
-                "(staged.generation, *_generations(staged.former))",
-                "_generations(staged.former)",
-            ),
+        "test_the_keys_of_a_swap_that_the_store_lost_with_its_rows_expire",
+        put(
+            "shred.shred",
+            "(staged.generation, *_generations(staged.former))",
+            "_generations(staged.former)",
         ),
-        "tests/integration/store/test_row_keys.py"
-        "::test_the_keys_of_a_swap_that_the_store_lost_with_its_rows_expire",
     ),
-    Mutant(
+    mutant(
         "a refresh that was lost with its topic is ordered again",
-        (
-            Edit(
-                "consumers/registration/topic_loss.py",
-                "        producer.publish([*rest, *self._pending_jobs(plan.topic)])\n",
-                "        producer.publish(rest)\n",
-            ),
-        ),
-        f"{_LOST_TOPICS}::test_a_rebuild_that_was_lost_with_its_topic_is_done_again",
+        "test_a_rebuild_that_was_lost_with_its_topic_is_done_again",
+        put("TopicRecovery.run", "[*rest, *self._pending_jobs(plan.topic)]", "rest"),
     ),
-    Mutant(
+    mutant(
         "an erasure counts once at each place of the log",
-        (
-            Edit(
-                "consumers/suppression/suppressions.py",
-                "return [] if change.stored in self._view.get(marks).values() else",
-                "return [] if subject_id in self.of(namespace, [subject_id]) else",
-            ),
+        "test_an_erasure_that_is_sent_again_behind_its_lift_puts_the_subject_back",
+        put(
+            "Suppressions.suppressing",
+            "change.stored in self._view.get(marks).values()",
+            "subject_id in self.of(namespace, [subject_id])",
         ),
-        f"{_LOST_TOPICS}::test_an_erasure_that_is_sent_again_behind_its_lift_puts_the_subject_back",
     ),
-    Mutant(
+    mutant(
         "the digest below the apply cursor moves past a void record",
-        (Edit(_PARTITION_FOLD, "        elif tail.offset != self._end:", "        elif False:"),),
-        "tests/integration/commits/test_records.py"
-        "::test_a_void_record_at_the_end_is_no_lost_one_for_who_comes_next",
+        "test_a_void_record_at_the_end_is_no_lost_one_for_who_comes_next",
+        never("PartitionFold._finish", "tail.offset"),
     ),
     # -- exact sums in a store
-    Mutant(
+    mutant(
         "rows that moved after sums were made whole lie beside them",
-        (
-            Edit(
-                _STORED_SUMS,
-                "    first = 0 if whole else len(before.kept.since)\n",
-                "    first = len(after.kept.since) if whole else len(before.kept.since)\n",
-            ),
+        "test_what_steps_write_is_what_is_read_whole_or_beside",
+        put(
+            "new_fields",
+            "0 if whole else len(before.kept.since)",
+            "len(after.kept.since) if whole else len(before.kept.since)",
         ),
-        f"{_TEST_STORED_SUMS}::test_what_steps_write_is_what_is_read_whole_or_beside",
     ),
-    Mutant(
+    mutant(
         "rows that whole sums include do not stay beside them",
-        (
-            Edit(
-                "engine/store/apply.lua",
-                "if manifest.clear_sums then redis.call('DEL', SUMS) end\n",
-                "",
-            ),
-        ),
-        f"{_TEST_SUMS_OF_MODELS}::test_rows_beside_the_sums_are_never_many",
+        "test_rows_beside_the_sums_are_never_many",
+        without("apply.lua", "manifest.clear_sums"),
     ),
-    Mutant(
+    mutant(
         "stored sums must give the parameters of the head",
-        (
-            Edit(
-                _STORED_SUMS,
-                "    if theta is not None and not np.array_equal(solution.minimiser.theta, theta):",
-                "    if False:",
-            ),
-        ),
-        f"{_TEST_SUMS_OF_MODELS}::test_damaged_sums_halt_the_model_by_one_line",
+        "test_damaged_sums_halt_the_model_by_one_line",
+        never("read_solution", "theta is not None"),
     ),
-    Mutant(
+    mutant(
         "a rebuild says that the sums were damaged",
-        (
-            Edit(
-                "consumers/refresh/job.py",
-                "    return choice if fault is None else replace(choice, reason=",
-                "    return choice if True else replace(choice, reason=",
-            ),
-        ),
-        f"{_TEST_SUMS_OF_MODELS}::test_sums_or_rows_that_were_damaged_are_found_digit_for_digit",
+        "test_sums_or_rows_that_were_damaged_are_found_digit_for_digit",
+        always("_compared", "fault"),
     ),
-    Mutant(
+    mutant(
         "a worker that ends leaves no row beside sums",
-        (
-            Edit(
-                "consumers/workers/deletion_worker.py",
-                "            for state in filter(has_rows_beside, self._states):",
-                "            for state in ():",
-            ),
-        ),
-        f"{_TEST_SUMS_OF_MODELS}::test_a_worker_that_ends_leaves_no_row_beside_the_sums",
+        "test_a_worker_that_ends_leaves_no_row_beside_the_sums",
+        put("DeletionWorker.close", "filter(has_rows_beside, self._states)", "()"),
     ),
-    Mutant(
+    mutant(
         "a library model remembers no row that it has deleted",
-        (
-            Edit(
-                "engine/exact/running.py",
-                "        if self.kept is None:\n            return solution\n"
-                "        kept = self.kept.joined(moved) or "
-                "replace(solution.whole(), most=self.kept.most)\n",
-                "        before = self.kept or Kept(self.live_sums)\n"
-                "        kept = before.joined(moved) or "
-                "replace(solution.whole(), most=before.most)\n",
-            ),
+        "test_sums_that_no_store_keeps_remember_no_row",
+        without("Solution.changed", "return solution"),
+        put(
+            "Solution.changed",
+            "self.kept.joined(moved)",
+            "(self.kept or Kept(self.live_sums)).joined(moved)",
         ),
-        f"{_TEST_STORED_SUMS}::test_sums_that_no_store_keeps_remember_no_row",
+        put("Solution.changed", "self.kept.most", "(self.kept or Kept(self.live_sums)).most"),
     ),
-    Mutant(
+    mutant(
         "no row lies beside exact sums where rows are encrypted",
-        (Edit("engine/store/generation.py", "0 if encrypted else MOST", "MOST"),),
-        "tests/integration/store/test_row_keys.py::test_no_row_lies_beside_exact_sums",
+        "test_no_row_lies_beside_exact_sums",
+        never("with_solution", "encrypted"),
     ),
     # -- pipelines with exact sums
-    Mutant(
+    mutant(
         "a pipeline's statistics have no weights",
-        (
-            Edit(
-                "engine/preprocess/rounded/solution.py",
-                "        if plain is None and not _plain(rows):\n            plain = sums\n",
-            ),
-        ),
-        f"{_TEST_ROUNDED}::test_weights_enter_the_last_step_alone_also_those_that_come_later",
+        "test_weights_enter_the_last_step_alone_also_those_that_come_later",
+        never("solution._after", "plain is None"),
     ),
-    Mutant(
+    mutant(
         "a pipeline's parameter is known once both ends of its ball round alike",
-        (
-            Edit(
-                "engine/preprocess/rounded/minimiser.py",
-                " if (theta == high).all() else None",
-                "",
-            ),
-        ),
-        f"{_TEST_ROUNDED}::test_a_parameter_of_0_is_0",
+        "test_a_parameter_of_0_is_0",
+        always("minimiser._rounded", "all()"),
     ),
-    Mutant(
+    mutant(
         "a store has the sums without weights of a pipeline, too",
-        (
-            Edit(
-                _STORED_SUMS,
-                "    return fields if kept.plain is None else "
-                "{**fields, _PLAIN: _packed(kept.plain)}\n",
-                "    return fields\n",
-            ),
-        ),
-        f"{_TEST_STORED_SUMS}::test_a_pipeline_is_read_as_it_was_written_whole_or_beside",
+        "test_a_pipeline_is_read_as_it_was_written_whole_or_beside",
+        always("packed_whole", "kept.plain"),
     ),
-    Mutant(
+    mutant(
         "an audit compares the sums without weights of a pipeline, too",
-        (
-            Edit(
-                "engine/preprocess/rounded/solution.py",
-                "            _plain(rows) if plain is None else "
-                "Sums.of(_unweighted(rows), plain.unit).equal(plain)\n",
-                "            True\n",
-            ),
+        "test_an_audit_finds_damaged_sums_of_either_kind",
+        put(
+            "PipelineSolution.is_of",
+            "_plain(rows) if plain is None else "
+            "Sums.of(_unweighted(rows), plain.unit).equal(plain)",
+            "True",
         ),
-        f"{_TEST_STORED_SUMS}::test_an_audit_finds_damaged_sums_of_either_kind",
     ),
 )
