@@ -60,12 +60,12 @@ MUTANTS = (
     mutant(
         "the least error of a version with new rows",
         "test_a_row_with_which_no_version_keeps_the_budget_is_rejected_and_changes_nothing",
-        without("row_changes._stepped", "check_least(state, changed, factor, least)"),
+        without("compute._linearised", "check_least(at, changed, factor, least)"),
     ),
     mutant(
         "the deletion of a long row ends the pause after failed refreshes",
         "test_the_deletion_of_a_row_that_was_taken_is_not_held_up_by_it",
-        never("transition._after", "batch.ends_pause"),
+        never("compute.compute", "_ends_pause(state, deletions, lookup)"),
     ),
     # -- appending: the log is the compare-and-set
     mutant(
@@ -263,12 +263,12 @@ MUTANTS = (
     mutant(
         "the ledger check of a decision",
         "test_a_row_is_deleted_once_and_a_request_answered_once",
-        never("Decider._decide_valid", "self.lookup.ledger"),
+        never("_Decider._find", "lookup.ledger"),
     ),
     mutant(
         "the final-receipt check of a decision",
         "test_a_row_is_deleted_once_and_a_request_answered_once",
-        never("Decider._is_repeat", "stored is not None"),
+        never("_Decider._repeat", "stored is not None"),
     ),
     # -- publishing
     mutant(
@@ -342,7 +342,7 @@ MUTANTS = (
     mutant(
         "the completion of a version over the budget",
         "test_no_projection_over_the_budget_is_ever_published",
-        never("next_version", "state.meta.config.completes"),
+        never("Draft.number_version", "state.meta.config.completes"),
     ),
     mutant(
         "the job of a version that was over the budget until it was completed",
@@ -356,12 +356,12 @@ MUTANTS = (
     mutant(
         "Q empty after a completed version is read from the log",
         "test_a_store_that_is_folded_has_the_completed_version",
-        without("left_out", "stream._replace"),
+        without("catch_up.recomputed", "stream._replace"),
     ),
     mutant(
         "the budget of a model that holds its last version",
         "test_the_last_version_is_held_until_a_rebuild_without_the_rows",
-        never("compute._extend", "OverBudget.HOLD"),
+        never("compute._delete", "OverBudget.HOLD"),
     ),
     # -- noise on the output
     mutant(
@@ -383,17 +383,17 @@ MUTANTS = (
     mutant(
         "a deleted id that comes back by an insert",
         "test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code",
-        never("_of_rows", "deleted"),
+        never("_Decider._rows_refuse", "deleted"),
     ),
     mutant(
         "an insert of a row that is there",
         "test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code",
-        never("_of_rows", "known"),
+        never("_Decider._rows_refuse", "known"),
     ),
     mutant(
         "the tombstones",
         "test_a_row_whose_deletion_came_first_does_not_come_to_life_within_a_day",
-        always("_of_tombstones", "request.op"),
+        always("_Decider._tombstones_refuse", "request.op"),
     ),
     mutant(
         "a request for a row that the same poll changes waits for the next commit",
@@ -451,7 +451,7 @@ MUTANTS = (
     mutant(
         "rows that the same fold has written",
         "test_a_store_that_went_back_gets_its_rows_from_the_log_again",
-        without("Replay._row_changes", "records.update(written.records)"),
+        without("Replay._brought_in", "records.update(written.records)"),
     ),
     mutant(
         "no values in dead letters",
@@ -565,7 +565,7 @@ MUTANTS = (
     mutant(
         "an erasure: a request is about subjects of its own namespace",
         "test_a_person_of_another_namespace_keeps_the_rows_of_a_model_that_was_replaced",
-        put("Decider.decide", "self.state.meta.config.has_subjects_of(request.namespace)", "True"),
+        put("_Decider._deletion", "state.meta.config.has_subjects_of(request.namespace)", "True"),
     ),
     mutant(
         "an erasure: over HTTP, the id of another person's is a conflict",
@@ -582,9 +582,9 @@ MUTANTS = (
         "the rows of a commit leave the sums when it is folded",
         "preprocess/test_fold.py::test_a_store_that_goes_back_gets_its_sums_back",
         put(
-            "left_out",
-            "state.pipeline.sums_after(state.generation, moved)",
-            "state.pipeline.answer.sums",
+            "live.change_model",
+            "pipeline.sums_after(generation, moved)",
+            "pipeline.answer.sums",
         ),
     ),
     mutant(
