@@ -153,7 +153,7 @@ def _places(live: TableData, registered: TableData) -> list[bool]:
 def stored_values(record: bytes, config: Mapping[str, Any], what: str) -> tuple[Any, ...]:
     """Return a record's row as requests give it: values by name in order, target, weight."""
     d = len(config["feature_names"]) + 1
-    found = codec.unpack_rows([record], d, 1, what, 1, given=len(COLUMNS)).rows
+    found = codec.unpack_rows([record], d, 1, what, 1, given=len(COLUMNS))
     columns = config["preprocess"]
     numeric = [c for c in columns if c["step"] in ("numeric", "date")]
     coded = [c for c in columns if c["step"] not in ("numeric", "date")]

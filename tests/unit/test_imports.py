@@ -125,6 +125,8 @@ def test_the_parts_of_a_package_import_downwards(package: str) -> None:
         ("requests.deletion", {"numpy", "scipy"}),  # one message: SciPy alone would take longer
         ("delete", {"numpy", "scipy", "pydantic", "redis", "rich", "structlog"}),  # only its help
         ("erasures", {"numpy", "scipy"}),
+        ("versions", {"scipy"}),
+        ("dead_letters", {"numpy", "scipy"}),
     ],
 )
 def test_commands_start_without_what_they_do_not_need(module: str, absent: set[str]) -> None:

@@ -48,7 +48,7 @@ def read_rows(
     """
     if not config.preprocess:
         decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks)
-        return StoredRows(decoded.rows, decoded.W)
+        return StoredRows(Rows(decoded.X, decoded.y, decoded.weight), decoded.W)
     given = len(config.preprocess)
     decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks, given=given)
     table = given_table(config.preprocess, decoded.X, what)
