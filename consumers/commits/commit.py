@@ -11,13 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from lethe.consumers.contract.events import RefreshRequested, Version
 from lethe.consumers.contract.receipt import Receipt
 from lethe.engine.store.apply import Place
 from lethe.engine.store.layout.disclosed import RowFate
-from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.state import DeferredRequest, Head
+
+if TYPE_CHECKING:
+    from lethe.engine.store.layout.meta import Meta
 
 
 class CommitKind(StrEnum):

@@ -20,14 +20,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import rfc8785
 
 from lethe.consumers.contract.events import Parameters, Version
 from lethe.engine.errors import BrokenChain
-from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.codec import pack
 from lethe.engine.store.layout.columns import (
     FittedColumn,
@@ -37,6 +36,9 @@ from lethe.engine.store.layout.columns import (
     fixed_parts,
     numbers_of,
 )
+
+if TYPE_CHECKING:
+    from lethe.engine.fit.objective import Array
 
 GENESIS = ""
 _PARAMETERS_LABEL = b"lethe.parameters.v1\n"

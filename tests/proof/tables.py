@@ -158,7 +158,7 @@ def stored_values(record: bytes, config: Mapping[str, Any], what: str) -> tuple[
     """Return a record's row as requests give it: values by name in order, target, weight."""
     d = len(config["feature_names"]) + 1
     blocks = 1 - config.get("exact_sums", False)
-    found = codec.unpack_rows([record], d, 1, what, blocks, given=len(COLUMNS)).rows
+    found = codec.unpack_rows([record], d, 1, what, blocks, given=len(COLUMNS))
     columns = config["preprocess"]
     numeric = [c for c in columns if c["step"] in ("numeric", "date")]
     coded = [c for c in columns if c["step"] not in ("numeric", "date")]

@@ -27,10 +27,13 @@ _OF_HELP = (*_OF_REQUESTS, "cryptography", "pydantic", "redis", "rich", "structl
 FORBIDDEN = MappingProxyType(
     {
         ("main", "delete", "erase", "register"): _OF_HELP,  # their work stands elsewhere
-        ("requests.deletion", "requests.erasure", "erasures", "key", "sample"): _OF_REQUESTS,
         (
-            "status", "versions", "receipt", "unregister", "refresh", "dead_letters", "check",
-            "recover", "disclosure", "summary", "export", "mirror",
+            "requests.deletion", "requests.erasure", "erasures", "key", "sample", "dead_letters"
+        ): _OF_REQUESTS,
+        ("versions",): (*_OF_STATE, "scipy"),
+        (
+            "status", "receipt", "unregister", "refresh", "check", "recover", "disclosure",
+            "summary", "export", "mirror",
         ): _OF_STATE,
         ("registering", "change", "reconcile", "verify", "audit"): _OF_WORKERS,  # they read tables
         ("work", "serve"): _ASKED_FOR,

@@ -14,11 +14,14 @@ import math
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.fit.objective import Array, Rows
+
+if TYPE_CHECKING:
+    from lethe.engine.fit.objective import Array
 
 DENSE = 1
 """The only row codec so far."""
@@ -99,11 +102,6 @@ class RowRecords:
     y: Array
     weight: Array
     W: Array
-
-    @property
-    def rows(self) -> Rows:
-        """The rows, without their dual rows."""
-        return Rows(self.X, self.y, self.weight)
 
 
 def row_size(d: int, m: int, h: int = 1, *, given: int | None = None) -> int:

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator
 
-from lethe.engine.deletion.stream import Generation, Stream
-from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import CorruptState, check_format
-from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store.layout.columns import FittedColumn, PublishedColumns
 from lethe.engine.store.layout.keys import FORMAT, GenerationKeys, ModelKeys
-from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.reading import (
     MAX_DIGITS,
     Texts,
@@ -27,6 +23,13 @@ from lethe.engine.store.layout.reading import (
     parse_text,
 )
 from lethe.engine.store.layout.records import SECRET_BYTES, Stored
+
+if TYPE_CHECKING:  # whoever only reads a head, or a request that waits, needs no SciPy
+    from lethe.engine.deletion.stream import Generation, Stream
+    from lethe.engine.error.sentinels import Sentinels
+    from lethe.engine.fit.objective import Array
+    from lethe.engine.preprocess.live import LivePipeline
+    from lethe.engine.store.layout.meta import Meta
 
 STAGED = "staged"
 """Id of arrays that are staged and not live yet: the commit that makes them live gives them one."""

@@ -54,7 +54,8 @@ def read_rows(
     """
     if not config.preprocess:
         decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks)
-        return StoredRows(MovedRows(decoded.rows, decoded.W))
+        rows = Rows(decoded.X, decoded.y, decoded.weight)
+        return StoredRows(MovedRows(rows, decoded.W))
     given = len(config.preprocess)
     decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks, given=given)
     table = given_table(config.preprocess, decoded.X, what)

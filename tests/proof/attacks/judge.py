@@ -180,7 +180,7 @@ def check_rows(world: World, model: str) -> None:
     for shard in state.generation_keys.every_rows():
         for name, record in world.client.hgetall(shard).items():
             row = live[text(name)]
-            rows = codec.unpack_rows([record], d, m, text(name), 1).rows
+            rows = codec.unpack_rows([record], d, m, text(name), 1)
             stored = (*rows.X[0, : len(row.x)].tolist(), *rows.y[0].tolist())
             assert stored == (*row.x, *row.y), f"{model}: {text(name)} has other values"
 

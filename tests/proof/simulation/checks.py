@@ -195,7 +195,7 @@ def _check_values(held: Mapping[str, bytes], rows: LiveRows, data: Data, fold: M
             assert values == (*row.x, *row.y, row.weight), f"{name}: other values are stored"
             continue
         blocks = m if fold.config.get("class_names") else 1 - fold.config.get("exact_sums", False)
-        found = codec.unpack_rows([record], d, m, name, blocks).rows
+        found = codec.unpack_rows([record], d, m, name, blocks)
         row = rows.live[name]
         values = (*found.X[0, : len(row.x)].tolist(), *found.y[0].tolist(), found.weight[0])
         assert values == (*row.x, *row.y, row.weight), f"{name}: other values are stored"
