@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lethe.consumers.commits.frame import OpenPart
 from lethe.consumers.commits.journal import LogGap, Verdict, gap, judge, read_records
@@ -35,6 +35,36 @@ class OpenRecord:
         """Where it lies, in words; only in its model's partition can it count."""
         index = commit_partition(self.open.model_id)
         return f"{topics.COMMITS}/{index} at offset {self.offset}"
+
+
+@dataclass(slots=True)
+class Chain:
+    """The newest commit of a model, as far as its records were read.
+
+    Whoever reads a model's commits judges them by one; the auditor alone has its own
+    (`consumers.audit.commits`), because it must not share a mistake.
+
+    Attributes
+    ----------
+    index
+        The model's commits partition.
+    head
+        The newest commit that counts.
+    gap
+        Whether a record after it was judged to lie behind a gap.
+    """
+
+    index: int
+    head: Head = field(default_factory=Head)
+    gap: bool = False
+
+    def follow(self, part: OpenPart, digest: str) -> Verdict:
+        """Judge the next record, and continue with it if it counts."""
+        verdict = judge(part, self.head, self.index, gap=self.gap)
+        if verdict is Verdict.VALID:
+            self.head = Head(part.number, digest)
+        self.gap = digest != self.head.digest and (self.gap or verdict is Verdict.GAP)
+        return verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +127,8 @@ def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> 
     """
     by_digest = {record.digest: record for record in read}
     valid: dict[int, OpenRecord] = {}
-    newest, gaps = dict(heads), dict[str, LogGap]()
+    gaps: dict[str, LogGap] = {}
+    chains = {model: Chain(index, head) for model, head in heads.items()}
     for head in heads.values():
         record = by_digest.get(head.digest)
         while record is not None and record.offset not in valid:
@@ -106,20 +137,15 @@ def count(read: Sequence[OpenRecord], heads: Mapping[str, Head], index: int) -> 
     continued = {record.open.prev for record in read}
     for record in read:
         model = record.open.model_id
-        if record.offset in valid:
-            continue
-        head = newest[model] if model in newest else head_before(record, continued)
-        match judge(record.open, head, index, gap=model in gaps):
-            case Verdict.VALID:
-                valid[record.offset] = record
-                newest[model] = Head(record.open.number, record.digest)
-                gaps.pop(model, None)
-            case Verdict.GAP:
-                if model not in heads or record.offset > heads[model].offset:
-                    gaps.setdefault(model, gap(record.open, head, record.offset))
-            case Verdict.VOID:
-                pass
-    return Counted(valid, newest, gaps)
+        chain = chains.get(model) or Chain(index, head_before(record, continued), gap=model in gaps)
+        verdict = chain.follow(record.open, record.digest)
+        if verdict is Verdict.VALID:
+            valid[record.offset], chains[model] = record, chain
+        elif verdict is Verdict.GAP:
+            gaps.setdefault(model, gap(record.open, chain.head, record.offset))
+        if not chain.gap:
+            gaps.pop(model, None)
+    return Counted(valid, {model: chain.head for model, chain in chains.items()}, gaps)
 
 
 # -- where an incomplete log ends -----------------------------------------------------------------
@@ -171,14 +197,11 @@ def log_tip(records: Sequence[OpenRecord], stored: Head, index: int) -> LogTip:
             return LogTip(highest=highest)
         version, head, offset = -1, head_before(first, continued), -1
     following: int | None = None
-    gap = False
+    chain = Chain(index, head)
     for record in records:
-        verdict = judge(record.open, head, index, gap=gap)
-        gap = record.digest != head.digest and (gap or verdict is Verdict.GAP)
-        if verdict is Verdict.VALID:
-            gap = False
+        if chain.follow(record.open, record.digest) is Verdict.VALID:
             if stored_record is not None and following is None:
                 following = record.offset
-            head, offset = Head(record.number, record.digest), record.offset
+            offset = record.offset
             version = version if record.open.version is None else record.open.version
-    return LogTip(head, offset, version, highest, following)
+    return LogTip(chain.head, offset, version, highest, following)

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from lethe.consumers.commits.commit import Commit
 from lethe.consumers.commits.frame import Framed
-from lethe.consumers.commits.journal import Followed, Verdict, judge, read_records
+from lethe.consumers.commits.journal import Followed, Verdict, read_records
 from lethe.consumers.commits.record import open_commit, peek_deleted
+from lethe.consumers.commits.recovery.counted import Chain
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Reader
@@ -117,13 +118,9 @@ def _continuing(
         )
         if first is not None:
             head = Head(first.open.number - 1, first.open.prev)
-    gap = False
+    chain = Chain(keys.partition.index, head)
     for framed in frames:
-        verdict = judge(framed.open, head, keys.partition.index, gap=gap)
-        gap = framed.digest != head.digest and (gap or verdict is Verdict.GAP)
-        if verdict is Verdict.VALID:
-            gap = False
-            head = Head(framed.open.number, framed.digest)
+        if chain.follow(framed.open, framed.digest) is Verdict.VALID:
             yield framed
 
 
