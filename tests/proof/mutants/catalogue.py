@@ -440,18 +440,18 @@ MUTANTS = (
     Mutant(
         "the store before its readers",
         (
-            Edit(_WORKER, "            self._apply(won)  # 7\n"),
+            Edit(_WORKER, "            self._commits.apply(won)  # 7\n"),
             Edit(
                 _WORKER,
                 "        # 9 follows in the next turn",
-                "        self._apply(won)\n        # 9 follows in the next turn",
+                "        self._commits.apply(won)\n        # 9 follows in the next turn",
             ),
         ),
         f"{_GUARDS}::test_readers_are_told_what_the_store_has",
     ),
     Mutant(
         "the watermark below what a halted model has not decided",
-        (Edit(_WORKER, "            self._halts.first(partition),\n", "            None,\n"),),
+        (Edit(_WORKER, "self._halts.first(partition),", "None,"),),
         f"{_GUARDS}::test_no_watermark_passes_what_a_halted_model_has_not_decided",
     ),
     Mutant(
@@ -469,7 +469,7 @@ MUTANTS = (
         "the watermark below a commit that a halted model has not applied",
         (
             Edit(
-                _WORKER,
+                "consumers/workers/commit_steps.py",
                 "            if prepared.group.model_id not in self._halts:\n",
                 "            if True:\n",
             ),
@@ -911,9 +911,9 @@ MUTANTS = (
         "an erasure: over HTTP, the id of another person's is a conflict",
         (
             Edit(
-                "consumers/server/api/erasures.py",
-                "await run_in_threadpool(check_id, services, event)",
-                "pass",
+                "consumers/server/api/sending.py",
+                "await run_in_threadpool(_is_taken, services, request_id, asked)",
+                "False",
             ),
         ),
         "tests/integration/server/test_erasures.py"
