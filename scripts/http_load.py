@@ -38,7 +38,7 @@ from harness.servers import NoKafka, kafka
 from harness.tables import table
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DeletionRequest
-from lethe.consumers.contract.requests import deletion_message
+from lethe.consumers.contract.requests import request_message
 from lethe.consumers.log.base import Message, TopicSpec
 from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.connect import Runtime, open_runtime
@@ -169,7 +169,7 @@ def bare(runtime: Runtime, stack: ExitStack) -> Callable[[], Send]:
 
 
 def _bare(request: DeletionRequest) -> Message:
-    message = deletion_message(request, None)
+    message = request_message(request, None)
     return Message(BARE, message.key, message.value, message.headers)
 
 

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,24 +13,17 @@ from typing import Any, Literal
 import click
 import numpy as np
 
-from lethe.consumers.cli.requests.receipts import (
-    NoReceipt,
-    new_records,
-    receipt_in,
-    receipts_partition,
-    sentence,
-)
+from lethe.consumers.cli.requests.receipts import receipts_of, sentence
 from lethe.consumers.cli.terminal.options import global_options, sign_option, wait_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.commits.packed_receipt import unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, ChangedRow, RowsChanged
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.contract.requests import change_message, in_parts
-from lethe.consumers.contract.signatures import Signer, TrustedKeys
-from lethe.consumers.log.base import Producer, Reader
+from lethe.consumers.contract.requests import in_parts
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, GivenRows, read_given_rows
+from lethe.consumers.service.client import Answers, Client, NoReceipt, newest_answers
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.telemetry.progress import Progress
@@ -127,18 +119,16 @@ def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
     with (
         open_runtime(settings) as runtime,
         out.progress() as report,
-        closing(runtime.log.reader()) as reader,
-        closing(runtime.log.producer()) as producer,
+        Client(runtime.log, signer, runtime.trusted()) as client,
     ):
         store = runtime.store()
         meta = read_summary(store.client, options["model"]).meta
         config = meta.config
         data = _read(path, config, options, report)
-        sender = _Sender(
-            store, reader, producer, meta, op, signer, runtime.trusted(), again=options["again"]
-        )
+        sender = _Sender(client, store, meta, op, again=options["again"])
         parts = list(_parts(data, config, op))
         if options["wait"] is None:
+            sender.answers()  # fails before anything is sent if a topic is not there
             ids = [sender.send(part) for part in parts]
             out.document({"model_id": config.model_id, "op": op, "request_ids": ids})
             rows = counted(len(data.ids), "row")
@@ -217,23 +207,16 @@ class _Sender:
     """Sends the requests of one file, and finds their receipts."""
 
     def __init__(
-        self,
-        store: ModelStore,
-        reader: Reader,
-        producer: Producer,
-        meta: Meta,
-        op: Op,
-        signer: Signer | None,
-        trusted: TrustedKeys | None,
-        *,
-        again: bool,
+        self, client: Client, store: ModelStore, meta: Meta, op: Op, *, again: bool
     ) -> None:
-        self.reader, self.model_id, self.op = reader, meta.config.model_id, op
-        self.receipts = receipts_partition(reader, self.model_id, topics.ROW_CHANGES)
-        self.trusted = trusted
+        self.model_id = meta.config.model_id
         self.repeated = 0
-        self._store, self._producer, self._signer = store, producer, signer
+        self._client, self._store, self._op = client, store, op
         self._registration, self._again = meta.dataset_key, again
+
+    def answers(self) -> Answers:
+        """Return where receipts will come."""
+        return self._client.answers(topics.ROW_CHANGES, topics.RECEIPTS, self.model_id)
 
     def send(self, part: _Part) -> str:
         """Send a request, and return its id: the same rows have the same, unless it was rejected.
@@ -241,7 +224,7 @@ class _Sender:
         A rejected one changed nothing, and its reason may have gone: these rows are asked for under
         the next id. A model that is registered anew has forgotten what came before.
         """
-        content = hashlib.sha256(f"{self.model_id}\n{self._registration}\n{self.op}".encode())
+        content = hashlib.sha256(f"{self.model_id}\n{self._registration}\n{self._op}".encode())
         for row in part.rows:
             content.update(b"\n" + row.model_dump_json(exclude_none=True).encode())
         for attempt in itertools.count():
@@ -253,9 +236,9 @@ class _Sender:
                 break
         self.repeated += answer is not None
         request = RowsChanged(
-            request_id=request_id, model_id=self.model_id, op=self.op, rows=part.rows
+            request_id=request_id, model_id=self.model_id, op=self._op, rows=part.rows
         )
-        self._producer.publish([change_message(request, self._signer)])
+        self._client.send([request])
         return request_id
 
     def _answer(self, request_id: str) -> Receipt | None:
@@ -302,14 +285,12 @@ def _answered(sender: _Sender, part: _Part, deadline: float) -> Receipt:
     NoReceipt
         None came in time.
     """
-    offset = sender.reader.bounds(sender.receipts).end
+    answers = sender.answers()
     request_id = sender.send(part)
-    batches = new_records(sender.reader, sender.receipts, offset, deadline, sender.trusted)
-    for records in batches:
-        for record in records:
-            receipt = receipt_in(record, sender.model_id, request_id)
-            if receipt is not None:
-                return receipt
+    batches = answers.until(deadline)
+    found = newest_answers(batches, receipts_of(sender.model_id), [request_id])
+    if request_id in found:
+        return found[request_id]
     raise NoReceipt(
         f"no receipt of request {request_id} (part {part.number + 1} of the file) in time; it is "
         "in the log and will be processed once a worker runs (`lethe work`). The same file sent "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ from lethe.consumers.cdc.naming import joined
 from lethe.consumers.cdc.reconcile import deletions_of, missing_rows
 from lethe.consumers.cli.terminal.options import global_options, sign_option
 from lethe.consumers.cli.terminal.output import Output, agreed, counted, prepare
-from lethe.consumers.contract.requests import deletion_message
 from lethe.consumers.registration.table.reader import read_ids
+from lethe.consumers.service.client import Client
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidData
@@ -95,10 +94,10 @@ def _check_fraction(found: str, missing: int, live: int, limit: float) -> None:
 
 def _send(runtime: Runtime, model: str, missing: list[str]) -> list[str]:
     """Send the requests, and return their ids once they are acknowledged."""
-    signer, requests = request_signer(runtime.settings), list(deletions_of(model, missing))
-    with closing(runtime.log.producer()) as producer:
+    requests = list(deletions_of(model, missing))
+    with Client(runtime.log, request_signer(runtime.settings)) as client:
         for request in requests:  # one by one: each may be 1 MiB
-            producer.publish([deletion_message(request, signer)])
+            client.send([request])
     return [request.request_id for request in requests]
 
 

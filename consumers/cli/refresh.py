@@ -6,22 +6,19 @@ import hashlib
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from lethe.consumers.cli.requests.receipts import new_records
 from lethe.consumers.cli.terminal.options import global_options, wait_option
 from lethe.consumers.cli.terminal.output import Output, error_number, number, prepare
 from lethe.consumers.commits.publish import job_message
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import RefreshRequested, Version
-from lethe.consumers.contract.signatures import TrustedKeys
-from lethe.consumers.log.base import Partition, Reader
-from lethe.consumers.service.connect import Runtime, open_runtime
+from lethe.consumers.log.base import Reader
+from lethe.consumers.service.client import Answers, Client
+from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refresh_reason
 from lethe.consumers.workers.drained import lags
 from lethe.engine.errors import InvalidData, RefreshFailed, Unavailable
@@ -83,36 +80,37 @@ def refresh(
         raise click.UsageError("--wait requires a MODEL")
     settings, out = prepare(ctx)
     chosen = None if size is None else RefreshKind(size)
-    with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
+    with (
+        open_runtime(settings) as runtime,
+        Client(runtime.log, trusted=runtime.trusted()) as client,
+    ):
         store = runtime.store()
-        if not reader.partitions(topics.REFRESH_JOBS):
+        if not client.reader.partitions(topics.REFRESH_JOBS):
             raise InvalidData(
                 f"the topic {topics.REFRESH_JOBS} does not exist; `lethe register` and "
                 "`lethe work` create it. Nothing was scheduled"
             )
         if model is None:
-            return _schedule_due(out, runtime, store, reader, chosen or RefreshKind.REBUILD)
-        return _schedule(out, runtime, store, reader, model, chosen, wait)
+            return _schedule_due(out, client, store, chosen or RefreshKind.REBUILD)
+        return _schedule(out, client, store, model, chosen, wait)
 
 
 def _schedule(
     out: Output,
-    runtime: Runtime,
+    client: Client,
     store: ModelStore,
-    reader: Reader,
     model: str,
     size: RefreshKind | None,
     wait: float | None,
 ) -> int:
     job = _job(store.load_model(model), uuid.uuid4().hex, ORDERED, size)
-    partition = reader.partition_for(topics.VERSIONS, model.encode())
-    begin = reader.bounds(partition).end
-    _send(runtime, [job])
+    answers = client.answers(topics.REFRESH_JOBS, topics.VERSIONS, model)
+    _send(client, [job])
     if wait is None:
         out.document({"job_id": job.job_id, "model_id": model, "size": size})
         out.line(f"refresh {job.job_id} of {model} scheduled")
         return 0
-    version = _wait(out, _Waiting(store, reader, partition, job, runtime.trusted()), begin, wait)
+    version = _wait(out, store, answers, job, wait)
     out.document(version.model_dump(mode="json"))
     done = version.refresh
     if done is not None:
@@ -135,25 +133,22 @@ def _job(state: ModelState, job_id: str, reason: str, size: RefreshKind | None) 
     )
 
 
-def _send(runtime: Runtime, jobs: Sequence[RefreshRequested]) -> None:
-    with closing(runtime.log.producer()) as producer:
-        producer.publish(job_message(job, datetime.now(UTC)) for job in jobs)
+def _send(client: Client, jobs: Sequence[RefreshRequested]) -> None:
+    client.append(job_message(job, datetime.now(UTC)) for job in jobs)
 
 
 # -- those due ----------------------------------------------------------------------------------
 
 
-def _schedule_due(
-    out: Output, runtime: Runtime, store: ModelStore, reader: Reader, size: RefreshKind
-) -> int:
-    queued = set(_queued(reader, store))
+def _schedule_due(out: Output, client: Client, store: ModelStore, size: RefreshKind) -> int:
+    queued = set(_queued(client.reader, store))
     now = datetime.now(UTC)
     jobs = []
     for model in registered_models(store.client):
         job = _due(store.load_model(model), size, now)
         if job is not None and job.job_id not in queued:
             jobs.append(job)
-    _send(runtime, jobs)
+    _send(client, jobs)
     out.document({"ordered": [job.model_dump(mode="json", exclude={"generation"}) for job in jobs]})
     for job in jobs:
         out.line(f"refresh {job.job_id} of {job.model_id} scheduled: {job.reason}")
@@ -209,18 +204,9 @@ def _queued(reader: Reader, store: ModelStore) -> Iterator[str]:
 # -- waiting ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """The job to wait for, and where its version will appear."""
-
-    store: ModelStore
-    reader: Reader
-    partition: Partition
-    job: RefreshRequested
-    trusted: TrustedKeys | None
-
-
-def _wait(out: Output, waiting: _Waiting, offset: int, seconds: float) -> Version:
+def _wait(
+    out: Output, store: ModelStore, answers: Answers, job: RefreshRequested, seconds: float
+) -> Version:
     """Return the version that the job makes.
 
     Raises
@@ -230,18 +216,16 @@ def _wait(out: Output, waiting: _Waiting, offset: int, seconds: float) -> Versio
     NoRefresh
         No version came in time.
     """
-    job = waiting.job
     deadline = time.monotonic() + seconds
     outdated_since: float | None = None
     with out.progress() as report:
         report(f"waiting for refresh {job.job_id}", 0, 0)
-        reader, partition = waiting.reader, waiting.partition
-        for records in new_records(reader, partition, offset, deadline, waiting.trusted):
+        for records in answers.until(deadline):
             for record in records:
                 version = _version(record.value)
                 if version is not None and _made_by(version, job):
                     return version
-            if records or not _outdated(waiting):
+            if records or not _outdated(store, job):
                 outdated_since = None
             elif outdated_since is None:
                 outdated_since = time.monotonic()
@@ -257,7 +241,7 @@ def _wait(out: Output, waiting: _Waiting, offset: int, seconds: float) -> Versio
     )
 
 
-def _outdated(waiting: _Waiting) -> bool:
+def _outdated(store: ModelStore, job: RefreshRequested) -> bool:
     """Return whether the job has a result that no longer fits the model.
 
     Raises
@@ -265,7 +249,6 @@ def _outdated(waiting: _Waiting) -> bool:
     RefreshFailed
         The job failed.
     """
-    job, store = waiting.job, waiting.store
     meta, keys = read_summary(store.client, job.model_id).meta, ModelKeys(job.model_id)
     refusal = read_refusal(store.client, keys, job.job_id)
     if refusal is not None:

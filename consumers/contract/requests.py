@@ -14,6 +14,7 @@ from lethe.consumers.contract.erasure_events import (
 )
 from lethe.consumers.contract.events import (
     DELETION_REQUESTED,
+    MAX_REQUEST_BYTES,
     ROWS_CHANGED,
     DeletionRequest,
     RowsChanged,
@@ -22,6 +23,9 @@ from lethe.consumers.contract.events import (
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.log.base import Message, Record
 from lethe.engine.errors import InvalidRequest
+
+Request = DeletionRequest | RowsChanged | SubjectErasureRequested
+"""What people and programs ask for."""
 
 Item = TypeVar("Item")
 
@@ -67,9 +71,23 @@ def check_own_id(request_id: str) -> None:
         )
 
 
-def request_value(request: DeletionRequest | RowsChanged) -> bytes:
-    """Return the JSON value of a request, without the members that it does not give."""
+def request_value(request: Request) -> bytes:
+    """Return the JSON value of a request; one to a model is without the members that it lacks."""
+    if isinstance(request, SubjectErasureRequested):
+        return request.value()
     return request.model_dump_json(exclude_none=True).encode()
+
+
+def check_size(value: bytes) -> None:
+    """Refuse a request that no worker reads.
+
+    Raises
+    ------
+    InvalidRequest
+        It is too long.
+    """
+    if len(value) > MAX_REQUEST_BYTES:
+        raise InvalidRequest(f"{len(value)} bytes; a request has at most 1 MiB")
 
 
 def in_parts(
@@ -99,43 +117,23 @@ def in_parts(
         yield tuple(part)
 
 
-def deletion_message(
-    request: DeletionRequest, signer: Signer | None, time: datetime | None = None
+def request_message(
+    request: Request, signer: Signer | None, time: datetime | None = None
 ) -> Message:
-    """Return the record to send to ``lethe.deletions``, signed where there is a signer.
+    """Return the record to send for a request, signed where there is a signer.
 
     ``time`` is that of the event, now by default: with it, the same request has the same bytes.
     """
-    return _message(topics.DELETIONS, DELETION_REQUESTED, request, signer, time)
-
-
-def change_message(request: RowsChanged, signer: Signer | None) -> Message:
-    """Return the record to send to ``lethe.row-changes``, signed where there is a signer."""
-    return _message(topics.ROW_CHANGES, ROWS_CHANGED, request, signer)
-
-
-def _message(
-    topic: str,
-    event_type: str,
-    request: DeletionRequest | RowsChanged,
-    signer: Signer | None,
-    time: datetime | None = None,
-) -> Message:
-    headers = cloudevents.headers(
-        event_type, request.request_id, time or datetime.now(UTC), request.model_id
-    )
+    if isinstance(request, SubjectErasureRequested):
+        topic, event_type = topics.ERASURES, SUBJECT_ERASURE_REQUESTED
+        event_id, about, key = request.erasure_id, request.erasure_id, request.subject_id
+    else:
+        changes = isinstance(request, RowsChanged)
+        topic = topics.ROW_CHANGES if changes else topics.DELETIONS
+        event_type = ROWS_CHANGED if changes else DELETION_REQUESTED
+        event_id, about, key = request.request_id, request.model_id, request.model_id
+    headers = cloudevents.headers(event_type, event_id, time or datetime.now(UTC), about)
     value = request_value(request)
     if signer is not None:
         headers = signer.signed(event_type, value, headers)
-    return Message(topic, request.model_id.encode(), value, headers)
-
-
-def erasure_message(request: SubjectErasureRequested, signer: Signer | None) -> Message:
-    """Return the record to send to ``lethe.erasures``, signed where there is a signer."""
-    headers = cloudevents.headers(
-        SUBJECT_ERASURE_REQUESTED, request.erasure_id, datetime.now(UTC), request.erasure_id
-    )
-    value = request.value()
-    if signer is not None:
-        headers = signer.signed(SUBJECT_ERASURE_REQUESTED, value, headers)
-    return Message(topics.ERASURES, request.subject_id.encode(), value, headers)
+    return Message(topic, key.encode(), value, headers)

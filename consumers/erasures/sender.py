@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
-from lethe.consumers.contract.requests import deletion_message
+from lethe.consumers.contract.requests import request_message
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.erasures.fan_in import read_receipts
 from lethe.consumers.erasures.fan_out import Asked, requests_to
@@ -86,11 +86,11 @@ class RequestSender:
         for start in range(0, len(requests), _MESSAGES):
             part = requests[start : start + _MESSAGES]
             signer = self._signer()
-            self._producer.publish([deletion_message(one.request, signer, time) for one in part])
+            self._producer.publish([request_message(one.request, signer, time) for one in part])
 
     def _message(self, erasure: PendingErasure, asked: Asked) -> Message:
         time = erasure.request.record.logged_at
-        return deletion_message(asked.request, self._signer(), time)
+        return request_message(asked.request, self._signer(), time)
 
     def _wanted(
         self, erasures: Sequence[PendingErasure], models: Models

@@ -9,6 +9,7 @@ Connections:
 - `kafka_client`: the log in Kafka, as the settings describe it
 - `embedded_valkey`: the server that runs if no Redis is named, and who uses it
 - `valkey_server`: the process of that server
+- `client`: sends requests, and waits for what answers them
 - `extras`: one line for an optional extra that is not installed
 
 Running:

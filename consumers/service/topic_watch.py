@@ -61,7 +61,7 @@ class TopicWatch:
         self._reader = reader
         self._names = tuple(names)
         self._known_as = known_as
-        self._goes_on = goes_on or _without_jobs
+        self.goes_on = goes_on or _without_jobs
         self._first: dict[str, str] = {}
         self._due = 0.0
 
@@ -92,7 +92,7 @@ class TopicWatch:
         present = look_up(self._reader, topic, known)
         fault = fault_of(topic, known, [*present, *(p for p in partitions if p.topic == topic)])
         name = self._known_as(topic)
-        if fault is not None and not (present and self._goes_on(topic, fault)):
+        if fault is not None and not (present and self.goes_on(topic, fault)):
             raise LogReset(f"{fault}. {advice(topic)}")
         if fault is not None:
             known = _topic(present)

@@ -22,11 +22,10 @@ class Assignment:
         What reads the partitions, what keeps their watermarks, what looks at the topics, and where
         to say which are read.
     watch
-        Checks their topics when partitions are taken over.
+        Checks their topics when partitions are taken over; says whether work goes on with what is
+        there when records are lost.
     name_of
         Returns the name of a partition's watermark.
-    lost
-        Called with what a partition has lost, if work goes on with what is there; None: it ends.
 
     Attributes
     ----------
@@ -43,7 +42,6 @@ class Assignment:
         watch: TopicWatch,
         *,
         name_of: Callable[[Partition], str] = str,
-        lost: Callable[[Partition, LogReset], None] | None = None,
     ) -> None:
         self.positions: dict[Partition, int] = {}
         self._ends: dict[Partition, int] = {}
@@ -55,7 +53,6 @@ class Assignment:
         self._logger = logger
         self._watch = watch
         self._name_of = name_of
-        self._lost = lost
 
     def drop_lost(self) -> frozenset[Partition]:
         """Forget the partitions that other workers have by now; return them."""
@@ -100,9 +97,9 @@ class Assignment:
         try:
             offset = start_offset(partition, watermark, bounds, self._reader)
         except LogReset as error:
-            if self._lost is None:
+            if not self._watch.goes_on(partition.topic, str(error)):
                 raise
-            self._lost(partition, error)
+            self._store.topics.record(loss_of(partition.topic, str(error)))
             self._store.cursors.forget_watermarks([self._name_of(partition)])
             watermark, offset = None, bounds.begin
         if watermark is not None and watermark.offset < offset:
@@ -122,14 +119,18 @@ class Assignment:
         self._store.topics.record(loss_of(partition.topic, reason, answered))
         self._store.cursors.set_watermarks({self._name_of(partition): begin})
 
-    def move(self, records: Iterable[Record]) -> Mapping[Partition, Position]:
-        """Move past records that were polled, in order; return the positions that are new."""
+    def move(self, records: Iterable[Record]) -> None:
+        """Move past records that were polled, in order."""
         last = {record.partition: record for record in records}
         self._newest |= last
         self.positions |= {partition: record.offset + 1 for partition, record in last.items()}
+
+    def hints(self, offsets: Mapping[Partition, int]) -> dict[Partition, Position]:
+        """Return offsets as the log takes them, with the epoch of what was read last."""
         return {
-            partition: Position(record.offset + 1, record.leader_epoch)
-            for partition, record in last.items()
+            partition: Position(offset, newest.leader_epoch if newest else None)
+            for partition, offset in offsets.items()
+            for newest in [self._newest.get(partition)]
         }
 
     def watermarks(self, offsets: Mapping[Partition, int]) -> dict[str, Watermark]:

@@ -13,7 +13,6 @@ answered: models answer them once.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -33,16 +32,12 @@ from lethe.consumers.erasures.sent_before import SentBefore
 from lethe.consumers.erasures.spelling import known_spellings
 from lethe.consumers.erasures.sweep import Sweep, unchecked
 from lethe.consumers.erasures.unsearched import Unsearched, changes_sent
-from lethe.consumers.log.base import Log, Partition, Position, Record
-from lethe.consumers.service.keepalive import Keepalive
-from lethe.consumers.service.loop import keep_turning
+from lethe.consumers.log.base import Log, Partition, Record
 from lethe.consumers.service.telemetry.health import Health
-from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
-from lethe.consumers.service.topic_watch import TopicWatch
 from lethe.consumers.suppression.suppressions import Suppressions
-from lethe.consumers.workers.assignment import Assignment
+from lethe.consumers.workers.partition_worker import POLL_SECONDS, PartitionWorker
 from lethe.engine.store.counts import KeysLost
 from lethe.engine.store.store import ModelStore
 
@@ -51,14 +46,13 @@ MAX_PENDING = 5_000
 """Erasures on their way at once, each with a request for every model: memory. More wait unread."""
 
 _POLL_RECORDS = 100
-_POLL_SECONDS = 0.5
 _FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
 """Seconds between two looks for answers: they double while nothing comes."""
 SWEEP_SECONDS = 1.0
 """Between two looks for new registrations."""
 
 
-def _topics() -> tuple[str, ...]:
+def _watched() -> tuple[str, ...]:
     """Return the topics that it reads or writes, and those that it waits for answers from."""
     return (
         topics.ERASURES,
@@ -70,28 +64,26 @@ def _topics() -> tuple[str, ...]:
     )
 
 
-class ErasureWorker:
+class ErasureWorker(PartitionWorker):
     """Reads erasures, asks models and publishes combined receipts; one thread runs it.
 
     Parameters
     ----------
-    log, store
-        Where requests and receipts are, and where the models are.
+    log, store, metrics, health, at_step
+        As `PartitionWorker` has them.
     seals
         The secrets under which subjects are marked.
-    metrics, health
-        Where measurements and liveness are reported.
     request_keys
         Whose erasures are accepted; None: everybody's.
     signer
         Returns what the requests to models are signed with, or None.
     trusted
         Whose combined receipts are believed; None: everybody's.
-    at_step
-        Called with the name of each step as it is reached.
     sweep_seconds
         How often it looks for new registrations.
     """
+
+    releases = True
 
     def __init__(
         self,
@@ -107,14 +99,17 @@ class ErasureWorker:
         at_step: AtStep = no_hook,
         sweep_seconds: float = SWEEP_SECONDS,
     ) -> None:
-        self._store = store
-        self._metrics = metrics or Metrics()
-        self._health = health or Health()
-        self._at_step = at_step
-        self._logger = logger("erasures")
-        self._consumer = log.consumer(GROUP, [topics.ERASURES])
-        self._producer = log.producer()
-        self._reader = log.reader()
+        super().__init__(
+            log,
+            store,
+            "erasures",
+            GROUP,
+            [topics.ERASURES],
+            _watched(),
+            metrics=metrics,
+            health=health,
+            at_step=at_step,
+        )
         self._suppressions = Suppressions(store, self._reader, seals)
         self._receipts = PublishedReceipts(store.client, self._reader, trusted)
         self._admission = Admission(
@@ -126,108 +121,55 @@ class ErasureWorker:
             metrics=self._metrics,
             logger=self._logger,
         )
-        self._keepalive = Keepalive(self._consumer, self._health)
         self._sent_before = SentBefore(store, self._reader, self._keepalive)
         self._sender = RequestSender(
             store, self._producer, self._sent_before, signer, self._keepalive
         )
         self._unsearched = Unsearched(store, self._reader, self._keepalive)
         self._sweep = Sweep(store, self._suppressions)
-        self._watch = TopicWatch(store.topics, self._reader, _topics())
-        self._assignment = Assignment(
-            self._consumer, store, self._reader, self._logger, self._watch
-        )
         self._pending: dict[str, PendingErasure] = {}
-        self._hints: dict[Partition, Position] = {}
         self._look_seconds = _FIRST_LOOK
         self._sweep_seconds = sweep_seconds
         self._sweep_due = 0.0
-        self._rewind = False
 
-    # -- the loop -----------------------------------------------------------------------------
+    # -- 1 and the others ---------------------------------------------------------------------
 
-    def run(self, stop: threading.Event) -> None:
-        """Work until ``stop`` is set; wait for servers that are away.
+    def _room(self) -> int:
+        return max(0, min(_POLL_RECORDS, MAX_PENDING - len(self._pending)))
 
-        Raises
-        ------
-        LogReset
-            A topic of erasures lost records.
-        """
-        keep_turning(
-            stop, self.run_once, recover=self.recover, health=self._health, logger=self._logger
-        )
-
-    def recover(self) -> None:
-        """Forget what is in memory: the next turn goes back to the watermark."""
-        self._pending.clear()
-        self._look_seconds = _FIRST_LOOK
-        self._rewind = True
-
-    def run_once(self, timeout: float | None = None) -> int:
+    def _process(self, records: Sequence[Record]) -> int:
         """Take new erasures, look for answers to the others; return how many records were read."""
-        self._take_over()
-        records = self._poll(timeout)  # 1
         erasures = self._accept(records)  # 2
         answered = self._ask(erasures)  # 3
         answered += self._look()  # 4
         answered += self._finish()  # 5
         if records or answered:
-            self._advance()  # 6
+            self._at_step(Step.ERASE_ADVANCE)
+            self._advance(self._assignment.positions)  # 6
         self._sweep_registrations()
-        self._watch.check_if_due()
         self._metrics.erasures_pending.set(len(self._pending))
         self._health.progress(0)  # erasures that wait for models are no stall of this worker
         busy = bool(records) or answered > 0
         self._look_seconds = _FIRST_LOOK if busy else min(2 * self._look_seconds, _LONGEST_LOOK)
+        self.poll_seconds = self._look_seconds if self._pending else POLL_SECONDS
         return len(records)
 
-    def close(self) -> None:
-        """Leave the group and release connections; the next worker takes what is on its way."""
-        self._consumer.close()
-        self._producer.close()
-        self._reader.close()
+    def _first_unfinished(self, partition: Partition) -> int | None:
+        records = (one.request.record for one in self._pending.values())
+        offsets = (record.offset for record in records if record.partition == partition)
+        return min(offsets, default=None)
 
-    def idle(self) -> bool:
-        """Return whether every erasure is finished, and every registration was searched."""
-        assigned = self._consumer.assignment()
-        return (
-            bool(assigned)
-            and not self._rewind
-            and not self._pending
-            and all(
-                self._consumer.bounds(partition).end <= self._next_offset(partition)
-                for partition in assigned
-            )
-            and not unchecked(self._store, self._models())
-        )
+    def _is_busy(self) -> bool:
+        """Whether erasures are on their way, or registrations were not searched."""
+        return bool(self._pending) or bool(unchecked(self._store, self._models()))
 
-    # -- 1 ------------------------------------------------------------------------------------
+    def _forget(self, partitions: frozenset[Partition]) -> None:
+        for name, erasure in list(self._pending.items()):
+            if erasure.request.record.partition in partitions:
+                del self._pending[name]
 
-    def _take_over(self) -> None:
-        """Resume new partitions at their watermarks; forget what was read of new and lost ones."""
-        moved = self._assignment.drop_lost()
-        fresh = self._consumer.take_assigned()
-        if self._rewind:
-            fresh |= self._consumer.assignment()
-        for partition in moved | fresh:
-            self._hints.pop(partition, None)
-            for name, erasure in list(self._pending.items()):
-                if erasure.request.record.partition == partition:
-                    del self._pending[name]
-        self._assignment.take_over(fresh)
-        if fresh:
-            self._sent_before.forget()
-        self._rewind = False
-
-    def _poll(self, timeout: float | None) -> Sequence[Record]:
-        self._keepalive.check()
-        wait = self._look_seconds if self._pending else _POLL_SECONDS
-        room = min(_POLL_RECORDS, MAX_PENDING - len(self._pending))
-        records = self._consumer.poll(wait if timeout is None else timeout, max(room, 0))
-        held = [record for record in records if record.partition in self._assignment.positions]
-        self._hints |= self._assignment.move(held)
-        return held
+    def _resume(self) -> None:
+        self._sent_before.forget()
 
     # -- 2 ------------------------------------------------------------------------------------
 
@@ -310,7 +252,7 @@ class ErasureWorker:
                 resent.append((erasure, one.asked))
         self._sender.send(resent)
 
-    # -- 5 and 6 ------------------------------------------------------------------------------
+    # -- 5 ------------------------------------------------------------------------------
 
     def _finish(self) -> int:
         """Publish the receipts of finished erasures, and of others whose state is news."""
@@ -349,25 +291,6 @@ class ErasureWorker:
                 rows=receipt.rows_deleted,
             )
         return len(final)
-
-    def _advance(self) -> None:
-        """Move the watermark up to the first erasure that is not finished."""
-        self._at_step(Step.ERASE_ADVANCE)
-        offsets = {p: self._next_offset(p) for p in self._assignment.positions}
-        self._store.cursors.set_watermarks(self._assignment.watermarks(offsets))
-        for partition, offset in offsets.items():
-            epoch = self._hints[partition].leader_epoch if partition in self._hints else None
-            self._consumer.commit_hint({partition: Position(offset, epoch)})
-            self._consumer.release(partition, offset)
-
-    def _next_offset(self, partition: Partition) -> int:
-        """Return below which offset every erasure of a partition is finished."""
-        pending = (
-            one.request.record.offset
-            for one in self._pending.values()
-            if one.request.record.partition == partition
-        )
-        return min(pending, default=self._assignment.positions.get(partition, 0))
 
     def _models(self) -> Models:
         """Return the registered models; a list of them that lacks some is made again first."""

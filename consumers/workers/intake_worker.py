@@ -7,7 +7,6 @@ again. Each then makes the same requests, with the same ids, and these have no e
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,20 +14,17 @@ from typing import Any
 
 from lethe.consumers.cdc.mapping import Mapping as TableMapping, intake_watermark
 from lethe.consumers.cdc.translate import Shape, Translated, translate
-from lethe.consumers.contract.requests import change_message, deletion_message
+from lethe.consumers.contract.requests import request_message
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.validate import Refused
-from lethe.consumers.log.base import Consumer, Log, Message, Partition, Record
-from lethe.consumers.service.loop import keep_turning
+from lethe.consumers.log.base import Log, Message, Record
 from lethe.consumers.service.telemetry.health import Health
-from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import AtStep, IntakeStep, no_hook
-from lethe.consumers.service.topic_watch import TopicWatch, loss_of
-from lethe.consumers.workers.assignment import Assignment
 from lethe.consumers.workers.lag import LagGauge
-from lethe.engine.errors import InvalidData, LogReset
+from lethe.consumers.workers.partition_worker import PartitionWorker
+from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.lookup import read_summary
@@ -37,7 +33,6 @@ from lethe.engine.store.server.connection import reachable
 from lethe.engine.store.store import ModelStore
 
 GROUP = "lethe-intake"
-_POLL_SECONDS = 0.5
 _LAG_SECONDS = 2.0  # between two looks at the ends of the topics
 _RECORDS = 500
 """Of one poll. The requests of so many are sent together; the client limits their bytes."""
@@ -91,19 +86,17 @@ def _refuse_subjects(store: ModelStore, meta: Meta, table: str) -> None:
         )
 
 
-class IntakeWorker:
+class IntakeWorker(PartitionWorker):
     """Reads the topics of a mapping; one thread runs it.
 
     Parameters
     ----------
-    log, store
-        Where changes and requests are, and where the positions in the topics are kept.
+    log, store, metrics, health, at_step
+        As `PartitionWorker` has them.
     mapping, shapes
         Which table feeds which models, and the shapes of those whose rows are corrected.
     signer
         Signs the requests, where these must be signed.
-    at_step
-        Called with the name of each step as it is reached; crash tests kill the worker here.
     """
 
     def __init__(
@@ -118,60 +111,41 @@ class IntakeWorker:
         health: Health | None = None,
         at_step: AtStep = no_hook,
     ) -> None:
-        self._store = store
+        super().__init__(
+            log,
+            store,
+            "intake",
+            intake_group(mapping),
+            mapping.topics,
+            metrics=metrics,
+            health=health,
+            at_step=at_step,
+            known_as=lambda topic: f"{topic}/{mapping.digest}",
+            goes_on=self._changes_lost,
+            name_of=lambda partition: intake_watermark(mapping, partition),
+        )
         self._mapping = mapping
         self._shapes = shapes
         self._signer = signer
-        self._metrics = metrics or Metrics()
-        self._health = health or Health()
-        self._at_step = at_step
-        self._logger = logger("intake")
-        self._consumer: Consumer = log.consumer(intake_group(mapping), mapping.topics)
-        self._producer = log.producer()
-        self._reader = log.reader()
-        self._assignment = Assignment(
-            self._consumer,
-            store,
-            self._reader,
-            self._logger,
-            TopicWatch(
-                store.topics,
-                self._reader,
-                mapping.topics,
-                known_as=lambda topic: f"{topic}/{mapping.digest}",
-                goes_on=self._changes_lost,
-            ),
-            name_of=lambda partition: intake_watermark(mapping, partition),
-            lost=self._partition_lost,
-        )
-        self._rewind = False
         self._gauge = LagGauge(self._consumer, self._metrics, self._health)
         self._due = 0.0
 
-    def run(self, stop: threading.Event) -> None:
-        """Work until ``stop`` is set; wait for servers that are away, without losing anything."""
-        keep_turning(
-            stop, self.run_once, recover=self.recover, health=self._health, logger=self._logger
-        )
+    def _room(self) -> int:
+        return _RECORDS
 
-    def recover(self) -> None:
-        """Forget what was read: the next turn goes back to the positions in the store."""
-        self._rewind = True
-
-    def run_once(self, timeout: float = _POLL_SECONDS) -> int:
-        """Read some changes and send their requests; return how many were read."""
-        self._take_over()
+    def _poll(self, timeout: float) -> Sequence[Record]:
         self._at_step(IntakeStep.POLL)
-        records = self._consumer.poll(timeout, _RECORDS)
-        lost = self._assignment.drop_lost()
-        records = [record for record in records if record.partition not in lost]
+        return super()._poll(timeout)
+
+    def _process(self, records: Sequence[Record]) -> int:
+        """Send the requests that some changes ask for, and move past them."""
         if records:
             translated = [
                 (record, translate(record, self._mapping, self._shapes)) for record in records
             ]
             self._send(translated)
             self._at_step(IntakeStep.ADVANCE)
-            self._advance(records)
+            self._advance({record.partition for record in records})
             self._report(translated)
         self._measure()
         return len(records)
@@ -182,12 +156,6 @@ class IntakeWorker:
             self._due = time.monotonic() + _LAG_SECONDS
             self._gauge.last = self._gauge.waiting(self._assignment.positions)
         self._health.progress(self._gauge.last)
-
-    def close(self) -> None:
-        """Leave the group and release connections."""
-        self._consumer.close()
-        self._producer.close()
-        self._reader.close()
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -202,8 +170,8 @@ class IntakeWorker:
         self._at_step(IntakeStep.DELETE)
         messages: list[Message] = []
         for record, one in translated:
-            messages += [change_message(each, self._signer) for each in one.corrections]
-            messages += [deletion_message(each, self._signer) for each in one.deletions]
+            messages += [request_message(each, self._signer) for each in one.corrections]
+            messages += [request_message(each, self._signer) for each in one.deletions]
             if one.code is not None:
                 messages.append(dead_letter(Refused(record, one.code, one.detail)))
         self._producer.publish(messages)
@@ -218,7 +186,7 @@ class IntakeWorker:
             live = set(live_members(self._store.client, model_id, sorted(former)))
             for each in moved:  # one may move on under the id that it has just been given
                 if each.former in live:
-                    messages.append(change_message(each.request, self._signer))
+                    messages.append(request_message(each.request, self._signer))
                     live.update(each.request.row_ids)
             if not former <= live:
                 self._logger.info(
@@ -228,27 +196,6 @@ class IntakeWorker:
                     rows=len(former - live),
                 )
         return messages
-
-    # -- positions ----------------------------------------------------------------------------
-
-    def _advance(self, records: Sequence[Record]) -> None:
-        """Move past records whose requests are acknowledged."""
-        moved = self._assignment.move(records)
-        offsets = {partition: position.next_offset for partition, position in moved.items()}
-        self._store.cursors.set_watermarks(self._assignment.watermarks(offsets))
-        self._consumer.commit_hint(moved)
-
-    def _take_over(self) -> None:
-        self._assignment.drop_lost()
-        fresh = self._consumer.take_assigned()
-        if self._rewind:
-            fresh |= self._consumer.assignment()
-        self._assignment.take_over(fresh)
-        self._rewind = False
-
-    def _partition_lost(self, partition: Partition, error: LogReset) -> None:
-        self._store.topics.record(loss_of(partition.topic, str(error)))
-        self._changes_lost(partition.topic, str(error))
 
     def _changes_lost(self, topic: str, reason: str) -> bool:
         """Say that changes were lost, and go on with those that are there."""

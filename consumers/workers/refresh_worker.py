@@ -7,26 +7,22 @@ the log does not take it for dead.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import REFRESH_COMPLETED, RefreshCompleted, RefreshRequested
-from lethe.consumers.log.base import Log, Message, Partition, Position, Record
+from lethe.consumers.log.base import Log, Message, Partition, Record
 from lethe.consumers.refresh.job import Superseded, run_job
 from lethe.consumers.refresh.queue import JobQueue, RefreshLimit
-from lethe.consumers.service.loop import keep_turning
 from lethe.consumers.service.telemetry.health import Health
-from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
-from lethe.consumers.service.topic_watch import TopicWatch, loss_of
-from lethe.consumers.workers.assignment import Assignment
-from lethe.engine.errors import LetheError, LogReset, Unavailable
+from lethe.consumers.workers.partition_worker import POLL_SECONDS, PartitionWorker
+from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.offline.jobs import (
     Attempts,
     JobResult,
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
     from lethe.consumers.service.telemetry.lineage import RefreshLineage
 
 GROUP = "lethe-refresh"
-_POLL_SECONDS = 0.5
 _BUSY_POLL_SECONDS = 0.2
 _ATTEMPTS = 3  # at one job: after three that ended the process, it is given up
 _INTERRUPTIONS = 10
@@ -49,11 +44,12 @@ during one job; more likely the job itself is the cause, because the store lacks
 then, and is scheduled again at growing intervals, like every refresh that fails."""
 
 
-class RefreshWorker:
+class RefreshWorker(PartitionWorker):
     """Reads refresh jobs one at a time; one thread runs it, and one more computes.
 
-    ``computing`` runs the jobs: by default a thread of the worker's own. ``limit`` is how often
-    jobs of one model are begun: by default as often as they come. ``lineage`` is told of each job.
+    Beside what `PartitionWorker` has: ``computing`` runs the jobs, by default a thread of the
+    worker's own. ``limit`` is how often jobs of one model are begun: by default as often as they
+    come. ``lineage`` is told of each job.
     """
 
     def __init__(
@@ -70,113 +66,60 @@ class RefreshWorker:
         limit: RefreshLimit | None = None,
         lineage: RefreshLineage | None = None,
     ) -> None:
-        self._log = log
-        self._store = store
-        self._metrics = metrics or Metrics()
-        self._health = health or Health()
+        super().__init__(
+            log,
+            store,
+            "refresh",
+            GROUP,
+            [topics.REFRESH_JOBS],
+            [topics.REFRESH_JOBS, topics.DELETIONS],
+            metrics=metrics,
+            health=health,
+            at_step=at_step,
+        )
         self._now = now
         self._progress = progress
-        self._at_step = at_step
         self._lineage = lineage
-        self._logger = logger("refresh")
-        self._consumer = log.consumer(GROUP, [topics.REFRESH_JOBS])
-        self._producer = log.producer()
         self._computing = computing or ThreadPoolExecutor(1, thread_name_prefix="refresh")
         self._job: Future[JobResult] | None = None  # the newest
         self._queue = JobQueue(store, limit or RefreshLimit(), now, self._logger, self._metrics)
-        self._reader = log.reader()
-        self._watch = TopicWatch(
-            store.topics, self._reader, [topics.REFRESH_JOBS, topics.DELETIONS]
-        )
-        self._assignment = Assignment(
-            self._consumer, store, self._reader, self._logger, self._watch, lost=self._jobs_lost
-        )
         self._broken_off: set[str] = set()
-        self._rewind = False
-
-    def run(self, stop: threading.Event) -> None:
-        """Work until ``stop`` is set; a job in progress is left to the next worker."""
-        keep_turning(
-            stop,
-            lambda: self.run_once(stop=stop),
-            recover=self.recover,
-            health=self._health,
-            logger=self._logger,
-        )
-
-    def recover(self) -> None:
-        """Forget what was read ahead: the next turn goes back to the watermarks."""
-        self._queue.clear()
-        self._rewind = True
-
-    def run_once(self, timeout: float = _POLL_SECONDS, stop: threading.Event | None = None) -> int:
-        """Do at most one job; return how many were done."""
-        self._take_over()
-        self._watch.check_if_due()
-        job = self._queue.take()
-        if job is None:
-            self._queue.add(self._consumer.poll(timeout, self._queue.room()))
-            job = self._queue.take()
-        if job is None:
-            self._health.progress(0)  # jobs that wait for their turn are no stall
-            return 0
-        record, event = job
-        if event is not None and not self._do(event, stop or threading.Event()):
-            return 0
-        self._at_step(Step.REFRESH_ADVANCE)
-        self._advance(record)
-        self._health.progress(len(self._queue))
-        return 1
-
-    def _advance(self, record: Record) -> None:
-        """Move the watermark past a job, but not past an earlier job that waits for its turn."""
-        partition, positions = record.partition, self._assignment.positions
-        position = record.offset + 1
-        if position > positions.get(partition, 0):
-            self._assignment.move([record])
-        else:
-            position = positions[partition]
-        waiting = self._queue.first(partition)
-        watermark = position if waiting is None else min(position, waiting)
-        self._store.cursors.set_watermarks(self._assignment.watermarks({partition: watermark}))
-        self._consumer.commit_hint({partition: Position(watermark, record.leader_epoch)})
 
     def close(self) -> None:
         """Leave the group; a job in progress is abandoned with the process."""
         job_done = self._job is None or self._job.done()
         self._computing.shutdown(wait=job_done, cancel_futures=True)
-        self._consumer.close()
-        self._producer.close()
-        self._reader.close()
+        super().close()
 
-    def idle(self) -> bool:
-        """Return whether every job is done."""
-        assigned = self._consumer.assignment()
-        return (
-            bool(assigned)
-            and not len(self._queue)
-            and all(
-                self._consumer.bounds(p).end <= self._assignment.positions.get(p, 0)
-                for p in assigned
-            )
-        )
+    def _room(self) -> int:
+        return self._queue.room()
 
-    def _take_over(self) -> None:
-        """Seek the watermarks of new partitions; forget the jobs read of new and lost ones."""
-        moved = self._assignment.drop_lost()
-        fresh = self._consumer.take_assigned()
-        if self._rewind:
-            fresh |= self._consumer.assignment()
-        self._queue.drop(moved | fresh)
-        self._assignment.take_over(fresh)
-        self._rewind = False
+    def _process(self, records: Sequence[Record]) -> int:
+        """Do at most one job; return how many were done."""
+        self._queue.add(records)
+        job = self._queue.take()
+        self.poll_seconds = POLL_SECONDS if job is None else 0.0
+        if job is None:
+            self._health.progress(0)  # jobs that wait for their turn are no stall
+            return 0
+        record, event = job
+        if event is not None and not self._do(event):
+            return 0
+        self._at_step(Step.REFRESH_ADVANCE)
+        self._advance([record.partition])
+        self._health.progress(len(self._queue))
+        return 1
 
-    def _jobs_lost(self, partition: Partition, error: LogReset) -> None:
-        """Go on with the jobs that are there: what the log has lost is ordered again."""
-        self._store.topics.record(loss_of(partition.topic, str(error)))
-        self._logger.warning("jobs were lost", action="jobs_lost", reason=str(error))
+    def _first_unfinished(self, partition: Partition) -> int | None:
+        return self._queue.first(partition)
 
-    def _do(self, event: RefreshRequested, stop: threading.Event) -> bool:
+    def _is_busy(self) -> bool:
+        return len(self._queue) > 0
+
+    def _forget(self, partitions: frozenset[Partition]) -> None:
+        self._queue.drop(partitions)
+
+    def _do(self, event: RefreshRequested) -> bool:
         """Do a job; return False when stopped before it was done."""
         self._logger.info(
             "refresh begins",
@@ -194,7 +137,7 @@ class RefreshWorker:
             self._complete(event)
             return True
         try:
-            result = self._compute_reported(event, stop)
+            result = self._compute_reported(event)
         except Unavailable:
             # Counted when the job is begun again: the server that is away may be the store.
             self._broken_off.add(event.job_id)
@@ -243,13 +186,13 @@ class RefreshWorker:
         self._complete(event)
         return True
 
-    def _compute_reported(self, event: RefreshRequested, stop: threading.Event) -> JobResult | None:
+    def _compute_reported(self, event: RefreshRequested) -> JobResult | None:
         """Compute a job, and report it as a run, if that is wanted; `_fail` reports failures."""
         if self._lineage is None:
-            return self._compute(event, stop)
+            return self._compute(event)
         self._lineage.begun(event)
         try:
-            result = self._compute(event, stop)
+            result = self._compute(event)
         except (Unavailable, Superseded):
             self._lineage.aborted(event)
             raise
@@ -259,7 +202,7 @@ class RefreshWorker:
             self._lineage.done(event, result)
         return result
 
-    def _compute(self, event: RefreshRequested, stop: threading.Event) -> JobResult | None:
+    def _compute(self, event: RefreshRequested) -> JobResult | None:
         """Compute a job on the other thread while polling; return None when stopped."""
         future = self._job = self._computing.submit(
             run_job,
@@ -271,10 +214,13 @@ class RefreshWorker:
         )
         try:
             while not future.done():
-                if stop.is_set():
+                if self._stop.is_set():
                     return None
-                # Even when the queue is full: a consumer that stops polling is taken for dead.
-                self._queue.add(self._consumer.poll(_BUSY_POLL_SECONDS, self._queue.room()))
+                # Even when the queue is full: a consumer that stops polling is taken for dead. What
+                # is lost meanwhile is dropped in the next turn: this job's watermark moves first.
+                records = self._consumer.poll(_BUSY_POLL_SECONDS, self._queue.room())
+                self._assignment.move(records)
+                self._queue.add(records)
                 self._health.beat()
             return future.result()
         finally:

@@ -30,6 +30,7 @@ from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
 from lethe.consumers.workers.leases import AnnouncedLog, topics_by_role
+from lethe.consumers.workers.partition_worker import PartitionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import InvalidData, LetheError, RefreshFailed, Unavailable
 from lethe.engine.store.server.connection import refuse_eviction
@@ -51,7 +52,6 @@ _LONGEST_PAUSE = 5.0
 _REFRESHING = frozenset({"deletions", "refresh"})
 """Workers that together do every refresh that is needed."""
 
-Worker = DeletionWorker | RefreshWorker | ErasureWorker | IntakeWorker
 T = TypeVar("T")
 
 
@@ -251,7 +251,7 @@ class Supervisor:
         finally:
             self.stop.set()
 
-    def _worker(self, runtime: Runtime, log: Log, store: ModelStore, name: str) -> Worker:
+    def _worker(self, runtime: Runtime, log: Log, store: ModelStore, name: str) -> PartitionWorker:
         settings = runtime.settings
         if name == "intake" and self.mapping is not None:
             return IntakeWorker(

@@ -41,8 +41,8 @@ from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.erasure_worker import ErasureWorker
+from lethe.consumers.workers.partition_worker import PartitionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
-from lethe.consumers.workers.supervisor import Worker
 from lethe.engine.errors import StoreUnavailable
 from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
@@ -257,7 +257,7 @@ def work(roles: str, log: Log, store: Callable[[], ModelStore], at_step: AtStep)
     """Run the workers."""
     stop = threading.Event()
     limits = BatchLimits(records=3, poll_seconds=0.05)
-    workers: list[Worker] = []
+    workers: list[PartitionWorker] = []
     if "deletions" in roles:
         workers.append(DeletionWorker(log, store(), seals(), limits=limits, at_step=at_step))
     if "refresh" in roles:
@@ -265,7 +265,7 @@ def work(roles: str, log: Log, store: Callable[[], ModelStore], at_step: AtStep)
     if "erasures" in roles:
         workers.append(ErasureWorker(log, store(), seals(), at_step=at_step, sweep_seconds=0.1))
 
-    def run(worker: Worker) -> None:
+    def run(worker: PartitionWorker) -> None:
         try:
             worker.run(stop)
         except Interrupted:

@@ -1,6 +1,6 @@
 """What is sent to the log, and waiting for its receipt. Imports, of `consumers.cli`, `terminal`.
 
-- `receipts`: waiting for a receipt, and a receipt in words
+- `receipts`: a model's receipts, and a receipt in words
 - `lines`: files of ids
 - `deletion`: of ``lethe delete``
 - `erasure`: of ``lethe erase``, a person, with the combined receipt

@@ -5,28 +5,21 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any
 
 import click
 from pydantic import ValidationError
 
 from lethe.consumers.cli.requests.lines import read_lines
-from lethe.consumers.cli.requests.receipts import (
-    NoReceipt,
-    new_records,
-    receipt_in,
-    receipts_partition,
-    sentence,
-)
+from lethe.consumers.cli.requests.receipts import receipts_of, sentence
 from lethe.consumers.cli.terminal.output import Output, prepare
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, DeletionRequest, rfc3339
+from lethe.consumers.contract.events import MAX_ROWS, DeletionRequest, rfc3339
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.contract.requests import check_own_id, deletion_message, request_value
+from lethe.consumers.contract.requests import check_own_id, check_size, request_value
 from lethe.consumers.log.base import Record
+from lethe.consumers.service.client import Client, NoReceipt, newest_answers
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.engine.errors import InvalidRequest, Unavailable
@@ -40,26 +33,27 @@ def send(ctx: click.Context, options: dict[str, Any]) -> int:
     settings, out = prepare(ctx)
     signer = request_signer(settings)
     request = _request(options)
-    with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
+    model = request.model_id
+    with (
+        open_runtime(settings) as runtime,
+        Client(runtime.log, signer, runtime.trusted()) as client,
+    ):
         models = runtime.models()  # fails before anything is sent if the store cannot be reached
-        if request.model_id in models:
+        if model in models:
             _check_rows(runtime, request, options)
-        partition = receipts_partition(reader, request.model_id, topics.DELETIONS)
-        begin = reader.bounds(partition).end
-        with closing(runtime.log.producer()) as producer:
-            producer.publish([deletion_message(request, signer)])
+        answers = client.answers(topics.DELETIONS, topics.RECEIPTS, model)
+        client.send([request])
         if options["wait"] is None:
-            if request.model_id not in models:
+            if model not in models:
                 click.echo(
-                    f"lethe: warning: model {request.model_id!r} is not registered in this store: "
+                    f"lethe: warning: model {model!r} is not registered in this store: "
                     "the request will be rejected; `lethe status` lists the models",
                     err=True,
                 )
-            out.document({"request_id": request.request_id, "model_id": request.model_id})
+            out.document({"request_id": request.request_id, "model_id": model})
             out.line(f"request {request.request_id} sent")
             return 0
-        deadline = time.monotonic() + options["wait"]
-        batches = new_records(reader, partition, begin, deadline, runtime.trusted())
+        batches = answers.until(time.monotonic() + options["wait"])
         return _wait(out, batches, request, options["wait"])
 
 
@@ -87,9 +81,7 @@ def _request(options: dict[str, Any]) -> DeletionRequest:
     except ValidationError as error:
         raise InvalidRequest(f"{first_error(error, 'request')}; nothing was sent") from None
     check_own_id(request.request_id)
-    size = len(request_value(request))
-    if size > MAX_REQUEST_BYTES:
-        raise InvalidRequest(f"the request has {size} bytes, more than 1 MiB: send several")
+    check_size(request_value(request))
     return request
 
 
@@ -129,7 +121,8 @@ def _wait(
     """Print the receipts of a request up to the final one; return the exit code."""
     with out.progress() as report:
         report(f"waiting for the receipt of {request.request_id}", 0, 0)
-        receipt = _newest(batches, request)
+        read, name = receipts_of(request.model_id), request.request_id
+        receipt = newest_answers(batches, read, [name], _say).get(name)
     if receipt is None or not receipt.final:
         place = "in the log" if receipt is None else "deferred and waits for a refresh"
         raise NoReceipt(
@@ -143,16 +136,5 @@ def _wait(
     return 1 if receipt.status == "REJECTED" else 0
 
 
-def _newest(batches: Iterable[Sequence[Record]], request: DeletionRequest) -> Receipt | None:
-    """Return the final receipt as soon as it comes, else the newest; the first is said at once."""
-    newest = None
-    for record in chain.from_iterable(batches):
-        receipt = receipt_in(record, request.model_id, request.request_id)
-        if receipt is None:
-            continue
-        if receipt.final:
-            return receipt
-        if newest is None:
-            click.echo(f"lethe: {sentence(receipt)}", err=True)
-        newest = receipt
-    return newest
+def _say(receipt: Receipt) -> None:
+    click.echo(f"lethe: {sentence(receipt)}", err=True)

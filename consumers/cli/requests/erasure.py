@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any
 
 import click
 from pydantic import ValidationError
 
 from lethe.consumers.cli.requests.lines import read_lines
-from lethe.consumers.cli.requests.receipts import NoReceipt, check_topics, new_records
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import (
@@ -23,10 +20,11 @@ from lethe.consumers.contract.erasure_events import (
     SubjectErasureCompleted,
     SubjectErasureRequested,
 )
-from lethe.consumers.contract.events import MAX_REQUEST_BYTES, rfc3339
+from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.receipt import CONFLICT
-from lethe.consumers.contract.requests import erasure_message
+from lethe.consumers.contract.requests import check_size
 from lethe.consumers.log.base import Appended, Record
+from lethe.consumers.service.client import Client, NoReceipt, newest_answers
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE, subject_commitments
@@ -36,30 +34,24 @@ from lethe.engine.store.layout.reading import first_error
 MAX_LINES = 100_000
 """Subjects of one file: 100 MB at most as it is read, and minutes of a worker's time."""
 
-_MESSAGES = 1_000  # sent at a time
-
 
 def send(ctx: click.Context, options: dict[str, Any]) -> int:
     """Send the erasures that the options describe, wait if they say so; return the exit code."""
     settings, out = prepare(ctx)
     signer = request_signer(settings)
     requests = _requests(options)
-    with open_runtime(settings) as runtime, closing(runtime.log.reader()) as reader:
+    with (
+        open_runtime(settings) as runtime,
+        Client(runtime.log, signer, runtime.trusted()) as client,
+    ):
         runtime.models()  # fails before anything is sent if the store cannot be reached
-        check_topics(reader, topics.ERASURES, topics.ERASURE_RECEIPTS)
-        [partition, *_] = reader.partitions(topics.ERASURE_RECEIPTS)
-        begin = reader.bounds(partition).end
-        places: list[Appended] = []
-        with closing(runtime.log.producer()) as producer, out.progress() as report:
-            for start in range(0, len(requests), _MESSAGES):
-                report("sending erasures", start, len(requests))
-                part = requests[start : start + _MESSAGES]
-                places += producer.append([erasure_message(one, signer) for one in part])
+        answers = client.answers(topics.ERASURES, topics.ERASURE_RECEIPTS, "")
+        with out.progress() as report:
+            places = client.send(requests, report)
         if options["wait"] is None:
             _say_sent(out, requests, by_file=options["file"] is not None)
             return 0
-        deadline = time.monotonic() + options["wait"]
-        batches = new_records(reader, partition, begin, deadline, runtime.trusted())
+        batches = answers.until(time.monotonic() + options["wait"])
         sent = [
             _Sent(request, place, _commitments(runtime, request))
             for request, place in zip(requests, places, strict=True)
@@ -111,8 +103,7 @@ def _request(
         )
     except ValidationError as error:
         raise InvalidRequest(f"{first_error(error, 'erasure')}; nothing was sent") from None
-    if len(request.value()) > MAX_REQUEST_BYTES:
-        raise InvalidRequest("the erasure has more than 1 MiB: shorten its reason")
+    check_size(request.value())
     return request
 
 
@@ -197,19 +188,20 @@ def _newest(
     batches: Iterable[Sequence[Record]], sent: Mapping[str, _Sent]
 ) -> dict[str, SubjectErasureCompleted]:
     """Return the final receipts of erasures as soon as all have come, else the newest of each."""
-    newest: dict[str, SubjectErasureCompleted] = {}
-    waiting = set(sent)
-    for record in chain.from_iterable(batches):
+
+    def read(record: Record) -> tuple[str, SubjectErasureCompleted] | None:
         try:
             receipt = SubjectErasureCompleted.read(record.value or b"")
         except ValueError:
-            continue
-        if receipt.erasure_id in waiting and sent[receipt.erasure_id].is_answered_by(receipt):
-            newest[receipt.erasure_id] = receipt
-            waiting -= {receipt.erasure_id} if receipt.final else set()
-        if not waiting:
-            break
-    return newest
+            return None
+        one = sent.get(receipt.erasure_id)
+        return (
+            None
+            if one is None or not one.is_answered_by(receipt)
+            else (receipt.erasure_id, receipt)
+        )
+
+    return newest_answers(batches, read, sent)
 
 
 def where(newest: SubjectErasureCompleted | None) -> str:

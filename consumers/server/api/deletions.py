@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
@@ -16,15 +15,14 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.cloudevents import trace_context
 from lethe.consumers.contract.events import DeletionRequest
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.contract.requests import check_own_id, deletion_message
+from lethe.consumers.contract.requests import check_own_id
 from lethe.consumers.contract.tlog import MEDIA_TYPE as TLOG_PROOF
 from lethe.consumers.deletions.validate import Refused, Valid, validate_deletion
-from lethe.consumers.log.base import Headers, Partition, Record
+from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
 from lethe.consumers.server.api.direct import DirectRoute
 from lethe.consumers.server.api.events import EVENT_STREAM, PING, event, stream
 from lethe.consumers.server.api.sending import RETRY_SECONDS, id_is_taken, send
-from lethe.consumers.server.appender import Identity
 from lethe.consumers.server.evidence import not_acceptable, receipt_proof
 from lethe.consumers.server.feeds import MAX_STREAM_SECONDS, PING_SECONDS, within
 from lethe.consumers.server.guard import CallerOf, caller_of, check_may_use
@@ -76,8 +74,9 @@ async def request_deletion(model_id: PathId, request: Request) -> Response:
     models = services.models
     if not models.has(model_id) and not await run_in_threadpool(models.look_up, model_id):
         raise unknown_model()
-    await _send(services, asked, trace_context(request.headers))
     named = asked.request
+    assert isinstance(named, DeletionRequest)  # noqa: S101 (mypy: the topic says so)
+    await send(services, named, body=asked.body, trace=trace_context(request.headers))
     headers = {"Location": location(model_id, named.request_id), "Retry-After": RETRY_SECONDS}
     document = {"request_id": named.request_id, "model_id": model_id, "status": "PENDING"}
     return Response(json.dumps(document).encode(), 202, headers, JSON)
@@ -100,15 +99,6 @@ def _validated(data: dict[str, Any]) -> Valid:
     except InvalidRequest as error:
         raise invalid(str(error)) from None
     return item
-
-
-async def _send(services: Services, asked: Valid, trace: Headers) -> None:
-    """Append a request with its trace context, unless its id is known with another content."""
-    named = asked.request
-    assert isinstance(named, DeletionRequest)  # noqa: S101 (mypy: the topic says so)
-    identity = Identity(named.model_id, named.request_id, asked.body)
-    message = deletion_message(named, services.signer)
-    await send(services, replace(message, headers=message.headers + trace), identity)
 
 
 @router.get(

@@ -11,21 +11,18 @@ from fastapi.responses import Response
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
-from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.contract.tlog import MEDIA_TYPE as TLOG_PROOF
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.erasures.request import read_erasure as read_data
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
-from lethe.consumers.server.api.sending import RETRY_SECONDS, id_is_taken, send
-from lethe.consumers.server.appender import Identity
+from lethe.consumers.server.api.sending import NO_MODEL, RETRY_SECONDS, id_is_taken, send
 from lethe.consumers.server.evidence import BUNDLE, evidence_file, not_acceptable
 from lethe.consumers.server.guard import CallerForAll
-from lethe.consumers.server.outcomes import Asked, Sent
+from lethe.consumers.server.outcomes import Sent
 from lethe.consumers.server.paths import PathId, segment
 from lethe.consumers.server.problems import Problem, responses
 from lethe.consumers.server.services import Services, ServicesOf
-from lethe.engine.errors import LetheError
 
 router = APIRouter(tags=["erasures"])
 
@@ -48,9 +45,6 @@ _OWN_COPY: dict[str, Any] = {
     }
 }
 
-NO_MODEL = ""
-"""In place of a model id, where requests are remembered: an erasure is of all models."""
-
 
 def _schema() -> dict[str, Any]:
     schema = SubjectErasureRequested.model_json_schema()
@@ -68,7 +62,7 @@ async def request_erasure(request: Request, services: ServicesOf, caller: Caller
     """Answer once the log has acknowledged the request; ``Location`` has the combined receipt."""
     del caller  # a key for every model
     event = validated(with_identity(await json_object(request), request, "erasure_id"))
-    await send_erasure(services, event)
+    await send(services, event)
     headers = {
         "Location": f"/v1/erasures/{segment(event.erasure_id)}",
         "Retry-After": RETRY_SECONDS,
@@ -95,32 +89,6 @@ def validated(data: dict[str, Any]) -> SubjectErasureRequested:
     if isinstance(item, Refused):
         raise Problem(400, item.code, item.detail)
     return item.event
-
-
-async def send_erasure(services: Services, event: SubjectErasureRequested) -> None:
-    """Append an erasure; raises what `send` and `check_id` raise."""
-    await run_in_threadpool(check_id, services, event)
-    asked = Asked.by(event)
-    identity = Identity(NO_MODEL, event.erasure_id, asked.digest)
-    await send(services, erasure_message(event, services.signer), identity, asked)
-
-
-def check_id(services: Services, event: SubjectErasureRequested) -> None:
-    """Look whether the id of an erasure was used for another one; blocks.
-
-    The worker looks, too, but the receipt that is found under the id is that of the first.
-
-    Raises
-    ------
-    Problem
-        409: it was, or nobody can tell any more.
-    """
-    try:
-        taken = services.outcomes.is_taken(event.erasure_id, Asked.by(event))
-    except LetheError:
-        return  # the log may still take it
-    if taken:
-        raise id_is_taken(event.erasure_id)
 
 
 @router.get(

@@ -14,16 +14,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
 from lethe.consumers.contract.erasure_events import SubjectErasureRequested
-from lethe.consumers.contract.requests import erasure_message
 from lethe.consumers.erasures.models import read_models
 from lethe.consumers.erasures.spelling import known_spellings
-from lethe.consumers.server.api.erasures import check_id
 from lethe.consumers.server.console import lookup
-from lethe.consumers.server.console.forms import Form, append, form_of
+from lethe.consumers.server.console.forms import Form, form_of, sent
 from lethe.consumers.server.console.install import PREFIX, Console, ConsoleOf, VisitorOf, for_all
 from lethe.consumers.server.console.rendering import query_of
 from lethe.consumers.server.console.visitors import Visitor
-from lethe.consumers.server.problems import Problem
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.store.layout.reading import first_error
 
@@ -136,11 +133,8 @@ async def erase_confirmed(request: Request, console: ConsoleOf, visitor: Visitor
     concerned = await run_in_threadpool(_concerned, console, asked)
     if concerned.many and form.get("again", "").strip() != asked.subject_id:
         return _confirm_page(console, visitor, form, asked, concerned, _NOT_THE_SAME)
-    try:
-        await run_in_threadpool(check_id, console.services, asked)
-    except Problem:
+    if not await sent(console, asked):
         return _erase_page(console, visitor, form, _TAKEN)
-    await append(console, erasure_message(asked, console.services.signer))
     query = query_of({"id": asked.erasure_id, "done": "sent"})
     return RedirectResponse(f"{PREFIX}/erasure?{query}", 303)
 

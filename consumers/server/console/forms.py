@@ -13,10 +13,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import ValidationError
 
+from lethe.consumers.contract.erasure_events import SubjectErasureRequested
 from lethe.consumers.contract.events import MAX_ROWS, DeletionRequest
-from lethe.consumers.contract.requests import deletion_message
+from lethe.consumers.contract.requests import check_own_id
 from lethe.consumers.deletions.validate import request_at
 from lethe.consumers.log.base import Message
+from lethe.consumers.server.api.sending import send
 from lethe.consumers.server.console import lookup
 from lethe.consumers.server.console.install import (
     PREFIX,
@@ -30,7 +32,8 @@ from lethe.consumers.server.console.rendering import query_of
 from lethe.consumers.server.console.visitors import COOKIE, SESSION_SECONDS, Visitor, own_form
 from lethe.consumers.server.index import models
 from lethe.consumers.server.index.requests import request_history
-from lethe.engine.errors import LetheError
+from lethe.consumers.server.problems import Problem
+from lethe.engine.errors import InvalidRequest, LetheError
 from lethe.engine.store.layout.reading import first_error
 
 router = APIRouter(prefix=PREFIX)
@@ -117,6 +120,7 @@ async def sign_out(request: Request, console: ConsoleOf, visitor: VisitorOf) -> 
 
 # -- deletions ------------------------------------------------------------------------------------
 
+_TAKEN = "This id was used for another request: choose another one."
 _DELETION = ("model", "by", "named", "strict", "id", "reason")
 
 
@@ -188,7 +192,8 @@ async def delete_confirmed(request: Request, console: ConsoleOf, visitor: Visito
         asked = _request_of(form, visitor)
     except ValueError as error:
         return await run_in_threadpool(_delete_page, console, visitor, form, str(error))
-    await append(console, deletion_message(asked, console.services.signer))
+    if not await sent(console, asked):
+        return await run_in_threadpool(_delete_page, console, visitor, form, _TAKEN)
     return _to_request(asked.model_id, asked.request_id, "sent")
 
 
@@ -223,23 +228,33 @@ def _request_of(form: Form, visitor: Visitor) -> DeletionRequest:
     else:
         fields["subject_id"] = ids[0]
     try:
+        check_own_id(fields["request_id"])
         return DeletionRequest.model_validate(fields)
     except ValidationError as error:
         raise ValueError(first_error(error)) from None
+    except InvalidRequest as error:
+        raise ValueError(str(error)) from None
 
 
-async def append(console: Console, message: Message) -> None:
-    """Send a message; return once the log has acknowledged it.
+async def sent(console: Console, asked: DeletionRequest | SubjectErasureRequested) -> bool:
+    """Send a request; return False, and send nothing, if its id was used for another one.
 
     Raises
     ------
     Refused
-        It was not acknowledged.
+        It was not acknowledged, or nobody would read it.
     """
     try:
-        await console.services.appender.append(message)
-    except LetheError as error:
-        raise Refused(503, "Not sent", f"{error} The same id can be sent again.") from None
+        await send(console.services, asked)
+    except Problem as problem:
+        if problem.status == 409:
+            return False
+        raise _not_sent(problem.status, problem.detail) from None
+    return True
+
+
+def _not_sent(status: int, reason: str) -> Refused:
+    return Refused(status, "Not sent", f"{reason} The same id can be sent again.")
 
 
 def _to_request(model_id: str, request_id: str, done: str) -> RedirectResponse:
@@ -258,7 +273,10 @@ async def send_again(request: Request, console: ConsoleOf, visitor: VisitorOf) -
     if message is None:
         query = query_of({"model": model_id, "id": request_id})
         return RedirectResponse(f"{PREFIX}/delete?{query}", 303)
-    await append(console, message)
+    try:
+        await console.services.appender.append(message)
+    except LetheError as error:
+        raise _not_sent(503, str(error)) from None
     return _to_request(model_id, request_id, "again")
 
 

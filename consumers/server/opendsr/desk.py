@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from lethe.consumers.contract.requests import erasure_message
-from lethe.consumers.log.base import Producer
 from lethe.consumers.server.opendsr.notifier import Notifier
 from lethe.consumers.server.opendsr.record import Records, RequestRecord, State
 from lethe.consumers.server.services import Services
+from lethe.consumers.service.client import Client
 from lethe.consumers.service.telemetry.logs import log_defect, logger
 from lethe.engine.errors import CorruptState, LetheError
 
@@ -44,23 +43,21 @@ class Desk:
         self.records = records
         self._notifier = notifier
         self._services = services
-        self._producer: Producer | None = None
-        self._sending = threading.Lock()  # the producer is used by one thread at a time
+        self._client = Client(services.log, services.signer)
+        self._sending = threading.Lock()  # the client is used by one thread at a time
         self._log = logger("opendsr")
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Carry requests on until the block ends."""
         thread = threading.Thread(target=self._run, name="opendsr", daemon=True)
-        with self._notifier.running():
+        with self._client, self._notifier.running():
             thread.start()
             try:
                 yield
             finally:
                 self._services.stop.set()
                 thread.join()
-            if self._producer is not None:
-                self._producer.close()
 
     def _run(self) -> None:
         while not self._services.stop.wait(POLL_SECONDS):
@@ -95,7 +92,7 @@ class Desk:
                 self.records.drop(name)
                 return None
             if record.state is State.SENDING:
-                self._send(record)
+                self._client.send(record.events)
                 record = self._change(name, lambda now: _at(now, State.SENDING, State.SENT))
         if record.state is State.SENT:
             completed = self._completed(record)
@@ -109,13 +106,6 @@ class Desk:
         record = self.records.change(name, to)
         assert record is not None  # noqa: S101 - it was there, and nobody deletes one that is open
         return record
-
-    def _send(self, record: RequestRecord) -> None:
-        signer = self._services.signer
-        messages = [erasure_message(event, signer) for event in record.events]
-        if self._producer is None:
-            self._producer = self._services.log.producer()
-        self._producer.publish(messages)
 
     def _completed(self, record: RequestRecord) -> bool:
         """Return whether every erasure of a request is complete: nobody holds a row any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lethe.consumers.cli.refresh import _outdated, _Waiting
+from lethe.consumers.cli.refresh import _outdated
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.consumers.refresh import job as refresh_job
@@ -63,9 +63,8 @@ def test_of_orders_beyond_the_limit_one_waits_and_more_are_refused(
     reason = read_refusal(memory.store.client, memory.load().keys, refused.job_id) or ""
     assert "LETHE_REFRESH_MIN_INTERVAL" in reason
     assert read_refusal(memory.store.client, memory.load().keys, waits.job_id) is None
-    [partition] = memory.reader.partitions(topics.VERSIONS)[:1]
     with pytest.raises(RefreshFailed, match="order again"):
-        _outdated(_Waiting(memory.store, memory.reader, partition, refused, None))
+        _outdated(memory.store, refused)
     clock.ahead = 61
     turns(memory, refresher)
     assert sizes(memory) == [RefreshKind.REBUILD] * 3

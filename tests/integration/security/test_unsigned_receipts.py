@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fastapi.testclient import TestClient
 
 from lethe.consumers.audit.request.report import UnknownRequest, report_of
-from lethe.consumers.cli.requests.receipts import new_records
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Source
@@ -25,6 +24,7 @@ from lethe.consumers.log.base import Log, Message, Producer
 from lethe.consumers.registration.log_loss import Recovery
 from lethe.consumers.server.app import create_app
 from lethe.consumers.server.services import Services
+from lethe.consumers.service.client import Answers
 from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.workers.supervisor import Supervisor
@@ -180,7 +180,7 @@ def test_the_command_waits_past_a_forged_receipt(attacked: Attacked) -> None:
     platform.producer.publish([Message(topics.ERASURE_RECEIPTS, b"e-2", complete("e-2"))])
     [partition] = platform.reader.partitions(topics.ERASURE_RECEIPTS)
 
-    believed = next(new_records(platform.reader, partition, 0, time.monotonic() + 9, TRUSTED))
+    believed = next(Answers(platform.reader, partition, 0, TRUSTED).until(time.monotonic() + 9))
 
     assert [record.key for record in believed] == [b"e-2"]
 

@@ -27,6 +27,7 @@ from lethe.consumers.server.keys import Keys, issue_key
 from lethe.consumers.server.opendsr import callbacks, desk
 from lethe.consumers.server.opendsr.opened import opendsr_on
 from lethe.consumers.server.services import Services
+from lethe.consumers.service.client import Client
 from lethe.engine.errors import LogUnavailable
 from tests.support import erasures
 from tests.support.erasures import outcomes
@@ -422,16 +423,16 @@ def test_a_server_that_dies_between_sending_and_noting_sends_the_same_erasure_ag
     memory: Platform, controller_of: Callable[..., Controller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     erasures.register(memory, "churn")
-    plain = desk.Desk._send
+    plain = Client.send
 
-    def send_and_die(self: desk.Desk, record: Any) -> None:
+    def send_and_die(self: Client, requests: Any) -> None:
         if threading.current_thread().name == "opendsr":
             raise LogUnavailable("the answer comes first")
-        plain(self, record)
-        monkeypatch.setattr(desk.Desk, "_send", plain)
+        plain(self, requests)
+        monkeypatch.setattr(Client, "send", plain)
         raise LogUnavailable("the server died")
 
-    monkeypatch.setattr(desk.Desk, "_send", send_and_die)
+    monkeypatch.setattr(Client, "send", send_and_die)
     controller = controller_of()
     name, sent = controller.ask("1")
     controller.wait_for(name, "in_progress")

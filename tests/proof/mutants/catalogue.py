@@ -279,17 +279,17 @@ MUTANTS = (
     mutant(
         "the store before its readers",
         "test_readers_are_told_what_the_store_has",
-        without("DeletionWorker.run_once", "self._apply(won)"),
+        without("DeletionWorker._process", "self._commits.apply(won)"),
         put(
-            "DeletionWorker.run_once",
+            "DeletionWorker._process",
             "self._publish(poll, began)",
-            "self._publish(poll, began)\nself._apply(won)",
+            "self._publish(poll, began)\nself._commits.apply(won)",
         ),
     ),
     mutant(
         "the watermark below what a halted model has not decided",
         "test_no_watermark_passes_what_a_halted_model_has_not_decided",
-        put("DeletionWorker._watermark", "self._halts.first(partition)", "None"),
+        put("DeletionWorker._first_unfinished", "self._halts.first(partition)", "None"),
     ),
     mutant(
         "the watermark that never goes back",
@@ -299,7 +299,7 @@ MUTANTS = (
     mutant(
         "the watermark below a commit that a halted model has not applied",
         "test_no_watermark_passes_a_commit_whose_model_the_fold_has_halted",
-        always("DeletionWorker._apply", "self._halts"),
+        always("CommitSteps.apply", "self._halts"),
     ),
     mutant(
         "the newest parameters, once more, by a registration that is refused",
@@ -465,9 +465,9 @@ MUTANTS = (
         "acknowledged requests before a position of captured changes moves",
         "test_a_worker_that_dies_at_any_step_loses_and_doubles_nothing",
         put(
-            "IntakeWorker.run_once",
+            "IntakeWorker._process",
             "self._send(translated)",
-            "self._advance(records)\nself._send(translated)",
+            "self._advance({record.partition for record in records})\nself._send(translated)",
         ),
     ),
     mutant(
@@ -570,7 +570,7 @@ MUTANTS = (
     mutant(
         "an erasure: over HTTP, the id of another person's is a conflict",
         "test_an_id_with_another_subject_is_a_conflict_on_another_server_too",
-        without("api.erasures", "run_in_threadpool(check_id, services, event)"),
+        never("api.sending.send", "_is_taken"),
     ),
     # -- preprocessing inside a model
     mutant(

@@ -18,7 +18,7 @@ from typing import Literal
 from tests.support.servers import ROOT
 
 _PACKAGES = ("engine", "consumers")
-_DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _CONDITIONS = (ast.If, ast.IfExp, ast.While)
 _LISTS = ("args", "keywords", "elts", "ifs")
 

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 import pytest
 
 from lethe.consumers.cli.requests.deletion import _wait
-from lethe.consumers.cli.requests.receipts import NoReceipt, new_records
 from lethe.consumers.cli.terminal.output import Output
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DeletionRequest, Source
 from lethe.consumers.contract.receipt import Receipt, ReceiptStatus
 from lethe.consumers.log.base import Message, Record
+from lethe.consumers.service.client import Answers, NoReceipt
 from tests.support.memory_log import MemoryLog
 
 REQUEST = DeletionRequest(request_id="r1", model_id="m", row_ids=("u1",))
@@ -46,7 +46,7 @@ def publish(log: MemoryLog, *values: bytes) -> Iterator[Sequence[Record]]:
     producer.publish([Message(topics.RECEIPTS, b"m", value) for value in values])
     reader = log.reader()
     partition = reader.partition_for(topics.RECEIPTS, b"m")
-    return new_records(reader, partition, 0, time.monotonic() + 0.2, None)
+    return Answers(reader, partition, 0, None).until(time.monotonic() + 0.2)
 
 
 def test_a_deferral_is_said_and_the_final_receipt_is_the_answer(

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lethe.consumers.contract.commitment import subject_commitment
 from lethe.consumers.contract.erasure_events import SUBJECT_ERASURE_REQUESTED
-from lethe.consumers.contract.requests import deletion_message
+from lethe.consumers.contract.requests import request_message
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
@@ -115,7 +115,7 @@ def test_a_model_is_asked_by_subject_and_the_request_is_a_valid_one() -> None:
     assert isinstance(read, ErasureRequest)
     [asked] = requests_to(MODEL, "e-1", "h7", ["u1", "u2"])
     time = read.record.logged_at
-    first, again = (deletion_message(asked.request, None, time) for _ in range(2))
+    first, again = (request_message(asked.request, None, time) for _ in range(2))
     assert first == again
     sent = validate(
         Record(Partition(first.topic, "id", 0), 0, first.key, first.value, first.headers)

@@ -196,7 +196,7 @@ def test_a_defect_in_one_request_holds_up_no_other(monkeypatch: pytest.MonkeyPat
     records: Any = SimpleNamespace(
         due=lambda _now, _limit: ["first", "second"], change=change, drop=lambda _: dropped.set()
     )
-    services: Any = SimpleNamespace(stop=threading.Event())
+    services: Any = SimpleNamespace(stop=threading.Event(), log=None, signer=None)
     notifier: Any = SimpleNamespace(running=nullcontext)
     with desk.Desk(services, records, notifier).running():
         assert dropped.wait(60)

@@ -1,0 +1,158 @@
+"""Steps 6 and 7 of a deletion worker: its commits are appended to the log, and applied."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from lethe.consumers.commits.apply import after_commit, change_of
+from lethe.consumers.commits.commit import Sealed
+from lethe.consumers.commits.journal import CommitTooLarge, Journal
+from lethe.consumers.commits.publish import messages_of
+from lethe.consumers.commits.publisher import Publisher
+from lethe.consumers.commits.recovery.follower import Follower
+from lethe.consumers.commits.shred import keep, shred
+from lethe.consumers.commits.state_cache import StateCache
+from lethe.consumers.deletions.report import report_decisions
+from lethe.consumers.deletions.rounds import Prepared
+from lethe.consumers.log.base import Message
+from lethe.consumers.service.telemetry.logs import Logger
+from lethe.consumers.service.telemetry.metrics import Metrics
+from lethe.consumers.service.telemetry.steps import AtStep, Step
+from lethe.consumers.workers.halts import Halts
+from lethe.consumers.workers.model_gauges import ModelGauges
+from lethe.engine.store.apply import Applied, Change
+from lethe.engine.store.layout.keys import commit_partition
+from lethe.engine.store.offline.snapshot import with_enough_sentinels
+from lethe.engine.store.store import ModelStore
+
+
+class CommitSteps:
+    """Appends and applies the commits of one worker; one thread uses it.
+
+    Attributes
+    ----------
+    to_publish
+        What was committed and is not published yet, with its messages: they are made while the log
+        takes the commits.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        journal: Journal,
+        *,
+        follower: Follower,
+        publisher: Publisher,
+        states: StateCache,
+        halts: Halts,
+        gauges: ModelGauges,
+        metrics: Metrics,
+        logger: Logger,
+        at_step: AtStep,
+    ) -> None:
+        self.to_publish: list[tuple[Sealed, list[Message]]] = []
+        self._store = store
+        self._journal = journal
+        self._follower = follower
+        self._publisher = publisher
+        self._states = states
+        self._halts = halts
+        self._gauges = gauges
+        self._metrics = metrics
+        self._logger = logger
+        self._at_step = at_step
+
+    def append(self, prepared: Sequence[Prepared]) -> list[tuple[Prepared, Sealed]]:
+        """Append (step 6) commits, one per model, all at once; return those that count.
+
+        Somebody else has written to the partitions of the others: these are folded, and the
+        records of those commits are processed again.
+        """
+        if not prepared:
+            return []
+        by_model = {each.group.model_id: each for each in prepared}
+        self._at_step(Step.APPEND)
+        begin = time.perf_counter()
+        try:
+            appending = self._journal.begin([each.transition.commit for each in prepared])
+        except CommitTooLarge as error:
+            self._halts.halt(error.model_id, error)
+            self._states.drop(error.model_id)
+            return []  # the others are processed again
+        messages = {commit.model_id: messages_of([commit]) for commit, _ in appending.sent}
+        sealed = self._journal.finish(appending)
+        self._metrics.append_seconds.observe(time.perf_counter() - begin)
+        won = [(by_model.pop(each.commit.model_id), each) for each in sealed]
+        self._metrics.commits.labels("won").inc(len(won))
+        for model_id in by_model:
+            self._metrics.commits.labels("contested").inc()
+            self._states.drop(model_id)
+            self._follower.follow([commit_partition(model_id)])
+            self._journal.reconcile(model_id)
+        self.to_publish += [(winner, messages[winner.commit.model_id]) for _, winner in won]
+        return won
+
+    def apply(self, won: Sequence[tuple[Prepared, Sealed]]) -> None:
+        """Apply (step 7) commits, all in one round trip, with the cursors of the last publish."""
+        if not won:
+            return
+        self._at_step(Step.APPLY)
+        changes: list[Change] = []
+        for prepared, sealed in won:
+            transition = prepared.transition
+            changes.append(
+                change_of(
+                    sealed,
+                    prepared.before,
+                    arrays=transition.arrays,
+                    live=transition.live,
+                    written=transition.written,
+                )
+            )
+        for (prepared, sealed), change in zip(won, changes, strict=True):
+            if sealed.commit.leaves_no_row:
+                self._shred(prepared, sealed, change)
+        keep(self._store, (sealed.commit for _, sealed in won))
+        notes = self._publisher.to_note
+        answers, noted = self._store.apply(changes, None if notes is None else notes.queue)
+        if notes is not None:
+            self._publisher.noted(noted)
+        for (prepared, sealed), change, answer in zip(won, changes, answers, strict=True):
+            if answer.applied is Applied.APPLIED:
+                self._keep(prepared, sealed, change)
+            else:
+                # The store went back, or another worker was faster: a fold finds out from the log,
+                # applies it and publishes it.
+                self._logger.warning(
+                    "the store is not what the commit continues; folding",
+                    action="refused",
+                    model=prepared.group.model_id,
+                    reason=f"{answer.applied}: {answer.found}",
+                )
+                self.to_publish = [each for each in self.to_publish if each[0] is not sealed]
+                self._follower.forget(prepared.group.model_id)
+        self._follower.follow({commit_partition(prepared.group.model_id) for prepared, _ in won})
+        for prepared, sealed in won:
+            # Records of a model that the fold has halted stay: the watermark must not pass them.
+            if prepared.group.model_id not in self._halts:
+                self._remove_processed(prepared, sealed)
+
+    def _keep(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
+        """Keep the state after a commit that was applied."""
+        arrays = prepared.before.arrays_id if change.arrays is None else change.arrays.renewed
+        after = after_commit(prepared.before, sealed, prepared.transition.after, arrays)
+        self._states.put(with_enough_sentinels(self._store, after))
+        self._gauges.show(after)
+        if not sealed.commit.leaves_no_row:
+            self._shred(prepared, sealed, change)
+
+    def _shred(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
+        former, live = prepared.before.rows_generation, change.live.name
+        shred(self._store, sealed.commit, former, live, self._at_step)
+
+    def _remove_processed(self, prepared: Prepared, sealed: Sealed) -> None:
+        """Remove the records of a commit from their group, and report their outcomes."""
+        records = prepared.group.items[: prepared.records]
+        prepared.group.items = prepared.group.items[prepared.records :]
+        report_decisions(self._metrics, self._logger, prepared, sealed, records)

@@ -1,0 +1,211 @@
+"""The loop of every worker: the partitions that it reads, how far it has come, and its end.
+
+A turn: forget the partitions that others have by now, resume new ones at their watermarks, poll,
+leave out the records of partitions that were lost meanwhile, process the others. After an error
+that passes, the next turn goes back to the watermarks. What a worker does with records is all that
+its own module says.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from lethe.consumers.log.base import Log, Partition, Record
+from lethe.consumers.service.keepalive import Keepalive
+from lethe.consumers.service.loop import keep_turning
+from lethe.consumers.service.telemetry.health import Health
+from lethe.consumers.service.telemetry.logs import logger
+from lethe.consumers.service.telemetry.metrics import Metrics
+from lethe.consumers.service.telemetry.steps import AtStep
+from lethe.consumers.service.topic_watch import TopicWatch
+from lethe.consumers.workers.assignment import Assignment
+from lethe.engine.store.store import ModelStore
+
+POLL_SECONDS = 0.5
+
+
+class PartitionWorker(ABC):
+    """Reads the partitions of a group's topics, and moves their watermarks; one thread runs it.
+
+    Parameters
+    ----------
+    log, store
+        Where records are, and where the watermarks are kept.
+    name, group, reads
+        What it is called in log lines, its consumer group, and the topics of the group.
+    watches
+        The topics that must stay those that the store knows; None: those that are read.
+    metrics, health
+        Where measurements and liveness are reported.
+    at_step
+        Called with the name of each step (`service.telemetry.steps`) as it is reached; crash tests
+        kill the worker here.
+    known_as, goes_on
+        As `TopicWatch` has them.
+    name_of
+        Returns the name of a partition's watermark.
+    """
+
+    poll_seconds = POLL_SECONDS
+    """How long the next turn waits for records."""
+
+    releases: ClassVar[bool] = False
+    """Whether the log may remove what is processed: nobody else reads these topics."""
+
+    def __init__(
+        self,
+        log: Log,
+        store: ModelStore,
+        name: str,
+        group: str,
+        reads: Sequence[str],
+        watches: Sequence[str] | None = None,
+        *,
+        metrics: Metrics | None,
+        health: Health | None,
+        at_step: AtStep,
+        known_as: Callable[[str], str] = str,
+        goes_on: Callable[[str, str], bool] | None = None,
+        name_of: Callable[[Partition], str] = str,
+    ) -> None:
+        self._store = store
+        self._metrics = metrics or Metrics()
+        self._health = health or Health()
+        self._at_step = at_step
+        self._logger = logger(name)
+        self._consumer = log.consumer(group, reads)
+        self._producer = log.producer()
+        self._reader = log.reader()
+        self._keepalive = Keepalive(self._consumer, self._health)
+        self._watch = TopicWatch(
+            store.topics, self._reader, watches or reads, known_as=known_as, goes_on=goes_on
+        )
+        self._assignment = Assignment(
+            self._consumer, store, self._reader, self._logger, self._watch, name_of=name_of
+        )
+        self._stop = threading.Event()
+        self._rewind = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until ``stop`` is set; wait for servers that are away, without losing anything.
+
+        Raises
+        ------
+        LogReset
+            A topic lost records, and work cannot go on with those that are there.
+        """
+        self._stop = stop
+        keep_turning(
+            stop, self.run_once, recover=self.recover, health=self._health, logger=self._logger
+        )
+
+    def recover(self) -> None:
+        """Forget what was read: the next turn goes back to the watermarks."""
+        self._rewind = True
+
+    def run_once(self, timeout: float | None = None) -> int:
+        """Take one turn; return how many records it had."""
+        self._take_over()
+        done = self._process(self._poll(self.poll_seconds if timeout is None else timeout))
+        self._watch.check_if_due()
+        return done
+
+    def idle(self) -> bool:
+        """Return whether every record of the assigned partitions is processed."""
+        assigned, positions = self._consumer.assignment(), self._assignment.positions
+        return (
+            bool(assigned)
+            and not self._rewind
+            and not self._is_busy()
+            and all(self._consumer.bounds(p).end <= positions.get(p, 0) for p in assigned)
+        )
+
+    def close(self) -> None:
+        """Leave the group and release connections; the next worker takes what is unfinished."""
+        self._consumer.close()
+        self._producer.close()
+        self._reader.close()
+
+    # -- what the kinds of worker differ in ---------------------------------------------------
+
+    @abstractmethod
+    def _process(self, records: Sequence[Record]) -> int:
+        """Process records; return how many count as done."""
+
+    @abstractmethod
+    def _room(self) -> int:
+        """Return how many records a poll may return."""
+
+    def _first_unfinished(self, partition: Partition) -> int | None:
+        """Return the offset of the first record that was read and is not processed for good."""
+        del partition
+        return None
+
+    def _is_busy(self) -> bool:
+        """Return whether something that was read is unfinished."""
+        return False
+
+    def _forget(self, partitions: frozenset[Partition]) -> None:  # noqa: B027 - may be nothing
+        """Forget what was read of partitions that were lost, or that are read again."""
+
+    def _resume(self) -> None:  # noqa: B027 - may be nothing
+        """Do what is needed before partitions are resumed at their watermarks."""
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """Resume partitions at their watermarks."""
+        self._drop_lost()
+        if fresh := self._take_fresh():
+            self._forget(fresh)
+            self._resume()
+            self._assignment.take_over(fresh)
+            self._rewind = False
+
+    def _take_fresh(self) -> frozenset[Partition]:
+        """Return the partitions to resume: new ones, and after an error all of them."""
+        fresh = self._consumer.take_assigned()
+        return fresh | self._consumer.assignment() if self._rewind else fresh
+
+    def _drop_lost(self) -> frozenset[Partition]:
+        """Forget the partitions that other workers have by now; return them."""
+        lost = self._assignment.drop_lost()
+        if lost:
+            self._forget(lost)
+        return lost
+
+    def _poll(self, timeout: float) -> Sequence[Record]:
+        self._keepalive.check()
+        return self._held(self._consumer.poll(timeout, self._room()))
+
+    def _held(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Move past the records whose partitions are not lost, and return them.
+
+        A partition that was lost and is assigned again is read from its watermark, too.
+        """
+        if lost := self._drop_lost():
+            records = [record for record in records if record.partition not in lost]
+        self._assignment.move(records)
+        return records
+
+    def _watermarks(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Return the offsets below which every record is processed for good."""
+        waiting = {partition: self._first_unfinished(partition) for partition in partitions}
+        positions = self._assignment.positions
+        return {p: positions[p] if first is None else first for p, first in waiting.items()}
+
+    def _advance(self, partitions: Iterable[Partition]) -> None:
+        """Move watermarks up to the first record that is not processed for good."""
+        offsets = self._watermarks(partitions)
+        self._store.cursors.set_watermarks(self._assignment.watermarks(offsets))
+        self._acknowledge(offsets)
+
+    def _acknowledge(self, offsets: Mapping[Partition, int]) -> None:
+        """Tell the log of watermarks that are stored: a hint for people and tools."""
+        self._consumer.commit_hint(self._assignment.hints(offsets))
+        if self.releases:
+            for partition, offset in offsets.items():
+                self._consumer.release(partition, offset)
