@@ -11,16 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from pydantic import Field
 
 from lethe.consumers.contract.events import RefreshRequested, Version
 from lethe.consumers.contract.receipt import Receipt
 from lethe.engine.store.apply import Place
 from lethe.engine.store.layout.disclosed import RowFate
+from lethe.engine.store.layout.reading import Texts
 from lethe.engine.store.layout.state import DeferredRequest, Head
 
 if TYPE_CHECKING:
     from lethe.engine.store.layout.meta import Meta
+
+Whole = Annotated[int, Field(strict=True, ge=0, lt=1 << 53)]
+"""A number of a commit, which is read from the log as it was written."""
 
 
 class CommitKind(StrEnum):
@@ -79,16 +85,15 @@ class Staged:
         Names of the generations and data sets that are discarded: ``gen:<name>``, ``data:<name>``.
     """
 
-    generation: str
-    dataset: str | None
-    mark: str
-    caught_up: tuple[str, ...] = ()
-    former: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
+    generation: Annotated[str, Field(max_length=200)]
+    dataset: Annotated[str, Field(max_length=200)] | None
+    mark: Annotated[str, Field(max_length=64)]
+    caught_up: Texts = ()
+    former: Texts = ()
+    changed: Texts = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RowChange:
+class RowChange(NamedTuple):
     """A change request that a commit applies: which rows, and where the log has their values.
 
     Attributes
@@ -103,25 +108,23 @@ class RowChange:
         SHA-256 of its record's value: the values themselves are in no commit.
     """
 
-    inserts: bool
-    row_ids: tuple[str, ...]
-    partition: str
-    offset: int
-    digest: str
+    inserts: Annotated[bool, Field(strict=True)]
+    row_ids: Texts
+    partition: Annotated[str, Field(max_length=300)]
+    offset: Whole
+    digest: Annotated[str, Field(max_length=64)]
 
 
-@dataclass(frozen=True, slots=True)
-class RowDisclosed:
+class RowDisclosed(NamedTuple):
     """What a commit's version discloses of a row: `engine.store.layout.disclosed.Disclosure`."""
 
-    row_id: str
+    row_id: Annotated[str, Field(max_length=512)]
     fate: RowFate
     distance: float | None
     length: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Tombstones:
+class Tombstones(NamedTuple):
     """Rows that were to be deleted and were not there: until then, no insert brings them.
 
     Attributes
@@ -132,8 +135,8 @@ class Tombstones:
         `consumers.contract.commitment.tombstone_of` of each.
     """
 
-    until: int
-    marks: tuple[str, ...]
+    until: Whole
+    marks: Texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ compressed: thetas do not shrink, and lengths would reveal what is inside.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import astuple
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from lethe.consumers.commits.commit import (
     Answer,
@@ -30,15 +30,59 @@ from lethe.consumers.commits.commit import (
     RowDisclosed,
     Staged,
     Tombstones,
+    Whole,
 )
-from lethe.consumers.commits.frame import OpenPart, take, text, whole_number, with_length
+from lethe.consumers.commits.frame import OpenPart, take, with_length
 from lethe.consumers.contract.events import RefreshRequested, Version
 from lethe.consumers.contract.receipt import Receipt
 from lethe.engine.store.layout.config import ModelConfig, parse_config
-from lethe.engine.store.layout.disclosed import RowFate
 from lethe.engine.store.layout.meta import meta_json, parse_meta
-from lethe.engine.store.layout.reading import parse_json
+from lethe.engine.store.layout.reading import Texts, parse_json
 from lethe.engine.store.layout.state import DeferredRequest, Head
+
+Yes = Annotated[bool, Field(strict=True)]
+Place = Annotated[int, Field(strict=True, ge=-1, lt=1 << 53)]
+
+
+class _Header(BaseModel):
+    """The header: the fields of a commit that are short, and which blobs follow."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    kind: CommitKind
+    newest: Whole
+    offsets: dict[str, Whole]
+    bodies: tuple[tuple[str, Place], ...]
+    repeats: Whole
+    thetas: Texts
+    columns: Yes
+    configures: Yes
+    makes_version: Yes
+    orders_job: Yes
+    deleted: Texts
+    erased: Texts | None
+    left_out: Texts
+    tombstones: Tombstones | None
+    changes: tuple[RowChange, ...]
+    disclosed: tuple[RowDisclosed, ...]
+    undisclosed: Texts
+    deferred: dict[str, DeferredRequest]
+    undeferred: Texts
+    clears_Q: Yes
+    empties: Yes
+    opening: dict[str, Whole] | None
+    secret: str | None
+    staged: Staged | None
+    base: tuple[Whole, Annotated[str, Field(max_length=64)]] | None
+    lengths: tuple[Whole, ...]
+
+
+_SAME = (
+    "kind", "newest", "offsets", "configures", "deleted", "left_out", "tombstones", "changes",
+    "disclosed", "undisclosed", "deferred", "undeferred", "clears_Q", "empties", "opening",
+    "staged",
+)  # fmt: skip
+"""Fields of a commit that the header has as they are."""
 
 
 def encode_sealed_part(commit: Commit) -> bytes:
@@ -57,48 +101,20 @@ def encode_sealed_part(commit: Commit) -> bytes:
         blobs.append(commit.job.value())
     if commit.base is not None:
         blobs.append(commit.base_version)
-    staged = commit.staged
-    header: dict[str, Any] = {
-        "kind": commit.kind,
-        "newest": commit.newest,
-        "offsets": dict(commit.offsets),
-        "bodies": [[answer.body.hex(), answer.place] for answer in commit.answers],
-        "repeats": len(commit.repeats),
-        "thetas": list(commit.thetas),
-        "columns": bool(commit.columns),
-        "configures": commit.configures,
-        "makes_version": commit.version is not None,
-        "orders_job": commit.job is not None,
-        "deleted": commit.deleted,
-        "erased": None if commit.erased == commit.deleted else commit.erased,
-        "left_out": commit.left_out,
-        "tombstones": None if commit.tombstones is None else astuple(commit.tombstones),
-        "changes": [astuple(change) for change in commit.changes],
-        "disclosed": [astuple(row) for row in commit.disclosed],
-        "undisclosed": commit.undisclosed,
-        "deferred": {
-            request_id: request.model_dump() for request_id, request in commit.deferred.items()
-        },
-        "undeferred": commit.undeferred,
-        "clears_Q": commit.clears_Q,
-        "empties": commit.empties,
-        "opening": None if commit.opening is None else dict(commit.opening),
-        "secret": None if commit.secret is None else commit.secret.hex(),
-        "staged": None
-        if staged is None
-        else {
-            "generation": staged.generation,
-            "dataset": staged.dataset,
-            "mark": staged.mark,
-            "caught_up": staged.caught_up,
-            "former": staged.former,
-            "changed": staged.changed,
-        },
-        "base": None if commit.base is None else [commit.base.commit, commit.base.digest],
-        "lengths": [len(blob) for blob in blobs],
-    }
-    encoded_header = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    return b"".join((with_length(encoded_header), *blobs))
+    header = _Header(
+        **{name: getattr(commit, name) for name in _SAME},
+        bodies=tuple((answer.body.hex(), answer.place) for answer in commit.answers),
+        repeats=len(commit.repeats),
+        thetas=tuple(commit.thetas),
+        columns=bool(commit.columns),
+        makes_version=commit.version is not None,
+        orders_job=commit.job is not None,
+        erased=None if commit.erased == commit.deleted else commit.erased,
+        secret=None if commit.secret is None else commit.secret.hex(),
+        base=None if commit.base is None else (commit.base.commit, commit.base.digest),
+        lengths=tuple(map(len, blobs)),
+    )
+    return b"".join((with_length(header.model_dump_json().encode()), *blobs))
 
 
 def decode_sealed_part(part: OpenPart, plain: bytes, config: ModelConfig | None) -> Commit:
@@ -106,104 +122,58 @@ def decode_sealed_part(part: OpenPart, plain: bytes, config: ModelConfig | None)
 
     Raises
     ------
-    ValueError, KeyError, TypeError, RecursionError
+    ValueError, RecursionError
         It does not parse.
     """
     header, blobs = _split(plain)
     meta = _next(blobs)
-    answers = [_answer(_next(blobs), body, place) for body, place in header["bodies"]]
-    repeats = tuple(_next(blobs) for _ in range(whole_number(header["repeats"])))
-    thetas = {name: _next(blobs) for name in _texts(header["thetas"])}
-    columns = _next(blobs) if header["columns"] else b""
-    if header["configures"]:
+    answers = [_answer(_next(blobs), body, place) for body, place in header.bodies]
+    repeats = tuple(_next(blobs) for _ in range(header.repeats))
+    thetas = {name: _next(blobs) for name in header.thetas}
+    columns = _next(blobs) if header.columns else b""
+    if header.configures:
         config = parse_config(_next(blobs), part.model_id)
     if config is None:
         raise ValueError("it says nothing of the configuration, and none is known")
-    version_value = _next(blobs) if header["makes_version"] else b""
-    job = RefreshRequested.read(_next(blobs)) if header["orders_job"] else None
-    base = None if header["base"] is None else _head(*header["base"])
-    base_version = b"" if base is None else _next(blobs)
+    version_value = _next(blobs) if header.makes_version else b""
+    job = RefreshRequested.read(_next(blobs)) if header.orders_job else None
+    base_version = b"" if header.base is None else _next(blobs)
     if next(blobs, None) is not None:
         raise ValueError("it has more parts than it says")
-    deleted = _texts(header["deleted"])
-    erased = header["erased"]
-    secret = header["secret"]
     return Commit(
         model_id=part.model_id,
         number=part.number,
         prev=part.prev,
-        kind=CommitKind(header["kind"]),
         meta=parse_meta(meta, config),
-        newest=whole_number(header["newest"]),
-        configures=header["configures"],
-        offsets=_offsets(header["offsets"]),
         answers=tuple(answers),
         repeats=repeats,
-        deleted=deleted,
-        erased=deleted if erased is None else _texts(erased),
-        left_out=_texts(header["left_out"]),
-        tombstones=_tombstones(header["tombstones"]),
-        changes=tuple(_change(*change) for change in header["changes"]),
-        disclosed=tuple(_disclosed(*row) for row in header["disclosed"]),
-        undisclosed=_texts(header["undisclosed"]),
-        deferred={
-            request_id: DeferredRequest.model_validate(request)
-            for request_id, request in dict(header["deferred"]).items()
-        },
-        undeferred=_texts(header["undeferred"]),
+        erased=header.deleted if header.erased is None else header.erased,
         thetas=thetas,
         columns=columns,
-        clears_Q=header["clears_Q"],
         version=Version.read(version_value) if version_value else None,
         version_value=version_value,
         job=job,
-        staged=_staged(header["staged"]),
-        empties=header["empties"],
-        opening=None if header["opening"] is None else _offsets(header["opening"]),
         skips=part.skips,
-        secret=None if secret is None else bytes.fromhex(secret),
-        base=base,
+        secret=None if header.secret is None else bytes.fromhex(header.secret),
+        base=None if header.base is None else Head(*header.base),
         base_version=base_version,
+        **{name: getattr(header, name) for name in _SAME},
     )
 
 
 def deleted_rows(plain: bytes) -> tuple[str, ...]:
-    """Return the rows that a commit deletes, without parsing the rest of it.
+    """Return the rows that a commit deletes, without parsing what follows the header.
 
     Raises
     ------
-    ValueError, KeyError, TypeError, RecursionError
+    ValueError, RecursionError
         It does not parse.
     """
-    return _texts(_split(plain)[0]["deleted"])
-
-
-def _tombstones(fields: Any) -> Tombstones | None:
-    if fields is None:
-        return None
-    until, marks = fields
-    return Tombstones(whole_number(until), _texts(marks))
-
-
-def _change(inserts: Any, rows: Any, partition: Any, offset: Any, digest: Any) -> RowChange:
-    if not isinstance(inserts, bool):
-        raise ValueError("a change is neither an insertion nor a correction")  # noqa: TRY004
-    return RowChange(
-        inserts, _texts(rows), text(partition, 300), whole_number(offset), text(digest, 64)
-    )
-
-
-def _disclosed(row_id: Any, fate: Any, distance: Any, length: Any) -> RowDisclosed:
-    numbers = (None if number is None else float(number) for number in (distance, length))
-    return RowDisclosed(text(row_id, 512), RowFate(fate), *numbers)
-
-
-def _head(number: Any, digest: Any) -> Head:
-    return Head(whole_number(number), text(digest, 64))
+    return _split(plain)[0].deleted
 
 
 def _answer(value: bytes, body: str, place: int) -> Answer:
-    return Answer(Receipt.read(value), value, bytes.fromhex(body), int(place))
+    return Answer(Receipt.read(value), value, bytes.fromhex(body), place)
 
 
 def _next(blobs: Iterator[bytes]) -> bytes:
@@ -213,14 +183,12 @@ def _next(blobs: Iterator[bytes]) -> bytes:
     return part
 
 
-def _split(plain: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
-    encoded_header, at = take(plain, 0, len(plain))
-    header = parse_json(encoded_header, ours=True)
-    if not isinstance(header, dict):
-        raise ValueError("the header is no object")  # noqa: TRY004 - as above
+def _split(plain: bytes) -> tuple[_Header, Iterator[bytes]]:
+    encoded, at = take(plain, 0, len(plain))
+    header = _Header.model_validate(parse_json(encoded, ours=True))
     blobs = []
-    for length in header["lengths"]:
-        end = at + whole_number(length)
+    for length in header.lengths:
+        end = at + length
         if end > len(plain):
             raise ValueError("a part is longer than it can be")
         blobs.append(plain[at:end])
@@ -228,28 +196,3 @@ def _split(plain: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
     if at != len(plain):
         raise ValueError("something follows its last part")
     return header, iter(blobs)
-
-
-def _staged(fields: Mapping[str, Any] | None) -> Staged | None:
-    if fields is None:
-        return None
-    return Staged(
-        text(fields["generation"], 200),
-        None if fields["dataset"] is None else text(fields["dataset"], 200),
-        text(fields["mark"], 64),
-        _texts(fields["caught_up"]),
-        _texts(fields["former"]),
-        _texts(fields["changed"]),
-    )
-
-
-def _texts(texts: Any) -> tuple[str, ...]:
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError("a list holds something else than texts")
-    return tuple(texts)
-
-
-def _offsets(offsets: Any) -> dict[str, int]:
-    if not isinstance(offsets, dict):
-        raise ValueError("offsets are no object")  # noqa: TRY004 - as above
-    return {str(name): whole_number(offset) for name, offset in offsets.items()}

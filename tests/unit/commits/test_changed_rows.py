@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -35,9 +34,9 @@ def test_values_are_read_again_only_where_they_are_the_same() -> None:
     [record] = read_changes(reader, [change]).values()
     assert request_in(record).rows[0].values == (1.0, 2.0)
     lost = [
-        replace(change, digest=hashlib.sha256(b"other").hexdigest()),
-        replace(change, offset=1),
-        replace(change, partition="another-topic-of-this-name/0"),
+        change._replace(digest=hashlib.sha256(b"other").hexdigest()),
+        change._replace(offset=1),
+        change._replace(partition="another-topic-of-this-name/0"),
     ]
     assert not read_changes(reader, lost)
 
