@@ -81,12 +81,19 @@ class Record:
     high: float | None = None
     goal: Goal | None = None
 
+    @property
+    def met(self) -> bool | None:
+        """Whether it meets its goal, if it has one."""
+        return None if self.goal is None else self.goal.met_by(self.value)
+
     def plain(self) -> dict[str, Any]:
-        """Return the record as it is written to JSON: without what it does not have."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        if self.goal is not None:
-            plain |= {"goal": str(self.goal), "met": self.goal.met_by(self.value)}
-        return {name: value for name, value in plain.items() if value is not None}
+        """Return the record as a row of a table: without what it does not have."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)[1:]}
+        plain |= {"goal": self.goal and str(self.goal), "met": self.met}
+        return {
+            **self.setting,
+            **{name: value for name, value in plain.items() if value is not None},
+        }
 
 
 def measured(setting: Setting, metric: str, unit: str, samples: Sequence[float]) -> Record:

@@ -1,4 +1,4 @@
-"""`scripts/certificates.py`: a quick run fills every table, and the page says what was measured."""
+"""`study.py certificates`: a quick run fills every table, and the page says what was measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def _certificates(*options: str) -> str:
-    command = [sys.executable, str(ROOT / "scripts" / "certificates.py"), *options]
+    command = [sys.executable, str(ROOT / "scripts" / "study.py"), "certificates", *options]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
