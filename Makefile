@@ -99,7 +99,7 @@ stream-study: setup ## Thousands of deletions in a row: true error, published bo
 	$(BIN)/python scripts/study.py stream
 
 .PHONY: kernels
-kernels: setup ## Measure the kernels: cost against d and n, fit, audit, docs/kernels.md
+kernels: setup ## Measure the kernels: the cost of a deletion against d and n, docs/kernels.md
 	$(BIN)/python scripts/study.py kernels
 
 .PHONY: simulate

@@ -10,8 +10,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.results import ROOT
-from harness.synthetic import matrices
 
 sys.path.insert(0, str(ROOT))  # the log in memory is the tests' own
 
@@ -24,7 +25,7 @@ from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.consumers.service.loop import collect_rarely
 from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.fit.objective import Kind
+from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.server.connection import NoBarrier, connect
 from lethe.engine.store.store import ModelStore
@@ -33,6 +34,17 @@ from tests.support.memory_log import MemoryLog
 RIDGE = 1.0
 NO_BUDGET = 1e6
 """An error budget that nothing exceeds: no refresh is ordered while a step is measured."""
+
+
+def matrices(kind: Kind, n: int, d: int, seed: int) -> tuple[Array, Array]:
+    """Return n x d features and n x 1 targets of a noisy linear or logistic model."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    margin = X @ rng.standard_normal((d, 1)) / np.sqrt(d)
+    if kind is Kind.LINEAR:
+        return X, margin + 0.5 * rng.standard_normal((n, 1))
+    y: Array = (rng.random((n, 1)) < 1.0 / (1.0 + np.exp(-2.0 * margin))).astype(np.float64)
+    return X, y
 
 
 def row_id(index: int) -> str:

@@ -1,1 +1,1 @@
-"""How tight certificates and estimates are, and what a polish costs."""
+"""How tight certificates and estimates are."""

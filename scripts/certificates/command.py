@@ -1,4 +1,4 @@
-"""Measure how tight the certificates and the sentinels' estimate are, and what a polish costs.
+"""Measure how tight the certificates and the sentinels' estimate are.
 
 Writes results/certificates/, docs/certificates.md and its figure. Progress goes to stderr.
 ``--quick`` does the same small, in under a minute; its figures say nothing.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,10 +20,9 @@ sys.path.insert(0, str(ROOT))  # the families and the oracles are the tests' own
 
 from threadpoolctl import threadpool_limits
 
-from certificates import page, polishes, sentinels, summary
+from certificates import page, sentinels, summary
 from tests.support.certified import many
 
-_REPEATS = 30  # timings of a polish, each family
 Item = TypeVar("Item")
 
 
@@ -54,15 +52,8 @@ def _sentinels(quick: bool) -> dict[str, list[Row]]:
     return {"sentinels": summary.sentinels(estimates)}
 
 
-def _polish(quick: bool) -> dict[str, list[Row]]:
-    n, d, repeats = (600, 120, 3) if quick else (5000, 1000, _REPEATS)
-    families = _shown(polishes.FAMILIES, "polish", len(polishes.FAMILIES))
-    found = (polishes.measure(family, n, d - 1, n // 50, repeats) for family in families)
-    return {"polish": [summary.rounded(asdict(one)) for one in found]}
-
-
-PARTS = {"certificates": _certificates, "sentinels": _sentinels, "polish": _polish}
-TABLES = ("certificates", "errors", "sentinels", "polish")
+PARTS = {"certificates": _certificates, "sentinels": _sentinels}
+TABLES = ("certificates", "errors", "sentinels")
 
 
 def main(arguments: Sequence[str]) -> int:

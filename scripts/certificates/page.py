@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from matplotlib.figure import Figure
 
-from certificates.polishes import BEYOND, RELATIVE
 from certificates.summary import HIGH, LOW
 from harness.machine import of_parts
 from harness.plots import save, style
@@ -38,12 +37,8 @@ large. Where deletions take almost all rows that have a feature (zeros and ones,
 that remain make up the sum, and the sample was drawn before they mattered: it can be far too
 small."""
 
-POLISH = """\
-n = {n}, d = {d}, {deleted} rows deleted, one BLAS thread, medians. Both start at theta_exact;
-polish ends with a certificate of {relative:.0e} relative, Newton's method (a Hessian and a factor a
-step) with a step that short. *before* is the error at the start. Each product X v with its
-transposed product is one pass. Most passes: {passes}; least ratio: {ratio:.1f}; not counting the
-last row, for which no polish is meant (theta moves by half of itself, and the policy rebuilds)."""
+POLISH = Path(__file__).with_name("polish.md")
+"""What was measured once, and is not measured again."""
 
 
 def page(tables: Tables, machines: Mapping[str, Mapping[str, str]]) -> str:
@@ -63,17 +58,7 @@ def page(tables: Tables, machines: Mapping[str, Mapping[str, str]]) -> str:
         ]
         parts += _sentinels(usual)
         parts += [f"### {larger[0]['rows']:,} rows", LARGER, *_sentinels(larger)]
-    if polishes := tables.get("polish"):
-        meant = [one for one in polishes if one["family"] not in BEYOND]
-        text = POLISH.format_map(
-            {
-                **polishes[0],
-                "relative": RELATIVE,
-                "passes": max(one["passes"] for one in meant),
-                "ratio": min(one["newton_seconds"] / one["seconds"] for one in meant),
-            }
-        )
-        parts += ["## Polish against warm full Newton", text, _polishes(polishes)]
+    parts.append(POLISH.read_text(encoding="utf-8").strip())
     return "\n\n".join(parts) + "\n"
 
 
@@ -105,27 +90,6 @@ def _sentinels(rows: Sequence[Row]) -> list[str]:
         head = ["states", f"within {LOW:g} to {HIGH:g}", f"under {LOW:g}", f"over {HIGH:g}", *marks]
         tables.append(table([by or "", *head], lines))
     return tables
-
-
-def _polishes(found: Sequence[Row]) -> str:
-    lines = []
-    for one in found:
-        bound = "none" if one["certificate"] is None else f"{one['certificate']:.1e}"
-        lines.append(
-            [
-                one["family"],
-                f"{one['before']:.1e}",
-                str(one["passes"]),
-                bound,
-                f"{one['true']:.1e}",
-                f"{one['seconds']:.3f}",
-                str(one["newton_steps"]),
-                f"{one['newton_seconds']:.3f}",
-                f"{one['newton_seconds'] / one['seconds']:.1f}",
-            ]
-        )
-    head = ["family", "before", "passes", "certificate", "true error", "s", "Newton's steps", "s"]
-    return table([*head, "ratio"], lines)
 
 
 def draw(tables: Tables, path: Path) -> None:

@@ -73,6 +73,29 @@ def read_texts(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
+def side_by_side(rows: Iterable[Row], by: Sequence[str], over: str) -> list[Row]:
+    """Return one row for all that have the same ``by``, with a column for each figure of each."""
+    made: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        case = {name: row[name] for name in by}
+        made.setdefault(tuple(case.values()), case).update(
+            {f"{row[over]}: {name}": row[name] for name in row if name not in (*by, over)}
+        )
+    return list(made.values())
+
+
+def one_by_one(rows: Iterable[Row], by: Sequence[str], over: str) -> Iterator[Row]:
+    """Yield the rows that became these `side_by_side`, without what they had not."""
+    for row in rows:
+        found: dict[str, Row] = {}
+        for column, value in row.items():
+            if column not in by and value is not None:
+                which, _, name = column.rpartition(": ")
+                case = {one: row[one] for one in by} | {over: which}
+                found.setdefault(which, case)[name] = value
+        yield from found.values()
+
+
 def _value(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]

@@ -1,1 +1,1 @@
-"""What the engine's deletions, fits and audits cost, without servers."""
+"""What the engine's deletions cost, without servers."""

@@ -102,7 +102,7 @@ class Experiment:
     checks
         What the run prints and the page lists; of times, at full size only.
     draw
-        Writes figures ``paper-*.png`` and ``.svg`` into a directory; None if there are none.
+        Writes figures ``paper-*.png`` into a directory; None if there are none.
     absent
         What the page says in place of the section when there is neither a cell nor a record.
     """

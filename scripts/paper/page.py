@@ -18,6 +18,7 @@ mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
+from harness import plots, tables
 from harness.results import where
 from paper.experiment import Check, Experiment, Method
 from paper.records import Record, Results
@@ -190,13 +191,13 @@ def table(
     columns: Sequence[Column],
 ) -> str:
     """Return a Markdown table: a line for each setting, and a dash where there is no record."""
-    lines = [[corner, *(heading for heading, _, _ in columns)], ["---", *["---:"] * len(columns)]]
+    lines = []
     for row in rows:
         of = where(records, **row)
         label = ", ".join(NAMES.get(v, v) if isinstance(v, str) else f"{v:g}" for v in row.values())
         found = [(show, find(of, **fields)) for _, show, fields in columns]
         lines.append([label, *(show(record) if record else "-" for show, record in found)])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return tables.table([corner, *(heading for heading, _, _ in columns)], lines)
 
 
 def figure(columns: int = 1) -> tuple[Any, Any]:
@@ -210,9 +211,7 @@ def figure(columns: int = 1) -> tuple[Any, Any]:
 
 
 def save(made: Any, stem: Path) -> None:
-    """Write stem.png and stem.svg, the same bytes for the same records."""
+    """Write stem.png, the same bytes for the same records."""
     made.tight_layout()
-    with mpl.rc_context({"svg.hashsalt": "lethe"}):
-        made.savefig(stem.with_suffix(".png"), dpi=_FIGURE_DOTS)
-        made.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+    plots.save(made, stem.with_suffix(".png"), _FIGURE_DOTS)
     plt.close(made)

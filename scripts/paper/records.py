@@ -10,7 +10,16 @@ from typing import Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from harness.results import Row, note, noted, read_table, where, write_table
+from harness.results import (
+    Row,
+    note,
+    noted,
+    one_by_one,
+    read_table,
+    side_by_side,
+    where,
+    write_table,
+)
 from lethe.engine.errors import InvalidData
 
 
@@ -81,42 +90,31 @@ class CellRun(BaseModel):
 _SETTING = ("cell", "d", "n", "k", "p", "outlier", "ridge", "method", "samples")
 """What one row has in common; its other columns are the metrics."""
 
-_PARTS = {"": "value", " (low)": "spread", " (high)": "spread", " (paper)": "paper"}
-_PARTS |= {" (paper, low)": "paper_spread", " (paper, high)": "paper_spread"}
-"""What follows a metric in a column's name, and the field of the record."""
-
 
 def as_rows(records: Iterable[Record]) -> list[Row]:
     """Return a row for each method in each setting, with twelve digits."""
-    rows: dict[tuple[Any, ...], Row] = {}
+    rows = []
     for record in records:
-        setting = {name: getattr(record, name) for name in _SETTING}
-        row = rows.setdefault(tuple(setting.values()), setting)
-        figures = [record.value, *(record.spread or (None, None))]
-        figures += [record.paper, *(record.paper_spread or (None, None))]
-        for suffix, figure in zip(_PARTS, figures, strict=True):
-            if figure is not None:
-                row[record.metric + suffix] = float(f"{figure:.12g}")
-    return list(rows.values())
+        low, high = record.spread or (None, None)
+        paper_low, paper_high = record.paper_spread or (None, None)
+        figures = {"value": record.value, "low": low, "high": high, "paper": record.paper}
+        figures |= {"paper low": paper_low, "paper high": paper_high}
+        row = {name: getattr(record, name) for name in (*_SETTING, "metric")}
+        rows.append(row | {n: float(f"{v:.12g}") for n, v in figures.items() if v is not None})
+    return side_by_side(rows, _SETTING, "metric")
 
 
 def of_rows(table: str, rows: Iterable[Row]) -> list[Record]:
     """Return the records that became these rows."""
     records = []
-    for row in rows:
-        setting = {name: row[name] for name in _SETTING}
-        for metric, value in row.items():
-            if metric in _SETTING or metric.endswith(tuple(_PARTS)[1:]) or value is None:
-                continue
-            found: dict[str, list[Any]] = {}
-            for suffix, field in _PARTS.items():
-                found.setdefault(field, []).append(row.get(metric + suffix))
-            fields: dict[str, Any] = {
-                field: tuple(figures) if len(figures) > 1 else figures[0]
-                for field, figures in found.items()
-                if None not in figures
-            }
-            records.append(Record(table=table, metric=metric, **setting, **fields))
+    for row in one_by_one(rows, _SETTING, "metric"):
+        for name, ends in (
+            ("spread", ("low", "high")),
+            ("paper_spread", ("paper low", "paper high")),
+        ):
+            found = [row.pop(end, None) for end in ends]
+            row[name] = None if None in found else tuple(found)
+        records.append(Record(table=table, **row))
     return records
 
 

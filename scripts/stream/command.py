@@ -26,8 +26,10 @@ from harness.results import (
     Unfinished,
     note,
     noted,
+    one_by_one,
     read_table,
     rounded,
+    side_by_side,
     write,
     write_table,
 )
@@ -43,9 +45,13 @@ FORMAT = 3
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One subject: what measures a case of it, at which sizes, in about how many seconds."""
+    """One subject: what measures a case of it, at which sizes, in about how many seconds.
+
+    A row of its table has the figures of all methods, for what ``by`` names.
+    """
 
     name: str
+    by: tuple[str, ...]
     run: Callable[..., Iterator[Record]]
     full: Any
     quick: Any
@@ -57,6 +63,7 @@ _KINDS = (("linear",), ("logistic",))
 PARTS = (
     Part(
         over_time.ORDER,
+        ("kind", "data", "deleted", "ways"),
         over_time.order,
         over_time.OrderPlan(),
         over_time.OrderPlan(n=300, d=20, deletions=60, orders=2),
@@ -65,6 +72,7 @@ PARTS = (
     ),
     Part(
         over_time.TRACE,
+        ("kind", "data", "k", "deleted"),
         over_time.trace,
         over_time.TracePlan(),
         over_time.TracePlan(n=400, d=20, k=5, batches=20),
@@ -73,6 +81,7 @@ PARTS = (
     ),
     Part(
         divergence.PART,
+        ("kind", "data", "decades", "n", "d", "k", "deleted"),
         divergence.run,
         divergence.Plan(),
         divergence.Plan(n=120, deletions=96, dimensions=(5, 60), decades=(0.0, 2.0), seeds=2),
@@ -80,6 +89,7 @@ PARTS = (
     ),
     Part(
         over_time.ENDURANCE,
+        ("kind", "data", "n", "d", "k", "deleted"),
         over_time.endurance,
         over_time.EndurancePlan(),
         over_time.EndurancePlan(n=1200, d=40, checkpoints=(1, 100, 300, 600)),
@@ -88,6 +98,7 @@ PARTS = (
     ),
     Part(
         cost.PART,
+        ("kind", "data", "n", "d", "k", "range"),
         cost.run,
         cost.Plan(),
         cost.Plan(n=600, d=40, edges=(0, 64, 128, 256), batches=(1, 10)),
@@ -95,6 +106,7 @@ PARTS = (
     ),
     Part(
         over_time.OVER_TIME,
+        ("kind", "data", "n", "d", "k", "deleted"),
         over_time.over_time,
         over_time.LongPlan(),
         over_time.LongPlan(n=500, d=30, checkpoints=(1, 10, 20, 40, 100, 200), batches=(1, 20)),
@@ -129,12 +141,12 @@ def read(results: Path) -> list[Record]:
     return [
         {"part": part.name, **row}
         for part in PARTS
-        for row in read_table(_file(results, part.name))
+        for row in one_by_one(read_table(_file(results, part)), part.by, "method")
     ]
 
 
-def _file(results: Path, part: str) -> Path:
-    return results / f"{part.replace(' ', '-')}.csv"
+def _file(results: Path, part: Part) -> Path:
+    return results / f"{part.name.replace(' ', '-')}.csv"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -156,9 +168,10 @@ def main(arguments: Sequence[str]) -> int:
         with threadpool_limits(1):
             machine = facts() | {"seed": str(chosen.seed)}
             tables = measure(unfinished, quick=chosen.quick, seed=chosen.seed)
-        for part, found in tables.items():
+        for part in PARTS:
+            found = tables[part.name]
             rows = [{name: v for name, v in row.items() if name != "part"} for row in found]
-            write_table(_file(results, part), rows)
+            write_table(_file(results, part), side_by_side(rows, part.by, "method"))
         note(results, tables, machine)
         unfinished.finish()
     records = read(results)

@@ -142,7 +142,7 @@ def endured(records: Sequence[Record]) -> str:
                     f"{end['batch_us']:.0f}",
                     f"{end['refresh_seconds']:.1f}",
                     str(end["for_error"]),
-                    end["reasons"] or "none",
+                    end.get("reasons", "none"),
                 ]
             )
     head = ["", "worst error", "bound", "us a deletion, at the end", "refreshes, s"]

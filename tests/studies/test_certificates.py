@@ -20,7 +20,7 @@ def _certificates(*options: str) -> str:
 
 @pytest.mark.parametrize(
     ("part", "line"),
-    [("certificates", "| fresh |"), ("sentinels", "| all |"), ("polish", "| no intercept |")],
+    [("certificates", "| fresh |"), ("sentinels", "| all |")],
 )
 def test_a_quick_run_of_a_part_prints_its_tables(part: str, line: str) -> None:
     assert line in _certificates("--quick", "--only", part)

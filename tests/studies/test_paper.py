@@ -184,8 +184,7 @@ def test_what_was_checked_is_printed_and_stands_on_the_page(run: Run) -> None:
 
 def test_figures_are_drawn(run: Run) -> None:
     for name in ("paper-theorem", "paper-runtimes"):
-        for suffix in (".png", ".svg"):
-            assert (run.directory / "images" / f"{name}{suffix}").stat().st_size > 1000
+        assert (run.directory / "images" / f"{name}.png").stat().st_size > 1000
 
 
 def written(directory: Path) -> dict[str, str]:
