@@ -20,7 +20,7 @@ import numpy as np
 from bench.side import Asked, Process, delete_topics, topic_prefix, worker_side
 from bench.synthetic import local_worker, model_id, register_model, request, request_id
 from bench.worker import Job
-from harness.records import Record, Setting, at_most, compared
+from harness.records import Record, Setting, compared
 from harness.study import Section, Setup
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
@@ -83,7 +83,7 @@ def _two_workers(plan: Plan, seed: int, directory: Path, kafka: str) -> Iterator
     setting: Setting = {"log": "kafka", "models": plan.models, "workers": 2, "requests": number}
     commits = int(won + contested)
     gaps = contested / commits
-    yield compared(setting, "gap reads a commit", [gaps], at_most(0.01), samples=commits)
+    yield compared(setting, "gap reads a commit", [gaps], 0.01, samples=commits)
     least = min(one["won"] for one in found) / won
     yield Record(setting, "commits of the less busy worker", "1", least, int(won))
     once = {(one.model_id, one.version) for one in versions}
@@ -92,7 +92,7 @@ def _two_workers(plan: Plan, seed: int, directory: Path, kafka: str) -> Iterator
         ("receipt", receipts, number),
     ):
         metric, times = f"times that a {name} is published", published / distinct
-        yield compared(setting, metric, [times], at_most(1.0), samples=distinct)
+        yield compared(setting, metric, [times], 1.0, samples=distinct)
 
 
 # -- memory -----------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def _memory(plan: Plan, seed: int, directory: Path) -> Iterator[Record]:
     of_each = grown / plan.requests - len(request_id(0))
     setting: Setting = {"requests": plan.requests, "d": plan.d}
     yield compared(
-        setting, "memory of a final request, beyond its id", [of_each], at_most(150),
+        setting, "memory of a final request, beyond its id", [of_each], 150,
         unit="bytes", samples=plan.requests,
     )  # fmt: skip
 
@@ -158,7 +158,7 @@ def _fold(plan: Plan, seed: int, directory: Path, kafka: str) -> Iterator[Record
         raise AssertionError(f"{found['applied']} of {commits} commits were folded")
     setting: Setting = {"log": "kafka", "d": plan.d, "models": plan.fold_models}
     metric = f"fold of {commits:.0f} commits"
-    yield compared(setting, metric, [found["seconds"]], at_most(60.0), unit="s")
+    yield compared(setting, metric, [found["seconds"]], 60.0, unit="s")
 
 
 SECTION = Section(

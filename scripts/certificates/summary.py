@@ -9,21 +9,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from certificates.sentinels import FAMILIES, Estimated
-from harness.results import Row
+from harness.results import Row, rounded
 from tests.support.certified import State
 
 T = TypeVar("T")
 
+_DIGITS = 6
+
 LOW, HIGH = 0.8, 3.0
 """An estimate is meant to lie within these times the true error."""
-
-
-def rounded(row: Mapping[str, Any]) -> Row:
-    """Return the row with six digits."""
-    return {
-        name: float(f"{value:.6g}") if isinstance(value, float) else value
-        for name, value in row.items()
-    }
 
 
 def _groups(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
@@ -62,7 +56,9 @@ def certificates(states: Sequence[State]) -> list[Row]:
                 "below": sum(state.below for state in group),
                 "measured": len(ratios),
             }
-            rows.append(rounded({"by": by, "of": name, **counts, **_quantiles(ratios, _RATIOS)}))
+            rows.append(
+                rounded({"by": by, "of": name, **counts, **_quantiles(ratios, _RATIOS)}, _DIGITS)
+            )
     return rows
 
 
@@ -84,7 +80,7 @@ def errors(states: Sequence[State]) -> list[Row]:
         for decade in sorted(decades, key=int):
             ratios = _ratios(decades[decade])
             row = {"state": how, "decade": int(decade), "states": len(ratios)}
-            rows.append(rounded({**row, **_quantiles(ratios, _RATIOS)}))
+            rows.append(rounded({**row, **_quantiles(ratios, _RATIOS)}, _DIGITS))
     return rows
 
 
@@ -113,5 +109,5 @@ def sentinels(estimates: Sequence[Estimated]) -> list[Row]:
                 }
                 row = {"size": size, "rows": group[0].rows, "by": by, "of": name}
                 row |= {"states": len(group), **shares, **_quantiles(ratios, _ESTIMATES)}
-                rows.append(rounded(row))
+                rows.append(rounded(row, _DIGITS))
     return rows

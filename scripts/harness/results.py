@@ -32,10 +32,10 @@ def _field(record: object, name: str) -> Any:
     return record.get(name) if isinstance(record, Mapping) else getattr(record, name)
 
 
-def rounded(record: Mapping[str, Any]) -> Row:
-    """Return the record with four significant digits: the rest is noise."""
+def rounded(record: Mapping[str, Any], digits: int = 4) -> Row:
+    """Return the record with so many significant digits: the rest is noise."""
     return {
-        name: float(f"{value:.4g}") if isinstance(value, float) else value
+        name: float(f"{value:.{digits}g}") if isinstance(value, float) else value
         for name, value in record.items()
     }
 

@@ -25,10 +25,8 @@ def machine_table(machine: Mapping[str, str]) -> str:
     return table(["machine", ""], machine.items(), left=2)
 
 
-def three_digits(value: float | None) -> str:
-    """Return three or four digits; nothing for None."""
-    if value is None:
-        return ""
+def three_digits(value: float) -> str:
+    """Return three or four digits."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -63,22 +61,20 @@ def _cell(value: object) -> str:
 def verdicts(records: Sequence[Record]) -> list[str]:
     """Return a line for each number that has a goal: the worst of its figures, and the verdict."""
     lines = []
-    asked = sorted((record for record in records if record.goal), key=_number)
+    asked = sorted((record for record in records if record.goal is not None), key=_number)
     for (metric, which, goal), group in groupby(asked, key=_number):
-        of_number = list(group)
-        values = [record.value for record in of_number]
-        worst = min(values) if goal.startswith(">=") else max(values)
-        met = sum(bool(record.met) for record in of_number)
-        verdict = "met" if met == len(of_number) else "NOT MET"
+        values = [record.value for record in group]
+        met = sum(value <= goal for value in values)
+        verdict = "met" if met == len(values) else "NOT MET"
         what = metric + (f", {which}" if which else "")
+        worst = three_digits(max(values))
         lines.append(
-            f"{verdict}: {what}: worst {three_digits(worst)}, goal {goal}, "
-            f"{met} of {len(of_number)} cells"
+            f"{verdict}: {what}: worst {worst}, goal <= {goal:g}, {met} of {len(values)} cells"
         )
     return lines
 
 
-def _number(record: Record) -> tuple[str, str, str]:
+def _number(record: Record) -> tuple[str, str, float]:
     """Return what the figures of one number have in common."""
     which = str(record.setting.get("method", record.setting.get("kind", "")))
-    return record.metric, which, str(record.goal)
+    return record.metric, which, record.goal or 0.0

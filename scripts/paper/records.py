@@ -16,6 +16,7 @@ from harness.results import (
     noted,
     one_by_one,
     read_table,
+    rounded,
     side_by_side,
     where,
     write_table,
@@ -87,12 +88,13 @@ class CellRun(BaseModel):
     seconds: float
 
 
+_DIGITS = 12
 _SETTING = ("cell", "d", "n", "k", "p", "outlier", "ridge", "method", "samples")
 """What one row has in common; its other columns are the metrics."""
 
 
 def as_rows(records: Iterable[Record]) -> list[Row]:
-    """Return a row for each method in each setting, with twelve digits."""
+    """Return a row for each method in each setting."""
     rows = []
     for record in records:
         low, high = record.spread or (None, None)
@@ -100,7 +102,8 @@ def as_rows(records: Iterable[Record]) -> list[Row]:
         figures = {"value": record.value, "low": low, "high": high, "paper": record.paper}
         figures |= {"paper low": paper_low, "paper high": paper_high}
         row = {name: getattr(record, name) for name in (*_SETTING, "metric")}
-        rows.append(row | {n: float(f"{v:.12g}") for n, v in figures.items() if v is not None})
+        present = {name: figure for name, figure in figures.items() if figure is not None}
+        rows.append(row | rounded(present, _DIGITS))
     return side_by_side(rows, _SETTING, "metric")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.machine import of_parts
-from harness.records import Record, at_most
+from harness.records import Record
 from harness.results import Row, noted, read_table, write_table
 from harness.study import Section, Setup, Study
 
@@ -17,7 +17,7 @@ SETTING = {"d": 1}
 
 def _logs(_plan: None, setup: Setup) -> Iterator[Record]:
     (setup.directory / "process.log").write_text("why it ended")
-    yield Record(SETTING, "steps", "1", 1.0, goal=at_most(0.5))
+    yield Record(SETTING, "steps", "1", 1.0, goal=0.5)
     yield Record({"k": 2}, "seconds", "s", 0.123456)
 
 
