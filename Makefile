@@ -62,7 +62,7 @@ lint: setup ## Check format, lint and types (strict)
 	$(BIN)/mypy
 	$(BIN)/mypy --cache-dir .mypy_cache/scripts scripts/kafka deploy/healthcheck.py deploy/serving/app.py
 	$(BIN)/mypy --cache-dir .mypy_cache/cdc scripts/cdc
-	MYPYPATH=scripts $(BIN)/mypy --cache-dir .mypy_cache/measures $(wildcard scripts/*.py)
+	MYPYPATH=scripts $(BIN)/mypy --cache-dir .mypy_cache/measures $(wildcard scripts/*.py) $(dir $(wildcard scripts/*/__init__.py))
 
 .PHONY: format
 format: setup ## Format the code
@@ -83,32 +83,24 @@ docs: setup ## Build the docs as a site, build/docs/site/index.html; a link that
 	cd build/docs && NO_COLOR=1 ../../$(BIN)/zensical build --strict --config-file zensical.toml
 
 .PHONY: bench
-bench: setup ## Measure steps, end-to-end time, retraining and the floor, side by side
-	$(BIN)/python scripts/bench.py
+bench: setup ## Measure the service: end-to-end time, throughput, what a commit and options cost, docs/bench.md
+	$(BIN)/python scripts/study.py bench
 
 .PHONY: paper
 paper: setup ## Run the paper's experiments at its sizes: docs/paper.md (resumable; YELP=FILE)
-	$(BIN)/python scripts/paper.py $(if $(YELP),--yelp "$(YELP)")
+	$(BIN)/python scripts/study.py paper $(if $(YELP),--yelp "$(YELP)")
 
 .PHONY: paper-quick
 paper-quick: setup ## The paper's experiments at small sizes, in under 3 minutes
-	$(BIN)/python scripts/paper.py --quick
+	$(BIN)/python scripts/study.py paper --quick
 
 .PHONY: stream-study
 stream-study: setup ## Thousands of deletions in a row: true error, published bound, cost, docs/stream.md
-	$(BIN)/python scripts/stream_study.py
-
-.PHONY: last-layer
-last-layer: setup ## Delete from the last layer of a network, and what stays in the others, docs/last-layer.md
-	$(BIN)/python scripts/last_layer.py
-
-.PHONY: evaluate
-evaluate: setup ## Attack what deletions leave, and run published methods beside ours, docs/evaluation.md (resumable)
-	$(BIN)/python scripts/evaluate.py
+	$(BIN)/python scripts/study.py stream
 
 .PHONY: kernels
-kernels: setup ## Measure the kernels: leave out, one row, cost against d and n, rebuild, bound, results/kernels.md
-	$(BIN)/python scripts/kernels.py
+kernels: setup ## Measure the kernels: the cost of a deletion against d and n, docs/kernels.md
+	$(BIN)/python scripts/study.py kernels
 
 .PHONY: simulate
 simulate: setup ## Simulate 10,000 seeds of faults (SEEDS=n), or repeat one (SEED=s)
@@ -119,8 +111,8 @@ model: setup ## Check the commit protocol state by state, docs/model.md (QUICK=1
 	$(BIN)/python -m tests.proof.model $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
 
 .PHONY: chaos
-chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n PAUSE=2 DURABILITY=mixed JSON=file)
-	$(BIN)/python -m tests.proof.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(DURABILITY),--durability $(DURABILITY)) $(if $(JSON),--json $(JSON))
+chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n PAUSE=2 DURABILITY=mixed TABLE=file)
+	$(BIN)/python -m tests.proof.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(DURABILITY),--durability $(DURABILITY)) $(if $(TABLE),--table $(TABLE))
 
 .PHONY: crash
 crash: setup ## End the workers at every named step in every way, on Redis Streams and on Kafka

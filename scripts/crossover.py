@@ -1,12 +1,11 @@
-"""Measure what V costs as it grows and what folding it away costs, on this machine.
+"""Measure what V costs as it grows, what folding it away costs, and polishes beside rebuilds.
 
-    .venv/bin/python scripts/crossover.py            # the tables of docs/guards.md
+    .venv/bin/python scripts/crossover.py            # tables of docs/guards.md
     .venv/bin/python scripts/crossover.py --sizes 250,1000
 
 Prints, as Markdown: the time per deletion against K, the constants that `engine.deletion.crossover`
-should have on this machine beside those that it has, and what the rule costs against fixed
-thresholds on several streams. One BLAS thread; takes about two minutes, 100 s of them the
-processor's.
+should have on this machine beside those that it has, and what its prices of a polish and a rebuild
+come to. One BLAS thread; takes about two minutes.
 """
 
 from __future__ import annotations
@@ -14,10 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -44,8 +40,7 @@ from lethe.engine.fit.factor import Factor, lower_triangle
 from lethe.engine.fit.objective import Kind, Objective, Rows
 from lethe.engine.fit.precompute import precompute
 from lethe.engine.refresh.compact import compacted_dual_rows, downdated_factor
-from lethe.engine.refresh.policy import Limits
-from lethe.engine.refresh.refreshes import compact, polish_snapshot, rebuild
+from lethe.engine.refresh.refreshes import polish_snapshot, rebuild
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.keys import SHARDS, ModelKeys
@@ -145,11 +140,6 @@ def cost_of_storing(rng: np.random.Generator, n: int, d: int) -> float:
     return (written + got) / (2 * n * d)
 
 
-def price(n: int, d: int, K: int) -> float:
-    """Return what folding V away costs for a linear model: by a compact, or by a rebuild."""
-    return min(crossover.folding_seconds(n, d, K), crossover.rebuilding_seconds(n, d, 1))
-
-
 def hard_and_mild(rng: np.random.Generator, n: int, d: int, kind: str) -> tuple[Rows, int]:
     """Return n rows, those that are deleted first, and how many these are.
 
@@ -201,94 +191,6 @@ def polish_against_rebuild(rng: np.random.Generator, most: int) -> None:
     print(f"\nMedian of passes: {statistics.median(passes):g}.")
 
 
-Rule = Callable[[int, int, int, float], bool]
-"""Whether to fold, from n, d, K, and what V has cost."""
-
-LIMITS = Limits()
-RULES: dict[str, Rule] = {
-    "the rule": lambda n, d, K, spent: LIMITS.rows(d) < K or spent >= price(n, d, K),
-    "K > max(d/4, 256)": lambda _n, d, K, _spent: max(d / 4, 256) < K,
-    "K > d": lambda _n, d, K, _spent: d < K,
-    "K > 64": lambda _n, _d, K, _spent: K > 64,
-}
-
-
-def above(threshold: float) -> Rule:
-    """Return the rule that folds above a fixed K."""
-    return lambda _n, _d, K, _spent: threshold < K
-
-
-def stream_cost(rule: Rule, n: int, d: int, deletions: int, k: int) -> float:
-    """Return the seconds that a stream of deletions costs by the model: V, and folding it away."""
-    total, spent, K = 0.0, 0.0, 0
-    for done in range(0, deletions, k):
-        step = crossover.step_seconds(d, K, k)
-        total, spent, K = total + step, spent + step, K + k
-        if rule(n - done, d, K, spent):
-            total += price(n - done, d, K)
-            spent, K = 0.0, 0
-    return total
-
-
-def model_against_streams(rng: np.random.Generator, n: int, d: int, deletions: int) -> None:
-    """Print real streams of single deletions beside the model, without store and job.
-
-    Processor time, because other programs would add to the clock's. What a deletion costs without
-    V is the median of those with fewer than 16 rows in V.
-    """
-    X, y = rng.standard_normal((n, d)), rng.standard_normal((n, 1))
-    rows = Rows(X, y, np.ones(n))
-    objective = Objective(Kind.LINEAR, np.ones(d))
-    made, exact = precompute(objective, rows), method_named("exact")
-    print(f"\nReal streams, n = {n}, d = {d}, {deletions} single deletions, processor time.")
-    lines = []
-    for threshold in (deletions // 16, deletions // 4, deletions):
-        generation, stream = begin(0, objective, made)
-        factor, W = made.factor, made.dual_rows.copy()
-        steps, without, folds, kept, folded = [], [], 0.0, 0.0, 0.0
-        for i in range(deletions):
-            K, one = len(stream.V), slice(i, i + 1)
-            begun = time.process_time()
-            stream = delete(generation, stream, rows.take(one), W[one], exact).stream
-            steps.append(time.process_time() - begun)
-            kept += crossover.step_seconds(d, K, 1)
-            if K < 16:
-                without.append(steps[-1])
-            if threshold < K + 1:
-                left = slice(i + 1, n)
-                begun = time.process_time()
-                after = compact(generation, stream, factor, rows.take(left), W[left])
-                folds += time.process_time() - begun
-                work = crossover.folding_multiplications(n - i, d, K + 1)
-                folded += crossover.SECONDS_PER_MULTIPLICATION * work
-                generation, stream, factor = after.generation, after.stream, after.factor
-                W[left] = after.dual_rows
-        v = sum(steps) - deletions * statistics.median(without)
-        name = f"K > {threshold}" if threshold < deletions else "never"
-        lines.append([name, *(f"{time:.2f}" for time in (v, kept, folds, folded))])
-    show(["folded away at", "V, s", "model", "folding, s", "model"], lines)
-
-
-def rule_against_thresholds(deletions: int) -> None:
-    """Print what the rule costs, as a multiple of the best fixed threshold in hindsight."""
-    lines = []
-    sizes = ((1_000, 250), (10_000, 250), (10_000, 1000), (30_000, 1000), (30_000, 3000))
-    for (n, d), gone, k in product(sizes, (deletions // 10, deletions), (1, 16)):
-        length, most = min(gone, n - 1), LIMITS.rows(d)
-        thresholds = {int(32 * 1.25**i) for i in range(26)} | {most, length + 1}
-        every = {t: stream_cost(above(t), n, d, length, k) for t in thresholds}
-        allowed = {t: cost for t, cost in every.items() if min(t, length) <= most}
-        at = min(allowed, key=lambda t: allowed[t])
-        best = allowed[at]
-        costs = [stream_cost(rule, n, d, length, k) / best for rule in RULES.values()]
-        where = "never" if at > length else f"K > {at}"
-        ceiling = f"{best / min(every.values()):.2f}"
-        shown = [f"{where}: {best:.3g} s", ceiling, *(f"{cost:.2f}" for cost in costs)]
-        lines.append([*map(str, (n, d, length, k)), *shown])
-    head = ["n", "d", "deletions", "k", "best fixed threshold", "price of the ceiling"]
-    show([*head, *RULES], lines)
-
-
 def show(head: list[str], lines: list[list[str]]) -> None:
     """Print a table."""
     print(f"\n{table(head, lines)}")
@@ -298,31 +200,26 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="250,1000,3000", help="values of d")
-    parser.add_argument("--model-only", action="store_true", help="only the last table")
-    parser.add_argument("--polish", action="store_true", help="with --model-only: polish, too")
+    parser.add_argument("--most", type=int, default=20_000_000, help="numbers of X, for polishes")
     chosen = parser.parse_args()
     sizes = [int(size) for size in chosen.sizes.split(",")]
     rng = np.random.default_rng(0)
     with threadpool_limits(1):
-        if not chosen.model_only:
-            shapes = [(8 * d, d, K) for d in sizes if d <= 2000 for K in (d // 4, d)]
-            measured = {
-                "seconds per number of V": (cost_of_v(rng, sizes), crossover.SECONDS_PER_V),
-                "seconds per multiplication": (
-                    cost_of_folding(rng, shapes),
-                    crossover.SECONDS_PER_MULTIPLICATION,
-                ),
-                "seconds per stored number": (
-                    cost_of_storing(rng, 8_000, 250),
-                    crossover.SECONDS_PER_STORED,
-                ),
-            }
-            lines = [[name, *(f"{one:.1e}" for one in both)] for name, both in measured.items()]
-            show(["constant", "here", "in engine/deletion/crossover.py"], lines)
-            model_against_streams(rng, 3_000, 1_000, 1_500)
-        if chosen.polish or not chosen.model_only:
-            polish_against_rebuild(rng, most=20_000_000)
-        rule_against_thresholds(5_000)
+        shapes = [(8 * d, d, K) for d in sizes if d <= 2000 for K in (d // 4, d)]
+        measured = {
+            "seconds per number of V": (cost_of_v(rng, sizes), crossover.SECONDS_PER_V),
+            "seconds per multiplication": (
+                cost_of_folding(rng, shapes),
+                crossover.SECONDS_PER_MULTIPLICATION,
+            ),
+            "seconds per stored number": (
+                cost_of_storing(rng, 8_000, 250),
+                crossover.SECONDS_PER_STORED,
+            ),
+        }
+        lines = [[name, *(f"{one:.1e}" for one in both)] for name, both in measured.items()]
+        show(["constant", "here", "in engine/deletion/crossover.py"], lines)
+        polish_against_rebuild(rng, chosen.most)
 
 
 if __name__ == "__main__":

@@ -1,91 +1,55 @@
-"""Delete rows from the last layer of a network, and measure what that leaves in the other layers.
+"""Write features of handwritten digits for docs/last-layer.md, and the ids to delete.
 
-Two kinds of features of scikit-learn's digits: a random layer, and the hidden layer of a network.
-Writes results/last-layer.json and the tables of docs/last-layer.md. ``--quick`` measures the same
-small, in seconds, and writes nothing. ``--features KIND --write FILE`` measures nothing either: it
-writes the rows of the page's commands, and the ids to delete to forget.txt beside them.
+    python scripts/last_layer.py --features random --write digits.parquet
+
+Features of scikit-learn's digits: a random layer, or the hidden layer of a network. The file has
+what `lethe register` reads; forget.txt beside it has the ids.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from threadpoolctl import threadpool_limits
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sklearn.datasets import load_digits
+from sklearn.neural_network import MLPClassifier
 
-from harness.machine import facts
-from harness.progress import say
-from harness.results import ROOT, as_json, rounded, write
 from harness.study import SEED
-from heads import forgetting, service
-from heads.features import EXTRACTORS, split, write_features
-from heads.forgetting import Plan
-from heads.page import filled, tables
 
-FULL = Plan({"random": 300, "hidden": 100})
-QUICK = Plan({"random": 20, "hidden": 30}, training=400, deleted=20, draws=2, served=("hidden",))
-
-
-def measure(plan: Plan, seed: int) -> dict[str, Any]:
-    """Measure both parts."""
-    with threadpool_limits(1):
-        machine = facts()
-        heads = list(_shown("head", forgetting.measure(plan, seed)))
-        commands = list(_shown("service", service.measure(plan, seed)))
-    sizes = {"training": plan.training, "deleted": plan.deleted, "draws": plan.draws}
-    return {
-        "command": "make last-layer",
-        "seed": seed,
-        "machine": machine,
-        "plan": {**sizes, **plan.units},
-        "heads": heads,
-        "service": commands,
-    }
-
-
-def _shown(part: str, records: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for record in records:
-        say(f"{part}: {record['features']}: measured")
-        yield rounded(record)
-
-
-def write_rows(kind: str, path: Path, seed: int) -> None:
-    """Write the rows that the page registers, and beside them the ids that it deletes."""
-    train, _ = split(FULL.training, seed)
-    units = FULL.units[kind]
-    write_features(path, train, EXTRACTORS[kind](train, units, seed))
-    ids = train.ids[: FULL.deleted]
-    (path.parent / "forget.txt").write_text("".join(f"{one}\n" for one in ids), encoding="utf-8")
-    print(f"{path}: {len(train.ids)} rows, {units} features; forget.txt: {len(ids)} ids")
+TRAINING, DELETED = 1400, 70
+UNITS = {"random": 300, "hidden": 100}
+_WHITE = 16.0  # of a pixel: known before any image is looked at
+_EPOCHS = 1000  # more than any of these trainings takes
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print and write; return the exit code."""
+    """Write the files; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, nothing is written")
-    parser.add_argument("--render", action="store_true", help="measure nothing: write the tables")
+    parser.add_argument("--features", choices=UNITS, default="random")
+    parser.add_argument("--write", type=Path, metavar="FILE", required=True)
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--results", type=Path, default=ROOT / "results" / "last-layer.json")
-    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "last-layer.md")
-    parser.add_argument("--features", choices=EXTRACTORS, default="random", help="with --write")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write rows to register")
     chosen = parser.parse_args(arguments)
-    if chosen.write is not None:
-        write_rows(chosen.features, chosen.write, chosen.seed)
-        return 0
-    if chosen.render:
-        run = json.loads(chosen.results.read_text(encoding="utf-8"))
+    pixels, digits = load_digits(return_X_y=True)
+    train = np.random.default_rng(chosen.seed).permutation(len(digits))[:TRAINING]
+    pixels, digits, units = pixels[train] / _WHITE, digits[train], UNITS[chosen.features]
+    if chosen.features == "random":  # drawn without looking at images
+        rng = np.random.default_rng(chosen.seed)
+        weights, offsets = rng.standard_normal((64, units)) / 8, rng.uniform(-0.5, 0.5, units)
     else:
-        run = measure(QUICK if chosen.quick else FULL, chosen.seed)
-    print("\n\n".join(tables(run).values()))
-    if not chosen.quick:
-        if not chosen.render:
-            write(chosen.results, as_json(run))
-        write(chosen.page, filled(chosen.page.read_text(encoding="utf-8"), run))
+        network = MLPClassifier((units,), random_state=chosen.seed, max_iter=_EPOCHS)
+        network.fit(pixels, digits)
+        weights, offsets = network.coefs_[0], network.intercepts_[0]
+    features = np.maximum(pixels @ weights + offsets, 0)
+    ids = [f"i{number}" for number in train]
+    columns = {f"f{j}": column for j, column in enumerate(features.T)}
+    pq.write_table(pa.table({"image": ids, "digit": digits, **columns}), chosen.write)
+    forgotten = "".join(f"{one}\n" for one in ids[:DELETED])
+    (chosen.write.parent / "forget.txt").write_text(forgotten, encoding="utf-8")
+    print(f"{chosen.write}: {TRAINING} rows, {units} features; forget.txt: {DELETED} ids")
     return 0
 
 

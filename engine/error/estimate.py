@@ -127,7 +127,7 @@ def remainder_estimate(
       T is a step with the curvatures at theta_b.
 
     An estimate, not a bound: docs/certificates.md has its distribution over the truth, which
-    ``scripts/certificates.py`` measures. `believed_estimate` tells where it is no guide.
+    ``scripts/study.py certificates`` measures. `believed_estimate` tells where it is no guide.
     Cost O(m' d + K d) for m' sentinels: no d x d matrix and no pass over the rows.
 
     With no sentinel left there is nothing to estimate from, and the whole distance that theta_exact

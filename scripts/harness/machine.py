@@ -45,6 +45,18 @@ def facts() -> dict[str, str]:
     }
 
 
+def of_parts(machines: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return the facts of several parts as one: where they differ, each part's own."""
+    names = dict.fromkeys(name for machine in machines.values() for name in machine)
+    merged = {}
+    for name in names:
+        parts = {part: machine[name] for part, machine in machines.items() if name in machine}
+        alike = len(set(parts.values())) == 1 and len(parts) == len(machines)
+        texts = parts.values() if alike else [f"{part}: {text}" for part, text in parts.items()]
+        merged[name] = "; ".join(dict.fromkeys(texts))
+    return merged
+
+
 def _processor() -> str:
     """Return the processor's model where the system says it."""
     info = Path("/proc/cpuinfo")

@@ -17,7 +17,6 @@ _STYLE: dict[Any, Any] = {
     "grid.alpha": 0.25,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
-    "svg.hashsalt": "lethe",
 }
 _DPI = 110
 
@@ -27,8 +26,7 @@ def style() -> Any:
     return mpl.rc_context(_STYLE)
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG or SVG, by the path's suffix."""
+def save(figure: Figure, path: Path, dots: int = _DPI) -> None:
+    """Write a figure as PNG."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    undated = {".png": {"Software": None}, ".svg": {"Date": None}}[path.suffix]
-    figure.savefig(path, dpi=_DPI, metadata=undated)
+    figure.savefig(path, dpi=dots, metadata={"Software": None})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
@@ -15,33 +14,6 @@ Setting: TypeAlias = Mapping[str, str | int]
 
 P99_SAMPLES = 100
 """With fewer samples a 99th percentile is the largest one, and is left out."""
-
-_HOLDS: Mapping[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le}
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """A number that a figure must reach (``>=``) or stay within (``<=``)."""
-
-    relation: str
-    number: float
-
-    def met_by(self, value: float) -> bool:
-        """Return whether ``value`` meets it."""
-        return _HOLDS[self.relation](value, self.number)
-
-    def __str__(self) -> str:
-        return f"{self.relation} {self.number:g}"
-
-
-def at_least(number: float) -> Goal:
-    """Return the goal of a figure that must reach a number."""
-    return Goal(">=", number)
-
-
-def at_most(number: float) -> Goal:
-    """Return the goal of a figure that must stay within a number."""
-    return Goal("<=", number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +38,7 @@ class Record:
     low, high
         The range of a figure that several runs came to.
     goal
-        What the value must be, if anything is asked of it.
+        What the value may be at most, if anything is asked of it.
     """
 
     setting: Setting
@@ -79,14 +51,21 @@ class Record:
     wall: float | None = None
     low: float | None = None
     high: float | None = None
-    goal: Goal | None = None
+    goal: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it meets its goal, if it has one."""
+        return None if self.goal is None else self.value <= self.goal
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as it is written to JSON: without what it does not have."""
-        plain = {one.name: getattr(self, one.name) for one in fields(self)}
-        if self.goal is not None:
-            plain |= {"goal": str(self.goal), "met": self.goal.met_by(self.value)}
-        return {name: value for name, value in plain.items() if value is not None}
+        """Return the record as a row of a table: without what it does not have."""
+        plain = {one.name: getattr(self, one.name) for one in fields(self)[1:]}
+        plain |= {"goal": None if self.goal is None else f"<= {self.goal:g}", "met": self.met}
+        return {
+            **self.setting,
+            **{name: value for name, value in plain.items() if value is not None},
+        }
 
 
 def measured(setting: Setting, metric: str, unit: str, samples: Sequence[float]) -> Record:
@@ -103,15 +82,14 @@ def measured(setting: Setting, metric: str, unit: str, samples: Sequence[float])
     )
 
 
-def timed(setting: Setting, metric: str, samples: Samples, unit: str = "us") -> Record:
+def timed(setting: Setting, metric: str, samples: Samples) -> Record:
     """Return the record of the processor time of a call, the wall clock beside it."""
-    factor = {"us": 1e6, "s": 1.0}[unit]
-    low, median, high = np.percentile(np.array(samples.processor), [25, 50, 75]) * factor
-    wall = float(np.median(samples.wall)) * factor
+    low, median, high = np.percentile(np.array(samples.processor), [25, 50, 75]) * 1e6
+    wall = float(np.median(samples.wall)) * 1e6
     return Record(
         setting,
         metric,
-        unit,
+        "us",
         float(median),
         len(samples.wall),
         iqr=float(high - low),
@@ -123,7 +101,7 @@ def compared(
     setting: Setting,
     metric: str,
     values: Sequence[float],
-    goal: Goal | None = None,
+    goal: float | None = None,
     *,
     unit: str = "1",
     samples: int | None = None,

@@ -1,16 +1,20 @@
-"""Results files: JSON that a person can look through, and what an interrupted run goes on from."""
+"""Results: small CSV files, one table a file and one measurement a row; and interrupted runs."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
 
-_MANY = 3
-_WIDTH = 1000
+Row: TypeAlias = dict[str, Any]
+"""A measurement: text, numbers, truth values, or None."""
 
 R = TypeVar("R")
 
@@ -28,18 +32,12 @@ def _field(record: object, name: str) -> Any:
     return record.get(name) if isinstance(record, Mapping) else getattr(record, name)
 
 
-def rounded(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record with four significant digits: the rest is noise."""
+def rounded(record: Mapping[str, Any], digits: int = 4) -> Row:
+    """Return the record with so many significant digits: the rest is noise."""
     return {
-        name: float(f"{value:.4g}") if isinstance(value, float) else value
+        name: float(f"{value:.{digits}g}") if isinstance(value, float) else value
         for name, value in record.items()
     }
-
-
-def relative(path: Path) -> str:
-    """Return a path as a page names it: from the checkout's root, or outside it the name."""
-    full = path.resolve()
-    return full.relative_to(ROOT).as_posix() if full.is_relative_to(ROOT) else full.name
 
 
 def write(path: Path, text: str) -> None:
@@ -50,37 +48,77 @@ def write(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-def as_json(document: Mapping[str, Any]) -> str:
-    """Return a document as JSON, each element of its long parts on a line of its own."""
-    members = [f" {json.dumps(name)}: {_member(value)}" for name, value in document.items()]
-    return "{\n" + ",\n".join(members) + "\n}\n"
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table: a column for each name that a row has, in the order in which they appear.
+
+    None and what a row has not are the same: an empty cell.
+    """
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = csv.DictWriter(text, names, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write(path, text.getvalue())
 
 
-def _member(value: Any) -> str:
-    if isinstance(value, list) and len(value) >= _MANY and isinstance(value[0], list | dict):
-        return "[\n" + ",\n".join(_lines(value)) + "\n ]"
-    if isinstance(value, dict) and any(isinstance(one, list | dict) for one in value.values()):
-        inner = (f"  {json.dumps(name)}: {_member(one)}" for name, one in value.items())
-        return "{\n" + ",\n".join(inner) + "\n }"
-    return _line(value)
+def read_table(path: Path) -> list[Row]:
+    """Return the rows of a table; an empty cell is None."""
+    return [{name: _value(text) for name, text in row.items()} for row in read_texts(path)]
 
 
-def _lines(values: list[Any]) -> Iterator[str]:
-    """Yield records one a line, and rows of a table as many as fit."""
-    if isinstance(values[0], dict):
-        yield from (f"  {_line(one)}" for one in values)
-        return
-    line = ""
-    for text in map(_line, values):
-        if line and len(line) + len(text) > _WIDTH:
-            yield line
-            line = ""
-        line = f"{line}, {text}" if line else f"  {text}"
-    yield line
+def read_texts(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table as they are written; none if there is no such file."""
+    if not path.exists():
+        return []
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-def _line(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
+def side_by_side(rows: Iterable[Row], by: Sequence[str], over: str) -> list[Row]:
+    """Return one row for all that have the same ``by``, with a column for each figure of each."""
+    made: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        case = {name: row[name] for name in by}
+        made.setdefault(tuple(case.values()), case).update(
+            {f"{row[over]}: {name}": row[name] for name in row if name not in (*by, over)}
+        )
+    return list(made.values())
+
+
+def one_by_one(rows: Iterable[Row], by: Sequence[str], over: str) -> Iterator[Row]:
+    """Yield the rows that became these `side_by_side`, without what they had not."""
+    for row in rows:
+        found: dict[str, Row] = {}
+        for column, value in row.items():
+            if column not in by and value is not None:
+                which, _, name = column.rpartition(": ")
+                case = {one: row[one] for one in by} | {over: which}
+                found.setdefault(which, case)[name] = value
+        yield from found.values()
+
+
+def _value(text: str) -> Any:
+    if text in _WORDS:
+        return _WORDS[text]
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+_WORDS = {"": None, "True": True, "False": False}
+
+
+def note(directory: Path, parts: Iterable[str], facts: Mapping[str, str]) -> None:
+    """Write into ``machine.csv`` what these parts of a study were measured with."""
+    path, parts = directory / "machine.csv", list(parts)
+    kept = [row for row in read_texts(path) if row["part"] not in parts]
+    write_table(path, [*kept, *({"part": part, **facts} for part in parts)])
+
+
+def noted(directory: Path) -> dict[str, dict[str, str]]:
+    """Return what each part was measured with."""
+    rows = read_texts(directory / "machine.csv")
+    return {row.pop("part"): {name: text for name, text in row.items() if text} for row in rows}
 
 
 class Unfinished:
@@ -94,7 +132,7 @@ class Unfinished:
         self.plan = plan
         self._done = dict(self._read())
 
-    def _read(self) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    def _read(self) -> Iterator[tuple[str, list[Row]]]:
         if not self.path.exists():
             return
         for line in self.path.read_text(encoding="utf-8").splitlines():
@@ -105,16 +143,16 @@ class Unfinished:
             if unit["plan"] == self.plan:
                 yield unit["name"], unit["records"]
 
-    def get(self, name: str) -> list[dict[str, Any]] | None:
+    def get(self, name: str) -> list[Row] | None:
         """Return the records of a finished unit, or None."""
         return self._done.get(name)
 
-    def add(self, name: str, records: list[dict[str, Any]]) -> None:
+    def add(self, name: str, records: list[Row]) -> None:
         """Keep a finished unit."""
         unit = {"plan": self.plan, "name": name, "records": records}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write("\n" + _line(unit))  # first: the last line may have been cut short
+            file.write("\n" + json.dumps(unit))  # first: the last line may have been cut short
 
     def finish(self) -> None:
         """Forget all: the run is complete."""

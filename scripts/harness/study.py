@@ -1,9 +1,8 @@
-"""A study of several sections: its command line, its run, its results and its page."""
+"""A study of sections: each measures, and becomes a table of results/NAME/."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -17,12 +16,11 @@ from threadpoolctl import threadpool_limits
 from harness.machine import facts
 from harness.progress import say
 from harness.records import Record
-from harness.results import ROOT, as_json, relative, write
+from harness.results import RESULTS, note, rounded, write_table
 from harness.servers import NoKafka, kafka
-from harness.tables import markdown, show
+from harness.tables import show
 
 SEED = 20210413
-FORMAT = 2
 
 Plan = TypeVar("Plan")
 
@@ -57,8 +55,8 @@ class Section(Generic[Plan]):
 
     Attributes
     ----------
-    name, note
-        Its title, and how its figures came about, for the page.
+    name
+        For ``--only``, and of its table.
     full, quick
         Sizes: the study's, and small ones for tests.
     measure
@@ -68,53 +66,32 @@ class Section(Generic[Plan]):
     """
 
     name: str
-    note: str
     full: Plan
     quick: Plan
     measure: Callable[[Plan, Setup], Iterable[Record]]
     on_kafka: bool = False
 
+    @property
+    def file(self) -> str:
+        """Its table."""
+        return f"{self.name.replace(' ', '-')}.csv"
+
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Sections that one command measures into results/NAME.json and results/NAME.md."""
+    """Sections that one command measures into results/NAME/."""
 
     name: str
-    title: str
-    preface: str
     sections: Sequence[Section[Any]]
 
     def main(self, description: str | None, arguments: Sequence[str]) -> int:
-        """Measure, write and print; return the exit code."""
+        """Measure, print and write; return the exit code.
+
+        A section's table is replaced, with its line of machine.csv; those of others stay.
+        """
         chosen = self._options(description).parse_args(arguments)
-        if chosen.render:
-            run = json.loads(chosen.results.read_text(encoding="utf-8"))
-        else:
-            run = self._run(chosen)
-            write(chosen.results, as_json(run))
-        notes = {section.name: section.note for section in self.sections}
-        made_from = relative(chosen.results)
-        write(chosen.page, markdown(run, made_from, self.title, self.preface, notes))
-        show(run)
-        return 0
-
-    def _options(self, description: str | None) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(description=description)
-        add = parser.add_argument
-        add("--quick", action="store_true", help="small sizes, for tests")
-        add("--seed", type=int, default=SEED)
-        names = [section.name for section in self.sections]
-        add("--only", action="append", choices=names, help="measure this section (repeatable)")
-        add("--results", type=Path, default=ROOT / "results" / f"{self.name}.json")
-        add("--page", type=Path, default=ROOT / "results" / f"{self.name}.md")
-        add("--render", action="store_true", help="measure nothing: write the page again")
-        add("--keep", type=_empty, metavar="DIR", help="keep data and logs of the processes here")
-        return parser
-
-    def _run(self, chosen: argparse.Namespace) -> dict[str, Any]:
         wanted = [one for one in self.sections if not chosen.only or one.name in chosen.only]
-        notes: list[str] = []
-        records: list[dict[str, Any]] = []
+        to: Path | None = chosen.results or (None if chosen.quick else RESULTS / self.name)
         with threadpool_limits(1), ExitStack() as stack:
             machine = facts()  # the load is that of others: taken before this adds its own
             made = Path(stack.enter_context(self._directory(chosen.keep)))
@@ -124,35 +101,37 @@ class Study:
                 try:
                     broker = stack.enter_context(kafka(made / "kafka"))
                 except NoKafka as missing:
-                    notes.append(f"no Kafka here, so its part was not measured: {missing}")
-                    say(notes[-1])
+                    say(f"no Kafka here, so its part is not measured: {missing}")
             setup = Setup(chosen.seed, made, broker)
             for section in wanted:
-                records += _measured(section, setup, quick=chosen.quick)
-        return {
-            "format": FORMAT,
-            "command": self._repeated_by(chosen),
-            "seed": chosen.seed,
-            "machine": machine,
-            "notes": notes,
-            "records": records,
-        }
+                records = _measured(section, setup, quick=chosen.quick)
+                show(section.name, records)
+                if to is not None:
+                    rows = [rounded(record.plain()) for record in records]
+                    write_table(to / section.file, rows)
+                    note(to, [section.name], machine | {"seed": str(chosen.seed)})
+        return 0
+
+    def _options(self, description: str | None) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(prog=f"study.py {self.name}", description=description)
+        add = parser.add_argument
+        add("--quick", action="store_true", help="small sizes, for tests")
+        add("--seed", type=int, default=SEED)
+        names = [section.name for section in self.sections]
+        add("--only", action="append", choices=names, help="measure this section (repeatable)")
+        add(
+            "--results",
+            type=Path,
+            help=f"a directory of tables: results/{self.name}, or none with --quick",
+        )
+        add("--keep", type=_empty, metavar="DIR", help="keep data and logs of the processes here")
+        return parser
 
     def _directory(self, kept: Path | None) -> AbstractContextManager[str | Path]:
         if kept is None:
             return TemporaryDirectory(prefix=f"lethe-{self.name}-")
         kept.mkdir(parents=True, exist_ok=True)
         return nullcontext(kept)
-
-    def _repeated_by(self, chosen: argparse.Namespace) -> str:
-        """Return the command that measures the same again."""
-        given = [
-            *(["--quick"] if chosen.quick else []),
-            *(f"--only '{section}'" for section in chosen.only or ()),
-        ]
-        if not given:
-            return f"make {self.name}"
-        return " ".join([f"python scripts/{self.name}.py", *given])
 
 
 def _empty(given: str) -> Path:
@@ -163,11 +142,11 @@ def _empty(given: str) -> Path:
     return kept
 
 
-def _measured(section: Section[Any], setup: Setup, *, quick: bool) -> list[dict[str, Any]]:
+def _measured(section: Section[Any], setup: Setup, *, quick: bool) -> list[Record]:
     records = []
     begin = time.monotonic()
     for record in section.measure(section.quick if quick else section.full, setup):
-        records.append({"section": section.name, **record.plain()})
+        records.append(record)
         setting = " ".join(f"{name}={value}" for name, value in record.setting.items())
         say(f"{section.name}: {setting}: {record.metric} {record.value:.4g} {record.unit}")
     say(f"{section.name}: {time.monotonic() - begin:.1f} s")

@@ -1,17 +1,16 @@
-"""Tables: Markdown ones, and a study's report, on the terminal and as the page of its run."""
+"""Tables: Markdown ones, and a section's on the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from harness.records import Record
+
 _PIPED_WIDTH = 150
-_OPTIONAL = ("iqr", "p99", "wall")
-"""Columns that a section has if one of its records does."""
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]], *, left: int = 1) -> str:
@@ -26,10 +25,8 @@ def machine_table(machine: Mapping[str, str]) -> str:
     return table(["machine", ""], machine.items(), left=2)
 
 
-def three_digits(value: float | None) -> str:
-    """Return three or four digits; nothing for None."""
-    if value is None:
-        return ""
+def three_digits(value: float) -> str:
+    """Return three or four digits."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -40,102 +37,44 @@ def two_digits(value: float) -> str:
     return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e").replace("e+", "e")
 
 
-def show(run: Mapping[str, Any]) -> None:
-    """Print the tables of a run, its verdicts and its notes."""
+def show(section: str, records: Sequence[Record]) -> None:
+    """Print the table of a section and its verdicts."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PIPED_WIDTH)
-    for section, records in _sections(run):
-        shown = Table(title=section, title_justify="left")
-        names, lines = _lines(records)
-        for name in names:
-            text = name in {"metric", "method"}
-            shown.add_column(name, justify="left" if text else "right", no_wrap=name == "metric")
-        for line in lines:
-            shown.add_row(*line)
-        console.print(shown)
-    for verdict in verdicts(run):
+    shown = Table(title=section, title_justify="left")
+    rows = [record.plain() for record in records]
+    for name in dict.fromkeys(name for row in rows for name in ("metric", *row)):
+        text = name in {"metric", "method"}
+        shown.add_column(name, justify="left" if text else "right", no_wrap=name == "metric")
+    for row in rows:
+        shown.add_row(*(_cell(row.get(str(column.header))) for column in shown.columns))
+    console.print(shown)
+    for verdict in verdicts(records):
         console.print(verdict, markup=False)
-    for note in run["notes"]:
-        console.print(f"note: {note}", markup=False)
 
 
-def markdown(
-    run: Mapping[str, Any], made_from: str, title: str, preface: str, notes: Mapping[str, str]
-) -> str:
-    """Return the page of a run.
-
-    ``made_from`` is its results file; ``notes`` say by section how its figures came about.
-    """
-    parts = [
-        f"# {title}",
-        f"Made by `{run['command']}` (seed {run['seed']}); rendered from `{made_from}`. " + preface,
-        machine_table(run["machine"]),
-        *(f"Note: {note}" for note in run["notes"]),
-    ]
-    if goals := verdicts(run):
-        parts += ["## Goals", "\n".join(f"- {line}" for line in goals)]
-    for section, records in _sections(run):
-        head, lines = _lines(records)
-        parts += [f"## {section.capitalize()}", " ".join(notes[section].split())]
-        parts.append(table(head, lines, left=head.index("value")))
-    return "\n\n".join(parts) + "\n"
+def _cell(value: object) -> str:
+    return three_digits(value) if isinstance(value, float) else "" if value is None else str(value)
 
 
-def verdicts(run: Mapping[str, Any]) -> list[str]:
+def verdicts(records: Sequence[Record]) -> list[str]:
     """Return a line for each number that has a goal: the worst of its figures, and the verdict."""
     lines = []
-    asked = sorted((record for record in run["records"] if "goal" in record), key=_number)
-    for (section, metric, which, goal), group in groupby(asked, key=_number):
-        records = list(group)
-        values = [record["value"] for record in records]
-        worst = min(values) if goal.startswith(">=") else max(values)
-        met = sum(record["met"] for record in records)
-        verdict = "met" if met == len(records) else "NOT MET"
-        what = f"{section}: {metric}" + (f", {which}" if which else "")
+    asked = sorted((record for record in records if record.goal is not None), key=_number)
+    for (metric, which, goal), group in groupby(asked, key=_number):
+        values = [record.value for record in group]
+        met = sum(value <= goal for value in values)
+        verdict = "met" if met == len(values) else "NOT MET"
+        what = metric + (f", {which}" if which else "")
+        worst = three_digits(max(values))
         lines.append(
-            f"{verdict}: {what}: worst {three_digits(worst)}, goal {goal}, "
-            f"{met} of {len(records)} cells"
+            f"{verdict}: {what}: worst {worst}, goal <= {goal:g}, {met} of {len(values)} cells"
         )
     return lines
 
 
-def _number(record: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def _number(record: Record) -> tuple[str, str, float]:
     """Return what the figures of one number have in common."""
-    setting = record["setting"]
-    which = str(setting.get("method", setting.get("kind", "")))
-    return record["section"], record["metric"], which, record["goal"]
-
-
-def _sections(run: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    grouped = groupby(run["records"], key=lambda record: record["section"])
-    return [(section, list(records)) for section, records in grouped]
-
-
-def _lines(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Return column names and lines of one section."""
-    setting = list(dict.fromkeys(name for record in records for name in record["setting"]))
-    optional = [name for name in _OPTIONAL if any(name in record for record in records)]
-    ranged = any("low" in record for record in records)
-    asked = any("goal" in record for record in records)
-    names = ["metric", *setting, "value", *(name.replace("iqr", "IQR") for name in optional)]
-    names += ["range"] * ranged + ["samples", "unit"] + ["goal", "met"] * asked
-    return names, [_line(record, setting, optional, ranged, asked) for record in records]
-
-
-def _line(
-    record: Mapping[str, Any],
-    setting: Sequence[str],
-    optional: Sequence[str],
-    ranged: bool,
-    asked: bool,
-) -> list[str]:
-    cells = [record["metric"], *(str(record["setting"].get(name, "")) for name in setting)]
-    cells += [three_digits(record.get(name)) for name in ("value", *optional)]
-    if ranged:
-        ends = (three_digits(record[end]) for end in ("low", "high") if end in record)
-        cells.append(" to ".join(ends))
-    cells += [str(record["samples"]), record["unit"]]
-    if asked:
-        cells += [record.get("goal", ""), {None: "", True: "yes", False: "NO"}[record.get("met")]]
-    return cells
+    which = str(record.setting.get("method", record.setting.get("kind", "")))
+    return record.metric, which, record.goal or 0.0

@@ -16,9 +16,6 @@ from typing import TypeAlias
 
 Call: TypeAlias = Callable[[], object]
 
-_LONG = 5.0  # seconds: of calls that take longer, fewer samples are taken
-_SAMPLES_OF_LONG = 5
-
 
 @dataclass(slots=True)
 class Samples:
@@ -36,39 +33,22 @@ class Samples:
 
 
 def in_turns(
-    calls: Mapping[str, Call],
-    repeats: int,
-    *,
-    fresh: Callable[[], None] = lambda: None,
-    warm: Mapping[str, Call] | None = None,
+    calls: Mapping[str, Call], repeats: int, fresh: Callable[[], None]
 ) -> dict[str, Samples]:
     """Time all calls once a round, in turning order; return the samples of each.
 
-    Parameters
-    ----------
-    calls
-        What to time. Each is called once before, untimed; where that takes long, the number of
-        rounds is `_SAMPLES_OF_LONG`.
-    repeats
-        Rounds.
-    fresh
-        Called before each round, untimed: draws new rows, for instance.
-    warm
-        For each call another to make right before it, untimed: the same program on other rows.
+    Each is called once before, untimed. ``fresh`` is called before each round, untimed: it draws
+    new rows, for instance.
     """
     samples = {name: Samples() for name in calls}
     names = list(calls)
     with _no_collector():
-        first = Samples()
         for call in calls.values():
-            first.take(call)
-        rounds = min(repeats, _SAMPLES_OF_LONG) if max(first.wall) > _LONG else repeats
-        for round_ in range(rounds):
+            call()
+        for round_ in range(repeats):
             fresh()
             turn = round_ % len(names)
             for name in names[turn:] + names[:turn]:
-                if warm is not None:
-                    warm[name]()
                 samples[name].take(calls[name])
     return samples
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel, ConfigDict
 
+from paper.records import Record, Results
 from tests.support.servers import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("bench")]
@@ -20,59 +20,13 @@ OURS = "exact from dual rows"
 LINEAR = ("table2", "table3", "table4", "theorem")
 
 
-class Record(BaseModel):
-    """A record of results/paper.json, in full: a field more or less is an error."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    table: str
-    d: int
-    n: int
-    k: int
-    p: float | None
-    outlier: float | None
-    method: str
-    metric: str
-    value: float
-    spread: tuple[float, float] | None
-    paper: float | None
-    paper_spread: tuple[float, float] | None
-    ridge: float
-    samples: int
-    cell: str
-
-
-class CellRun(BaseModel):
-    """How a cell was run."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    table: str
-    plan: dict[str, object]
-    seed: int
-    seconds: float
-
-
-class Document(BaseModel):
-    """results/paper.json."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    format: int
-    quick: bool
-    machines: dict[str, dict[str, str]]
-    cells: dict[str, CellRun]
-    records: list[Record]
-
-
 @dataclass(frozen=True)
 class Run:
     """What one quick run left."""
 
     directory: Path
-    document: Document
+    results: Results
     page: str
-    tables: str
     printed: str
     progress: str
 
@@ -80,7 +34,7 @@ class Run:
         """Return the records whose fields have these values; there must be some."""
         found = [
             record
-            for record in self.document.records
+            for record in self.results.records
             if all(getattr(record, name) == value for name, value in fields.items())
         ]
         assert found, fields
@@ -91,8 +45,8 @@ def paper(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """Run the script on files of this directory."""
     return subprocess.run(
         [
-            sys.executable, str(ROOT / "scripts" / "paper.py"), "--quick", *options,
-            "--results", str(directory / "paper-quick.json"),
+            sys.executable, str(ROOT / "scripts" / "study.py"), "paper", "--quick", *options,
+            "--results", str(directory / "results"),
             "--page", str(directory / "paper.md"),
         ],
         capture_output=True, text=True, check=False,
@@ -109,17 +63,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     directory = tmp_path_factory.mktemp("paper")
     done = paper(directory)
     assert done.returncode == 0, done.stdout + done.stderr
-    document = Document.model_validate_json((directory / "paper-quick.json").read_text())
-    page, tables = (directory / name for name in ("paper.md", "paper-tables.md"))
-    return Run(directory, document, page.read_text(), tables.read_text(), done.stdout, done.stderr)
+    results = Results.open(directory / "results", quick=True)
+    return Run(directory, results, (directory / "paper.md").read_text(), done.stdout, done.stderr)
 
 
 def test_every_figure_is_finite_and_lies_where_it_should(run: Run) -> None:
-    assert run.document.quick
-    for record in run.document.records:
+    assert run.results.quick
+    for record in run.results.records:
         assert math.isfinite(record.value)
         assert record.samples >= 1
-        assert record.cell in run.document.cells
+        assert record.cell in run.results.cells
         assert record.k < record.n
         if record.spread is not None:
             low, high = record.spread
@@ -131,13 +84,13 @@ def test_every_figure_is_finite_and_lies_where_it_should(run: Run) -> None:
 def test_no_figure_stands_twice(run: Run) -> None:
     keys = [
         (r.table, r.d, r.n, r.k, r.p, r.outlier, r.ridge, r.method, r.metric)
-        for r in run.document.records
+        for r in run.results.records
     ]
     assert len(set(keys)) == len(keys)
 
 
 def test_small_sizes_are_not_set_beside_the_papers_figures(run: Run) -> None:
-    for record in run.document.records:
+    for record in run.results.records:
         if record.table in LINEAR:
             assert record.paper is None
 
@@ -210,13 +163,13 @@ def test_memory_of_the_precomputation_is_measured(run: Run) -> None:
 
 
 def test_every_experiment_has_its_section_and_nothing_is_missing(run: Run) -> None:
-    tables = {record.table for record in run.document.records}
+    tables = {record.table for record in run.results.records}
 
     assert tables >= set(LINEAR)
     assert "Not run yet" not in run.page
     assert "Small sizes" in run.page
     for name in tables:
-        assert f"scripts/paper.py --only {name}`; seed" in run.page
+        assert f"scripts/study.py paper --only {name}`; seed" in run.page
 
 
 def test_what_was_checked_is_printed_and_stands_on_the_page(run: Run) -> None:
@@ -231,38 +184,39 @@ def test_what_was_checked_is_printed_and_stands_on_the_page(run: Run) -> None:
 
 def test_figures_are_drawn(run: Run) -> None:
     for name in ("paper-theorem", "paper-runtimes"):
-        for suffix in (".png", ".svg"):
-            assert (run.directory / "images" / f"{name}{suffix}").stat().st_size > 1000
+        assert (run.directory / "images" / f"{name}.png").stat().st_size > 1000
+
+
+def written(directory: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (directory / "results").iterdir()}
 
 
 def test_a_second_run_has_nothing_to_do(run: Run) -> None:
-    before = (run.directory / "paper-quick.json").read_bytes()
+    before = written(run.directory)
 
     again = paper(run.directory)
 
     assert again.returncode == 0
-    assert f"0 cells to run, {len(run.document.cells)} present" in again.stderr
-    assert (run.directory / "paper-quick.json").read_bytes() == before
+    assert f"0 cells to run, {len(run.results.cells)} present" in again.stderr
+    assert written(run.directory) == before
 
 
-def test_one_part_is_run_afresh_into_the_same_file(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "paper-quick.json").write_bytes((run.directory / "paper-quick.json").read_bytes())
+def test_one_part_is_run_afresh_into_the_same_tables(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.directory / "results", tmp_path / "results")
 
     again = paper(tmp_path, "--only", "theorem", "--fresh")
 
     assert "1 cells to run" in again.stderr
-    document = Document.model_validate_json((tmp_path / "paper-quick.json").read_text())
-    kept = [r for r in document.records if r.table != "theorem"]
-    assert kept == [r for r in run.document.records if r.table != "theorem"]
-    fresh = [r for r in document.records if r.table == "theorem"]
-    assert fresh == run.of(table="theorem")  # the same seed, the same figures
+    before, after = written(run.directory), written(tmp_path)
+    assert before.pop("machine.csv") != after.pop("machine.csv")
+    assert after == before  # the same seed, the same figures
 
 
 def test_a_page_of_part_of_the_results_says_what_is_missing(run: Run, tmp_path: Path) -> None:
-    part = json.loads((run.directory / "paper-quick.json").read_text())
-    part["cells"] = {key: cell for key, cell in part["cells"].items() if "table4" in key}
-    part["records"] = [r for r in part["records"] if r["table"] == "table4"]
-    (tmp_path / "paper-quick.json").write_text(json.dumps(part))
+    shutil.copytree(run.directory / "results", tmp_path / "results")
+    machine = tmp_path / "results" / "machine.csv"
+    lines = machine.read_text().splitlines(keepends=True)
+    machine.write_text("".join([lines[0], *(line for line in lines if "table4" in line)]))
 
     done = paper(tmp_path, "--render")
 
@@ -273,28 +227,19 @@ def test_a_page_of_part_of_the_results_says_what_is_missing(run: Run, tmp_path: 
     assert "Not run yet: table4" not in page
 
 
-def test_the_tables_have_the_sections_of_the_page_and_the_machine_of_each(run: Run) -> None:
-    assert sections(run.page)[-len(sections(run.tables)) :] == sections(run.tables)
-    measured = {record.table for record in run.document.records}
-    assert run.tables.count("<sub>cores") == len(measured)
-    assert "Small sizes" in run.tables
-
-
-def test_the_pages_in_the_tree_are_rendered_from_the_results(tmp_path: Path) -> None:
+def test_the_page_in_the_tree_is_rendered_from_the_results(tmp_path: Path) -> None:
     page = tmp_path / "paper.md"
-    command = [sys.executable, str(ROOT / "scripts" / "paper.py"), "--render"]
+    command = [sys.executable, str(ROOT / "scripts" / "study.py"), "paper", "--render"]
     subprocess.run([*command, "--page", str(page)], capture_output=True, check=True)
 
     assert page.read_text() == (ROOT / "docs" / "paper.md").read_text()
-    tables = tmp_path / "paper-tables.md"
-    assert tables.read_text() == (ROOT / "results" / "paper.md").read_text()
 
 
 def test_nothing_of_this_host_is_written(run: Run) -> None:
-    written = run.page + run.tables + json.dumps(run.document.model_dump())
+    everything = run.page + "".join(written(run.directory).values())
 
-    assert str(ROOT) not in written
-    assert str(Path.home()) not in written
+    assert str(ROOT) not in everything
+    assert str(Path.home()) not in everything
 
 
 def test_progress_goes_to_stderr(run: Run) -> None:

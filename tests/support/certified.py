@@ -3,7 +3,7 @@
 Of logistic models, and of Poisson models (`POISSON`).
 
 A *state* is a theta, a factor (that of the Hessian at theta, or a stale one with deletions) and
-live rows. Used by `tests/proof/properties/test_certificates.py` and by `scripts/certificates.py`.
+live rows. Used by `tests/proof/properties/test_certificates.py` and by `scripts/certificates`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ Exit codes: 0 every promise held, 1 one did not, 2 a server is missing here.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
 import sys
@@ -24,6 +23,7 @@ from tests.proof.chaos.facts import Facts
 from tests.proof.chaos.report import figures, report
 from tests.proof.chaos.run import Run, Settings
 from tests.proof.chaos.store_pair import DURABILITIES
+from tests.proof.chaos.table import add_run
 from tests.support.platform import SECRET
 from tests.support.servers import Missing
 
@@ -49,7 +49,9 @@ def main() -> int:
         f"commits ({COMMIT_PARTITIONS})",
     )
     parser.add_argument("--keep", action="store_true", help="keep logs and data of a good run, too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE", help="add all figures to this CSV file"
+    )
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 31) if given.seed is None else given.seed
     settings = Settings(
@@ -78,9 +80,8 @@ def main() -> int:
         verdicts.append(theta_within_its_bound(Facts(history), limit, seed))
     found = figures(settings, outcome, history, verdicts, time.monotonic() - begin)
     print(report(found))
-    if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    if given.table:
+        add_run(given.table, found)
     if found["failed"]:
         print(f"seed {seed} failed; logs and data are kept in {directory}")
         return 1

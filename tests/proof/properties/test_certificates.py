@@ -1,6 +1,6 @@
 """A certificate is never below the true error: 10,000 random states against extended precision.
 
-How tight it is, and how often it does not apply: ``python scripts/certificates.py``.
+How tight it is, and how often it does not apply: ``python scripts/study.py certificates``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from scipy.linalg import solve
 
-from certification.sentinels import ratios
+from certificates.sentinels import ratios
 from lethe.engine import LinearModel, LogisticModel, RefreshKind
 from tests.support.families import Array, Data, families, make
 from tests.support.oracles import Wide, distance, projection, relative, retrain_wide

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import certificates
-from certification.page import page
+from certificates.summary import certificates
 from lethe.engine.error.certificate import Certificate
-from streams.checks import Outcome, checked
+from stream.checks import Outcome, bounds
 from tests.support.certified import State
 
 ERROR = 0.12345678
@@ -20,32 +18,21 @@ def _state(bound: float | None) -> State:
     return State("benign", "fresh", certificate, ERROR, 0.0, 1.0, False)
 
 
-def _row(bound: float | None) -> list[str]:
-    """Return the cells of the page's first table for one state with this bound."""
-    record = certificates._record(_state(bound))
-    run: dict[str, Any] = {
-        "machine": {},
-        "certificates": {"columns": list(record), "rows": [list(record.values())]},
-        "sentinels": [],
-        "polish": [],
-    }
-    [line] = [line for line in page(run).splitlines() if line.startswith("| fresh |")]
-    return [cell.strip() for cell in line.split("|")]
+def _below(bound: float | None) -> int:
+    """Return how many states are below in the table of one state with this bound."""
+    [row] = [row for row in certificates([_state(bound)]) if row["by"] == "state"]
+    return int(row["below"])
 
 
 def test_a_certificate_that_is_a_little_below_is_counted() -> None:
-    record = certificates._record(_state(LITTLE_LESS))
-
-    assert record["bound"] == record["true"]
-    assert _row(LITTLE_LESS)[4] == "1"
-    assert _row(ERROR)[4] == _row(None)[4] == "0"
+    assert _below(LITTLE_LESS) == 1
+    assert _below(ERROR) == _below(None) == 0
     assert replace(_state(ERROR), true=2 * ERROR).below
 
 
 def _outcome(**record: object) -> Outcome:
     found = {"part": "trace", "kind": "linear", "bound": 0.1235, "true": 0.1235, **record}
-    outcomes = checked([found])
-    [outcome] = [one for one in outcomes if one.promise.startswith("published bounds below")]
+    [outcome] = bounds([found])
     return outcome
 
 

@@ -7,9 +7,9 @@ import pytest
 from scipy.linalg import lstsq
 from sklearn.linear_model import LogisticRegression
 
-from reproduction import logistic, retraining as oracle
-from reproduction.data import Array, Data
-from reproduction.experiment import Method, Metric
+from paper import logistic, retraining as oracle
+from paper.data import Array, Data
+from paper.experiment import Method, Metric
 
 N, D, K = 300, 40, 6
 

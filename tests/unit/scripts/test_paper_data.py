@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reproduction import data
-from reproduction.retraining import retrain
+from paper import data
+from paper.retraining import retrain
 from tests.support.oracles import retrain_linear
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.results import noted
 from lethe.engine.errors import InvalidData
-from reproduction.experiment import Cell, Sample, run_trials, summarise
-from reproduction.records import CellRun, Record, Results
+from paper.experiment import Cell, Sample, run_trials, summarise
+from paper.records import CellRun, Record, Results
 
 PLAN = {"d": 10, "k": [1, 2]}
 MACHINE = {"cores": "2"}
@@ -25,66 +27,65 @@ def run(table: str = "table3", seed: int = 1) -> CellRun:
 
 
 def test_a_cell_counts_as_present_for_the_same_plan_and_seed_alone(tmp_path: Path) -> None:
-    file = tmp_path / "paper.json"
-    Results.open(file, quick=True).put("a", run(), [record(1.0)], MACHINE)
+    Results.open(tmp_path, quick=True).put("a", run(), [record(1.0)], MACHINE)
 
-    again = Results.open(file, quick=True)
+    again = Results.open(tmp_path, quick=True)
 
     assert again.has("a", PLAN, 1)
     assert not again.has("a", PLAN, 2)
     assert not again.has("a", {**PLAN, "d": 11}, 1)
     assert not again.has("b", PLAN, 1)
-    assert list(tmp_path.iterdir()) == [file]
+    assert {path.name for path in tmp_path.iterdir()} == {"machine.csv", "table3.csv"}
+
+
+def test_records_are_read_as_they_were_put(tmp_path: Path) -> None:
+    results = Results.open(tmp_path, quick=True)
+    common: dict[str, Any] = {
+        "table": "table3",
+        "d": 10,
+        "n": 100,
+        "k": 1,
+        "method": "m",
+        "ridge": 1.0,
+    }
+    records = [
+        Record(**common, metric="FIT", value=0.1, spread=(0.05, 0.2), paper=0.3, samples=3),
+        Record(**common, metric="L2", value=2.0, paper=1.0, paper_spread=(0.5, 1.5), samples=3),
+        Record(**common, metric="L2 of one", value=1e-300, samples=1, p=0.5),
+    ]
+
+    results.put("a", run(), records, MACHINE)
+
+    expected = [one.model_copy(update={"cell": "a"}) for one in records]
+    assert results.records == expected
+    assert Results.open(tmp_path, quick=True).records == expected
 
 
 def test_a_cell_that_is_run_again_replaces_its_records(tmp_path: Path) -> None:
-    results = Results.open(tmp_path / "paper.json", quick=True)
+    results = Results.open(tmp_path, quick=True)
     results.put("a", run(), [record(1.0), record(2.0, k=2)], MACHINE)
     results.put("b", run("table4"), [record(3.0, "table4")], MACHINE)
 
     results.put("a", run(), [record(4.0)], MACHINE)
 
-    read = Results.open(tmp_path / "paper.json", quick=True)
+    read = Results.open(tmp_path, quick=True)
     assert [r.value for r in read.of("table3")] == [4.0]
     assert [r.value for r in read.of("table4")] == [3.0]
 
 
-def test_a_run_of_one_machine_is_merged_into_another(tmp_path: Path) -> None:
-    one = Results.open(tmp_path / "one.json", quick=True)
-    one.put("a", run(), [record(1.0)], {"cores": "2"})
-    one.put("b", run("table4"), [record(3.0, "table4")], {"cores": "2"})
-    other = Results.open(tmp_path / "other.json", quick=True)
-    other.put("a", run(), [record(5.0)], {"cores": "8"})
-
-    one.merge(other)
-
-    read = Results.open(tmp_path / "one.json", quick=True)
-    assert [r.value for r in read.of("table3")] == [5.0]
-    assert [r.value for r in read.of("table4")] == [3.0]
-    assert read.document.machines["table3"] == {"cores": "8"}
-
-
-def test_a_cell_that_was_run_on_another_machine_says_so(tmp_path: Path) -> None:
-    results = Results.open(tmp_path / "paper.json", quick=True)
+def test_each_cell_says_on_which_machine_it_was_run(tmp_path: Path) -> None:
+    results = Results.open(tmp_path, quick=True)
     results.put("a", run(), [record(1.0)], {"cores": "2"})
     results.put("b", run(), [record(2.0, k=2)], {"cores": "8"})
 
-    read = Results.open(tmp_path / "paper.json", quick=True)
-    assert read.document.machines == {"table3": {"cores": "2"}, "b": {"cores": "8"}}
-
-    read.drop_table("table3")
-    assert read.document.machines == {}
+    assert {key: facts["cores"] for key, facts in noted(tmp_path).items()} == {"a": "2", "b": "8"}
 
 
-def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "paper.json"
-    Results.open(file, quick=True).put("a", run(), [record(1.0)], MACHINE)
+def test_a_run_of_another_size_is_refused(tmp_path: Path) -> None:
+    Results.open(tmp_path, quick=True).put("a", run(), [record(1.0)], MACHINE)
 
     with pytest.raises(InvalidData, match="another kind"):
-        Results.open(file, quick=False)
-    file.write_text("[]")
-    with pytest.raises(InvalidData, match="not a results file"):
-        Results.open(file, quick=True)
+        Results.open(tmp_path, quick=False)
 
 
 class Interrupted(Exception):

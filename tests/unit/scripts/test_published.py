@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from reproduction import data, ours, published
+from paper import data, ours, published
 
 Array = NDArray[np.float64]
 RIDGE = 1e-2

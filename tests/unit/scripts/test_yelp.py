@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import paper
 from harness.results import where
 from lethe.engine.errors import InvalidData
-from reproduction import yelp
-from reproduction.experiment import Method, Metric
-from reproduction.records import Record
-from reproduction.yelp_reviews import LINE_LIMIT, Recipe, bag_of_words, load, read_reviews, words_of
+from paper import command, yelp
+from paper.experiment import Method, Metric
+from paper.records import Record
+from paper.yelp_reviews import LINE_LIMIT, Recipe, bag_of_words, load, read_reviews, words_of
 
 WORDS = [f"{a}{b}{c}" for a in "bdfg" for b in "aeio" for c in "lmnr"]  # 64, all letters
 RECIPE = yelp.SMALL
@@ -198,9 +197,9 @@ def test_the_distances_are_those_of_retraining_by_least_squares(made: Path) -> N
 
 def test_the_command_runs_on_a_file_and_draws_the_figure(made: Path, tmp_path: Path) -> None:
     page = tmp_path / "paper.md"
-    options = ["--quick", "--only", "yelp", "--results", str(tmp_path / "r.json")]
+    options = ["--quick", "--only", "yelp", "--results", str(tmp_path / "results")]
 
-    assert paper.main([*options, "--yelp", str(made), "--page", str(page)]) == 0
+    assert command.main([*options, "--yelp", str(made), "--page", str(page)]) == 0
 
     text = page.read_text(encoding="utf-8")
     assert f"| k | {Metric.FIT}, inf |" in text
@@ -212,9 +211,9 @@ def test_without_a_file_one_line_says_how_to_get_and_pass_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "paper.md"
-    options = ["--quick", "--only", "yelp", "--results", str(tmp_path / "r.json")]
+    options = ["--quick", "--only", "yelp", "--results", str(tmp_path / "results")]
 
-    assert paper.main([*options, "--page", str(page)]) == 0
+    assert command.main([*options, "--page", str(page)]) == 0
 
     said = [line for line in capsys.readouterr().err.splitlines() if "yelp" in line]
     assert len(said) == 1
@@ -227,7 +226,7 @@ def test_a_path_that_is_no_file_exits_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = tmp_path / "missing.json"
-    options = ["--quick", "--only", "yelp", "--results", str(tmp_path / "r.json")]
+    options = ["--quick", "--only", "yelp", "--results", str(tmp_path / "results")]
 
-    assert paper.main([*options, "--yelp", str(missing)]) == 2
+    assert command.main([*options, "--yelp", str(missing)]) == 2
     assert "is not a file" in capsys.readouterr().err

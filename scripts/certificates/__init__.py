@@ -1,0 +1,1 @@
+"""How tight certificates and estimates are."""

@@ -1,1 +1,0 @@
-"""What `scripts/certificates.py` measures: certificates, sentinels, polishes."""

@@ -1,1 +1,0 @@
-"""Attacks on what a deletion leaves, and published methods beside this project's."""

@@ -1,1 +1,0 @@
-"""Published methods of deletion, re-implemented small: one module each."""

@@ -1,1 +1,0 @@
-"""The last layer: heads on features that stay as they are, and what deletion leaves in those."""

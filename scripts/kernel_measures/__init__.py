@@ -1,1 +1,0 @@
-"""The measurements of ``scripts/kernels.py``, a module for each number."""

@@ -1,0 +1,1 @@
+"""What the engine's deletions cost, without servers."""
