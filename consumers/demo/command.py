@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from lethe.consumers.cli.serve import check_extra, serve_runtime
+from lethe.consumers.cli.run.serve import check_extra, serve_runtime
 from lethe.consumers.cli.terminal.options import Flags
 from lethe.consumers.cli.terminal.output import Output
 from lethe.consumers.cli.terminal.stopping import stopped_by

@@ -1,7 +1,6 @@
 """Sends requests of every kind to the log, and waits for what answers them.
 
-Requests go to a log that acknowledges them; what workers say of them comes on another topic. Who
-sends asks first where answers will come (`Client.answers`), then sends, then waits.
+Who sends asks first where answers will come (`Client.answers`), then sends, then waits.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Protocol, Self, TypeVar
+from typing import TypeVar
 
+from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import Request, request_message
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
@@ -25,24 +26,14 @@ _MESSAGES = 1_000  # sent at a time
 _READ_SECONDS = 0.5
 _READ_RECORDS = 500
 
+A = TypeVar("A", Receipt, SubjectErasureCompleted)
+
 
 class NoReceipt(Unavailable):
     """No final receipt came in time; the request is in the log and will be processed."""
 
     code = "NO_RECEIPT"
     exit_code = 1
-
-
-class Answer(Protocol):
-    """A receipt: it is final, or another follows."""
-
-    @property
-    def final(self) -> bool:
-        """Whether no other follows."""
-        ...
-
-
-A = TypeVar("A", bound=Answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +49,7 @@ class Answers:
     trusted: TrustedKeys | None
 
     def until(self, deadline: float) -> Iterator[Sequence[Record]]:
-        """Yield records as they come, until a deadline of the clock.
-
-        While nothing comes, it yields an empty sequence twice a second.
-        """
+        """Yield records as they come, nothing twice a second, until a deadline of the clock."""
         offset = self.offset
         while (left := deadline - time.monotonic()) > 0:
             pause = min(_READ_SECONDS, left)
@@ -77,24 +65,15 @@ def newest_answers(
 ) -> dict[str, A]:
     """Return the final answers as soon as all have come, else the newest of each request.
 
-    Parameters
-    ----------
-    batches
-        What `Answers.until` yields.
-    read
-        Returns which request a record answers, and the answer; None if none of these.
-    waiting
-        The ids of the requests.
-    news
-        Called with the first answer to a request, if it is not final.
+    ``read`` returns the id of the request that a record answers, and the answer; None if it is none
+    of these. ``news`` is called with the first answer to a request, if it is not final.
     """
     newest: dict[str, A] = {}
     left = set(waiting)
     for record in chain.from_iterable(batches):
-        found = read(record)
-        if found is None or found[0] not in left:
+        name, answer = read(record) or ("", None)
+        if answer is None or name not in left:
             continue
-        name, answer = found
         if answer.final:
             left.discard(name)
         elif name not in newest:
@@ -108,14 +87,8 @@ def newest_answers(
 class Client:
     """Sends requests and finds their answers; one thread uses it, in a ``with`` statement.
 
-    Parameters
-    ----------
-    log
-        Where requests go.
-    signer
-        Signs requests, where workers accept signed requests only.
-    trusted
-        Whose answers are believed; None: everybody's.
+    ``signer`` signs requests, where workers accept signed requests only; ``trusted`` is whose
+    answers are believed, None: everybody's.
     """
 
     def __init__(
@@ -124,29 +97,27 @@ class Client:
         self._log = log
         self._signer = signer
         self._trusted = trusted
-        self._open = ExitStack()
+        self._opened = ExitStack()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Client:
         """Return itself: connections are opened when they are needed."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """Release connections."""
-        self._open.close()
+        self._opened.close()
 
     @cached_property
     def reader(self) -> Reader:
         """What reads the log."""
-        return self._open.enter_context(closing(self._log.reader()))
+        return self._opened.enter_context(closing(self._log.reader()))
 
     @cached_property
     def _producer(self) -> Producer:
-        return self._open.enter_context(closing(self._log.producer()))
+        return self._opened.enter_context(closing(self._log.producer()))
 
     def answers(self, requests: str, answers: str, key: str) -> Answers:
-        """Return where answers to requests that are sent from now on will come.
-
-        ``requests`` and ``answers`` are topics, ``key`` that of the answers.
+        """Return where answers to requests that are sent from now on will come: topics, and a key.
 
         Raises
         ------
@@ -177,5 +148,5 @@ class Client:
         return places
 
     def append(self, messages: Iterable[Message]) -> Sequence[Appended]:
-        """Send messages that are no requests of people, or are made already; as `send` does."""
+        """Send messages that are made already; raises what `send` raises."""
         return self._producer.append(messages)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lethe.consumers.log.base import Consumer
 from lethe.consumers.service.telemetry.health import Health
 from lethe.engine.errors import LogReset
 
 
 class Keepalive:
-    """Keeps a consumer in its group, and its worker live, without taking a record."""
+    """Keeps a consumer in its group, and its worker live, without taking a record.
 
-    def __init__(self, consumer: Consumer, health: Health) -> None:
+    ``announce`` is called before each poll: others may see that the worker lives.
+    """
+
+    def __init__(
+        self, consumer: Consumer, health: Health, announce: Callable[[], None] = lambda: None
+    ) -> None:
         self._consumer = consumer
         self._health = health
+        self._announce = announce
         self._reset: LogReset | None = None
 
     def __call__(self) -> None:
         """Send a sign of life. A reset is kept for `check`: what is being read is not its cause."""
+        self._announce()
         try:
             self._consumer.poll(0.0, 0)
         except LogReset as reset:
@@ -24,12 +33,13 @@ class Keepalive:
         self._health.beat()
 
     def check(self) -> None:
-        """Raise a reset that the consumer has reported meanwhile.
+        """Raise a reset that the consumer has reported meanwhile: call it before each poll.
 
         Raises
         ------
         LogReset
             A position is no longer in the log.
         """
+        self._announce()
         if self._reset is not None:
             raise self._reset

@@ -127,11 +127,8 @@ class Assignment:
 
     def hints(self, offsets: Mapping[Partition, int]) -> dict[Partition, Position]:
         """Return offsets as the log takes them, with the epoch of what was read last."""
-        return {
-            partition: Position(offset, newest.leader_epoch if newest else None)
-            for partition, offset in offsets.items()
-            for newest in [self._newest.get(partition)]
-        }
+        epochs = {partition: newest.leader_epoch for partition, newest in self._newest.items()}
+        return {p: Position(offset, epochs.get(p)) for p, offset in offsets.items()}
 
     def watermarks(self, offsets: Mapping[Partition, int]) -> dict[str, Watermark]:
         """Return what to store of partitions of which everything below an offset is processed."""

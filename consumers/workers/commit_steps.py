@@ -1,20 +1,24 @@
-"""Steps 6 and 7 of a deletion worker: its commits are appended to the log, and applied."""
+"""Steps 6 to 8 of a deletion worker: its commits are appended to the log, applied, published."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from lethe.consumers.commits.apply import after_commit, change_of
 from lethe.consumers.commits.commit import Sealed
 from lethe.consumers.commits.journal import CommitTooLarge, Journal
-from lethe.consumers.commits.publish import messages_of
+from lethe.consumers.commits.publish import messages_of, receipt_message, without_replaced
 from lethe.consumers.commits.publisher import Publisher
 from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.commits.shred import keep, shred
 from lethe.consumers.commits.state_cache import StateCache
-from lethe.consumers.deletions.report import report_decisions
+from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.deletions.dead_letters import dead_letter
+from lethe.consumers.deletions.report import report_decisions, report_without_commit
 from lethe.consumers.deletions.rounds import Prepared
+from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Message
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.consumers.service.telemetry.metrics import Metrics
@@ -22,46 +26,32 @@ from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.consumers.workers.halts import Halts
 from lethe.consumers.workers.model_gauges import ModelGauges
 from lethe.engine.store.apply import Applied, Change
+from lethe.engine.store.cursors import Watermark
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.offline.snapshot import with_enough_sentinels
 from lethe.engine.store.store import ModelStore
 
 
+@dataclass(slots=True)
 class CommitSteps:
-    """Appends and applies the commits of one worker; one thread uses it.
+    """Appends, applies and publishes the commits of one worker; one thread uses it.
 
-    Attributes
-    ----------
-    to_publish
-        What was committed and is not published yet, with its messages: they are made while the log
-        takes the commits.
+    The messages of commits are made while the log takes these.
     """
 
-    def __init__(
-        self,
-        store: ModelStore,
-        journal: Journal,
-        *,
-        follower: Follower,
-        publisher: Publisher,
-        states: StateCache,
-        halts: Halts,
-        gauges: ModelGauges,
-        metrics: Metrics,
-        logger: Logger,
-        at_step: AtStep,
-    ) -> None:
-        self.to_publish: list[tuple[Sealed, list[Message]]] = []
-        self._store = store
-        self._journal = journal
-        self._follower = follower
-        self._publisher = publisher
-        self._states = states
-        self._halts = halts
-        self._gauges = gauges
-        self._metrics = metrics
-        self._logger = logger
-        self._at_step = at_step
+    store: ModelStore
+    journal: Journal
+    follower: Follower
+    publisher: Publisher
+    states: StateCache
+    halts: Halts
+    gauges: ModelGauges
+    metrics: Metrics
+    logger: Logger
+    at_step: AtStep
+    to_publish: list[tuple[Sealed, list[Message]]] = field(default_factory=list)
+
+    # -- 6 ------------------------------------------------------------------------------------
 
     def append(self, prepared: Sequence[Prepared]) -> list[tuple[Prepared, Sealed]]:
         """Append (step 6) commits, one per model, all at once; return those that count.
@@ -72,32 +62,34 @@ class CommitSteps:
         if not prepared:
             return []
         by_model = {each.group.model_id: each for each in prepared}
-        self._at_step(Step.APPEND)
+        self.at_step(Step.APPEND)
         begin = time.perf_counter()
         try:
-            appending = self._journal.begin([each.transition.commit for each in prepared])
+            appending = self.journal.begin([each.transition.commit for each in prepared])
         except CommitTooLarge as error:
-            self._halts.halt(error.model_id, error)
-            self._states.drop(error.model_id)
+            self.halts.halt(error.model_id, error)
+            self.states.drop(error.model_id)
             return []  # the others are processed again
         messages = {commit.model_id: messages_of([commit]) for commit, _ in appending.sent}
-        sealed = self._journal.finish(appending)
-        self._metrics.append_seconds.observe(time.perf_counter() - begin)
+        sealed = self.journal.finish(appending)
+        self.metrics.append_seconds.observe(time.perf_counter() - begin)
         won = [(by_model.pop(each.commit.model_id), each) for each in sealed]
-        self._metrics.commits.labels("won").inc(len(won))
+        self.metrics.commits.labels("won").inc(len(won))
         for model_id in by_model:
-            self._metrics.commits.labels("contested").inc()
-            self._states.drop(model_id)
-            self._follower.follow([commit_partition(model_id)])
-            self._journal.reconcile(model_id)
+            self.metrics.commits.labels("contested").inc()
+            self.states.drop(model_id)
+            self.follower.follow([commit_partition(model_id)])
+            self.journal.reconcile(model_id)
         self.to_publish += [(winner, messages[winner.commit.model_id]) for _, winner in won]
         return won
+
+    # -- 7 ------------------------------------------------------------------------------------
 
     def apply(self, won: Sequence[tuple[Prepared, Sealed]]) -> None:
         """Apply (step 7) commits, all in one round trip, with the cursors of the last publish."""
         if not won:
             return
-        self._at_step(Step.APPLY)
+        self.at_step(Step.APPLY)
         changes: list[Change] = []
         for prepared, sealed in won:
             transition = prepared.transition
@@ -113,46 +105,74 @@ class CommitSteps:
         for (prepared, sealed), change in zip(won, changes, strict=True):
             if sealed.commit.leaves_no_row:
                 self._shred(prepared, sealed, change)
-        keep(self._store, (sealed.commit for _, sealed in won))
-        notes = self._publisher.to_note
-        answers, noted = self._store.apply(changes, None if notes is None else notes.queue)
+        keep(self.store, (sealed.commit for _, sealed in won))
+        notes = self.publisher.to_note
+        answers, noted = self.store.apply(changes, None if notes is None else notes.queue)
         if notes is not None:
-            self._publisher.noted(noted)
+            self.publisher.noted(noted)
         for (prepared, sealed), change, answer in zip(won, changes, answers, strict=True):
             if answer.applied is Applied.APPLIED:
                 self._keep(prepared, sealed, change)
             else:
                 # The store went back, or another worker was faster: a fold finds out from the log,
                 # applies it and publishes it.
-                self._logger.warning(
+                self.logger.warning(
                     "the store is not what the commit continues; folding",
                     action="refused",
                     model=prepared.group.model_id,
                     reason=f"{answer.applied}: {answer.found}",
                 )
                 self.to_publish = [each for each in self.to_publish if each[0] is not sealed]
-                self._follower.forget(prepared.group.model_id)
-        self._follower.follow({commit_partition(prepared.group.model_id) for prepared, _ in won})
+                self.follower.forget(prepared.group.model_id)
+        self.follower.follow({commit_partition(prepared.group.model_id) for prepared, _ in won})
         for prepared, sealed in won:
             # Records of a model that the fold has halted stay: the watermark must not pass them.
-            if prepared.group.model_id not in self._halts:
+            if prepared.group.model_id not in self.halts:
                 self._remove_processed(prepared, sealed)
 
     def _keep(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
         """Keep the state after a commit that was applied."""
         arrays = prepared.before.arrays_id if change.arrays is None else change.arrays.renewed
         after = after_commit(prepared.before, sealed, prepared.transition.after, arrays)
-        self._states.put(with_enough_sentinels(self._store, after))
-        self._gauges.show(after)
+        self.states.put(with_enough_sentinels(self.store, after))
+        self.gauges.show(after)
         if not sealed.commit.leaves_no_row:
             self._shred(prepared, sealed, change)
 
     def _shred(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
         former, live = prepared.before.rows_generation, change.live.name
-        shred(self._store, sealed.commit, former, live, self._at_step)
+        shred(self.store, sealed.commit, former, live, self.at_step)
 
     def _remove_processed(self, prepared: Prepared, sealed: Sealed) -> None:
         """Remove the records of a commit from their group, and report their outcomes."""
         records = prepared.group.items[: prepared.records]
         prepared.group.items = prepared.group.items[prepared.records :]
-        report_decisions(self._metrics, self._logger, prepared, sealed, records)
+        report_decisions(self.metrics, self.logger, prepared, sealed, records)
+
+    # -- 8 ------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        unknown: Sequence[Receipt],
+        letters: Sequence[Refused],
+        watermarks: Mapping[str, Watermark],
+        then: Callable[[], None],
+        since: float,
+    ) -> None:
+        """Publish (step 8) what was committed, and answers without a commit, in one flush.
+
+        ``watermarks``, ``then`` and ``since`` are for step 9 (`Notes`).
+        """
+        ready, self.to_publish = self.to_publish, []
+        messages = without_replaced([each for _, of_commit in ready for each in of_commit])
+        messages += [receipt_message(receipt, receipt.value()) for receipt in unknown]
+        messages += [dead_letter(item) for item in letters]
+        if ready or messages or watermarks:
+            report_without_commit(self.metrics, self.logger, unknown, letters)
+            commits = [sealed for sealed, _ in ready]
+            self.publisher.begin(commits, messages, watermarks, then, since)
+
+    def forget(self) -> None:
+        """Forget what is not published yet: a fold publishes it."""
+        self.publisher.forget()
+        self.to_publish = []

@@ -21,10 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from typing import Unpack
 
 from lethe.consumers.commits.journal import Journal
 from lethe.consumers.commits.newest import NewestParameters
-from lethe.consumers.commits.publish import receipt_message, without_replaced
 from lethe.consumers.commits.publisher import Publisher
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.commits.recovery.follower import Follower
@@ -36,26 +36,22 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.deletions.batch_processor import BatchProcessor
 from lethe.consumers.deletions.batching import Batching, BatchWindow
-from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.grouping import Group, group_records
 from lethe.consumers.deletions.load import BatchLoader
 from lethe.consumers.deletions.report import (
     report_dropped,
-    report_without_commit,
 )
 from lethe.consumers.deletions.rounds import Round
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Log, Partition, Record
 from lethe.consumers.service.loop import TRANSIENT
-from lethe.consumers.service.telemetry.health import Health
-from lethe.consumers.service.telemetry.metrics import Metrics
-from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.commit_steps import CommitSteps
 from lethe.consumers.workers.halts import Halts
 from lethe.consumers.workers.housekeeping import Housekeeper
 from lethe.consumers.workers.lag import LagGauge
 from lethe.consumers.workers.model_gauges import ModelGauges
-from lethe.consumers.workers.partition_worker import PartitionWorker
+from lethe.consumers.workers.partition_worker import PartitionWorker, Reporting
 from lethe.consumers.workers.partitioner import PartitionerWatch
 from lethe.engine.errors import CommitConflict
 from lethe.engine.store.layout.keys import commit_partition
@@ -104,7 +100,7 @@ class DeletionWorker(PartitionWorker):
 
     Parameters
     ----------
-    log, store, metrics, health, at_step
+    log, store, reporting
         As `PartitionWorker` has them.
     seals, signer, trusted
         What commits are sealed and signed with, and whose signatures are accepted on commits that
@@ -131,26 +127,15 @@ class DeletionWorker(PartitionWorker):
         *,
         signer: Callable[[], Signer | None] = lambda: None,
         trusted: TrustedKeys | None = None,
-        metrics: Metrics | None = None,
-        health: Health | None = None,
         limits: BatchLimits | None = None,
         batching: Batching | None = None,
         request_keys: RequestKeys | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        at_step: AtStep = no_hook,
         received: Callable[[Sequence[Record]], None] | None = None,
+        **reporting: Unpack[Reporting],
     ) -> None:
-        super().__init__(
-            log,
-            store,
-            "deletions",
-            GROUP,
-            [topics.DELETIONS, topics.ROW_CHANGES],
-            _watched(),
-            metrics=metrics,
-            health=health,
-            at_step=at_step,
-        )
+        reads = [topics.DELETIONS, topics.ROW_CHANGES]
+        super().__init__(log, store, "deletions", GROUP, reads, reporting, watches=_watched())
         self._limits = limits or BatchLimits()
         self.poll_seconds = self._limits.poll_seconds
         self._request_keys = request_keys
@@ -166,7 +151,7 @@ class DeletionWorker(PartitionWorker):
             seals,
             trusted=trusted,
             progress=lambda _what, _done, _all: self._keepalive(),
-            at_step=at_step,
+            at_step=self._at_step,
         )
         self._newest = NewestParameters(self._producer, store, self._reader)
         self._follower = Follower(
@@ -188,7 +173,7 @@ class DeletionWorker(PartitionWorker):
             follower=self._follower,
             seals=seals,
             rows=self._limits.rows,
-            at_step=at_step,
+            at_step=self._at_step,
         )
         self._processor = BatchProcessor(
             store,
@@ -196,25 +181,25 @@ class DeletionWorker(PartitionWorker):
             follower=self._follower,
             batching=batching or Batching(),
             now=now,
-            at_step=at_step,
+            at_step=self._at_step,
         )
         self._partitioner = PartitionerWatch(self._reader, self._logger)
         self._housekeeper = Housekeeper(store, self._producer, now=now, logger=self._logger)
         self._lag = LagGauge(self._consumer, self._metrics, self._health)
         self._gauges = ModelGauges(self._metrics, store)
         self._halts = Halts(self._metrics, self._logger)
-        self._publisher = Publisher(self._producer, store, self._newest, at_step)
+        self._publisher = Publisher(self._producer, store, self._newest, self._at_step)
         self._commits = CommitSteps(
             store,
             self._journal,
-            follower=self._follower,
-            publisher=self._publisher,
-            states=self._states,
-            halts=self._halts,
-            gauges=self._gauges,
-            metrics=self._metrics,
-            logger=self._logger,
-            at_step=at_step,
+            self._follower,
+            self._publisher,
+            self._states,
+            self._halts,
+            self._gauges,
+            self._metrics,
+            self._logger,
+            self._at_step,
         )
 
     # -- the turn -----------------------------------------------------------------------------
@@ -262,8 +247,7 @@ class DeletionWorker(PartitionWorker):
         self._states.clear()
         self._journal.forget()
         self._window.clear()
-        self._publisher.forget()
-        self._commits.to_publish = []
+        self._commits.forget()
 
     def close(self) -> None:
         """Leave the group and release connections, between batches."""
@@ -333,18 +317,11 @@ class DeletionWorker(PartitionWorker):
 
     def _publish(self, poll: _Poll, since: float) -> None:
         """Publish (step 8) what was committed, and answers without a commit, in one flush."""
-        ready, self._commits.to_publish = self._commits.to_publish, []
-        messages = without_replaced([each for _, of_commit in ready for each in of_commit])
-        messages += [receipt_message(receipt, receipt.value()) for receipt in poll.unknown]
-        messages += [dead_letter(item) for item in poll.letters]
-        if not ready and not messages and not poll.records:
-            return
-        report_without_commit(self._metrics, self._logger, poll.unknown, poll.letters)
         partitions = poll.partitions | {record.partition for record in poll.records}
         watermarks = self._watermarks(sorted(partitions & self._assignment.positions.keys()))
-        self._publisher.begin(
-            [sealed for sealed, _ in ready],
-            messages,
+        self._commits.publish(
+            poll.unknown,
+            poll.letters,
             self._assignment.watermarks(watermarks),
             partial(self._advanced, poll.records, watermarks),
             since,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Unpack
 
 from lethe.consumers.commits.recovery.model_lists import restore_lists
 from lethe.consumers.contract import topics
@@ -33,11 +34,9 @@ from lethe.consumers.erasures.spelling import known_spellings
 from lethe.consumers.erasures.sweep import Sweep, unchecked
 from lethe.consumers.erasures.unsearched import Unsearched, changes_sent
 from lethe.consumers.log.base import Log, Partition, Record
-from lethe.consumers.service.telemetry.health import Health
-from lethe.consumers.service.telemetry.metrics import Metrics
-from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.suppression.suppressions import Suppressions
-from lethe.consumers.workers.partition_worker import POLL_SECONDS, PartitionWorker
+from lethe.consumers.workers.partition_worker import POLL_SECONDS, PartitionWorker, Reporting
 from lethe.engine.store.counts import KeysLost
 from lethe.engine.store.store import ModelStore
 
@@ -69,7 +68,7 @@ class ErasureWorker(PartitionWorker):
 
     Parameters
     ----------
-    log, store, metrics, health, at_step
+    log, store, reporting
         As `PartitionWorker` has them.
     seals
         The secrets under which subjects are marked.
@@ -91,25 +90,14 @@ class ErasureWorker(PartitionWorker):
         store: ModelStore,
         seals: SealKeys,
         *,
-        metrics: Metrics | None = None,
-        health: Health | None = None,
         request_keys: RequestKeys | None = None,
         signer: Callable[[], Signer | None] = lambda: None,
         trusted: TrustedKeys | None = None,
-        at_step: AtStep = no_hook,
         sweep_seconds: float = SWEEP_SECONDS,
+        **reporting: Unpack[Reporting],
     ) -> None:
-        super().__init__(
-            log,
-            store,
-            "erasures",
-            GROUP,
-            [topics.ERASURES],
-            _watched(),
-            metrics=metrics,
-            health=health,
-            at_step=at_step,
-        )
+        reads = [topics.ERASURES]
+        super().__init__(log, store, "erasures", GROUP, reads, reporting, watches=_watched())
         self._suppressions = Suppressions(store, self._reader, seals)
         self._receipts = PublishedReceipts(store.client, self._reader, trusted)
         self._admission = Admission(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from lethe.consumers.cdc.mapping import Mapping as TableMapping, intake_watermark
 from lethe.consumers.cdc.translate import Shape, Translated, translate
@@ -19,11 +19,9 @@ from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Log, Message, Record
-from lethe.consumers.service.telemetry.health import Health
-from lethe.consumers.service.telemetry.metrics import Metrics
-from lethe.consumers.service.telemetry.steps import AtStep, IntakeStep, no_hook
+from lethe.consumers.service.telemetry.steps import IntakeStep
 from lethe.consumers.workers.lag import LagGauge
-from lethe.consumers.workers.partition_worker import PartitionWorker
+from lethe.consumers.workers.partition_worker import PartitionWorker, Reporting
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.meta import Meta
@@ -91,7 +89,7 @@ class IntakeWorker(PartitionWorker):
 
     Parameters
     ----------
-    log, store, metrics, health, at_step
+    log, store, reporting
         As `PartitionWorker` has them.
     mapping, shapes
         Which table feeds which models, and the shapes of those whose rows are corrected.
@@ -107,9 +105,7 @@ class IntakeWorker(PartitionWorker):
         shapes: Mapping[str, Shape],
         *,
         signer: Signer | None = None,
-        metrics: Metrics | None = None,
-        health: Health | None = None,
-        at_step: AtStep = no_hook,
+        **reporting: Unpack[Reporting],
     ) -> None:
         super().__init__(
             log,
@@ -117,9 +113,7 @@ class IntakeWorker(PartitionWorker):
             "intake",
             intake_group(mapping),
             mapping.topics,
-            metrics=metrics,
-            health=health,
-            at_step=at_step,
+            reporting,
             known_as=lambda topic: f"{topic}/{mapping.digest}",
             goes_on=self._changes_lost,
             name_of=lambda partition: intake_watermark(mapping, partition),

@@ -21,8 +21,7 @@ from redis.exceptions import RedisError
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Time
-from lethe.consumers.log.base import Consumer, Log, Partition, Record
-from lethe.consumers.log.wrapped import WrappedConsumer, WrappedLog
+from lethe.consumers.log.base import Consumer, Partition
 from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.workers.drained import PartitionLag
 from lethe.engine.errors import LetheError
@@ -66,22 +65,11 @@ class Lease(BaseModel):
         return ", ".join(f"{topic} {ranges(of)}" for topic, of in self.partitions.items()) or "-"
 
 
-class AnnouncedLog(WrappedLog):
-    """A log whose consumers announce themselves in the store, as workers of a role."""
+class Announcement:
+    """Says in the store what a worker's consumer reads; no work depends on it."""
 
-    def __init__(self, log: Log, store: ModelStore, role: str) -> None:
-        super().__init__(log)
-        self._store = store
-        self._role = role
-
-    def consumer(self, group: str, topics: Sequence[str]) -> Consumer:
-        """Join ``group``, read ``topics``, and announce it."""
-        return _Announced(self._log.consumer(group, topics), self._store, self._role)
-
-
-class _Announced(WrappedConsumer):
     def __init__(self, consumer: Consumer, store: ModelStore, role: str) -> None:
-        super().__init__(consumer)
+        self._consumer = consumer
         self._client = store.client
         self._name = secrets.token_hex(8)
         self._lease = Lease(
@@ -96,17 +84,15 @@ class _Announced(WrappedConsumer):
         self._refused = False
         self._try(self._sweep)
 
-    def poll(self, timeout: float, limit: int) -> Sequence[Record]:
-        """Poll, and renew the lease where it is time."""
+    def __call__(self) -> None:
+        """Renew the lease where it is time: before each poll."""
         held, now = self._consumer.assignment(), time.monotonic()
         if held != self._held or now >= self._due:
             self._held, self._due = held, now + RENEW_SECONDS
             self._try(self._renew)
-        return self._consumer.poll(timeout, limit)
 
-    def close(self) -> None:
-        """Leave the group, and withdraw the lease."""
-        self._consumer.close()
+    def end(self) -> None:
+        """Withdraw the lease."""
         self._try(self._withdraw)
 
     def _renew(self) -> None:

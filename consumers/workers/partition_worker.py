@@ -1,9 +1,8 @@
 """The loop of every worker: the partitions that it reads, how far it has come, and its end.
 
 A turn: forget the partitions that others have by now, resume new ones at their watermarks, poll,
-leave out the records of partitions that were lost meanwhile, process the others. After an error
-that passes, the next turn goes back to the watermarks. What a worker does with records is all that
-its own module says.
+leave out what was lost meanwhile, process the rest. After an error that passes, the next turn goes
+back to the watermarks. What is done with records is all that a worker's own module says.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 from lethe.consumers.log.base import Log, Partition, Record
 from lethe.consumers.service.keepalive import Keepalive
@@ -19,16 +18,30 @@ from lethe.consumers.service.loop import keep_turning
 from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.service.telemetry.metrics import Metrics
-from lethe.consumers.service.telemetry.steps import AtStep
+from lethe.consumers.service.telemetry.steps import AtStep, no_hook
 from lethe.consumers.service.topic_watch import TopicWatch
 from lethe.consumers.workers.assignment import Assignment
+from lethe.consumers.workers.leases import Announcement
 from lethe.engine.store.store import ModelStore
 
 POLL_SECONDS = 0.5
 
 
+class Reporting(TypedDict, total=False):
+    """Where a worker reports: measurements, liveness, and the name of each step as it is reached.
+
+    Crash tests kill it in ``at_step`` (`service.telemetry.steps`). With a ``role``, it says in the
+    store that it lives, and what it reads.
+    """
+
+    metrics: Metrics
+    health: Health
+    at_step: AtStep
+    role: str
+
+
 class PartitionWorker(ABC):
-    """Reads the partitions of a group's topics, and moves their watermarks; one thread runs it.
+    """Reads topics as a member of a group, and moves its partitions' watermarks; in one thread.
 
     Parameters
     ----------
@@ -36,24 +49,16 @@ class PartitionWorker(ABC):
         Where records are, and where the watermarks are kept.
     name, group, reads
         What it is called in log lines, its consumer group, and the topics of the group.
+    reporting
+        Where it reports.
     watches
         The topics that must stay those that the store knows; None: those that are read.
-    metrics, health
-        Where measurements and liveness are reported.
-    at_step
-        Called with the name of each step (`service.telemetry.steps`) as it is reached; crash tests
-        kill the worker here.
-    known_as, goes_on
-        As `TopicWatch` has them.
-    name_of
-        Returns the name of a partition's watermark.
+    known_as, goes_on, name_of
+        As `TopicWatch` and `Assignment` have them.
     """
 
     poll_seconds = POLL_SECONDS
-    """How long the next turn waits for records."""
-
-    releases: ClassVar[bool] = False
-    """Whether the log may remove what is processed: nobody else reads these topics."""
+    releases: ClassVar[bool] = False  # whether the log may remove what is processed
 
     def __init__(
         self,
@@ -62,26 +67,28 @@ class PartitionWorker(ABC):
         name: str,
         group: str,
         reads: Sequence[str],
-        watches: Sequence[str] | None = None,
+        reporting: Reporting,
         *,
-        metrics: Metrics | None,
-        health: Health | None,
-        at_step: AtStep,
+        watches: Sequence[str] | None = None,
         known_as: Callable[[str], str] = str,
         goes_on: Callable[[str, str], bool] | None = None,
         name_of: Callable[[Partition], str] = str,
     ) -> None:
         self._store = store
-        self._metrics = metrics or Metrics()
-        self._health = health or Health()
-        self._at_step = at_step
+        self._metrics = reporting.get("metrics") or Metrics()
+        self._health = reporting.get("health") or Health()
+        self._at_step = reporting.get("at_step", no_hook)
         self._logger = logger(name)
         self._consumer = log.consumer(group, reads)
         self._producer = log.producer()
         self._reader = log.reader()
-        self._keepalive = Keepalive(self._consumer, self._health)
+        role = reporting.get("role")
+        self._lease = None if role is None else Announcement(self._consumer, store, role)
+        announce = self._lease or (lambda: None)
+        self._keepalive = Keepalive(self._consumer, self._health, announce)
+        names = watches or reads
         self._watch = TopicWatch(
-            store.topics, self._reader, watches or reads, known_as=known_as, goes_on=goes_on
+            store.topics, self._reader, names, known_as=known_as, goes_on=goes_on
         )
         self._assignment = Assignment(
             self._consumer, store, self._reader, self._logger, self._watch, name_of=name_of
@@ -108,7 +115,12 @@ class PartitionWorker(ABC):
 
     def run_once(self, timeout: float | None = None) -> int:
         """Take one turn; return how many records it had."""
-        self._take_over()
+        self._drop_lost()
+        if fresh := self._take_fresh():
+            self._forget(fresh)
+            self._resume()
+            self._assignment.take_over(fresh)
+            self._rewind = False
         done = self._process(self._poll(self.poll_seconds if timeout is None else timeout))
         self._watch.check_if_due()
         return done
@@ -126,18 +138,20 @@ class PartitionWorker(ABC):
     def close(self) -> None:
         """Leave the group and release connections; the next worker takes what is unfinished."""
         self._consumer.close()
+        if self._lease is not None:
+            self._lease.end()
         self._producer.close()
         self._reader.close()
 
-    # -- what the kinds of worker differ in ---------------------------------------------------
-
-    @abstractmethod
-    def _process(self, records: Sequence[Record]) -> int:
-        """Process records; return how many count as done."""
+    # -- what a worker says -------------------------------------------------------------------
 
     @abstractmethod
     def _room(self) -> int:
         """Return how many records a poll may return."""
+
+    @abstractmethod
+    def _process(self, records: Sequence[Record]) -> int:
+        """Process records; return how many count as done."""
 
     def _first_unfinished(self, partition: Partition) -> int | None:
         """Return the offset of the first record that was read and is not processed for good."""
@@ -156,26 +170,17 @@ class PartitionWorker(ABC):
 
     # -- the loop -----------------------------------------------------------------------------
 
-    def _take_over(self) -> None:
-        """Resume partitions at their watermarks."""
-        self._drop_lost()
-        if fresh := self._take_fresh():
-            self._forget(fresh)
-            self._resume()
-            self._assignment.take_over(fresh)
-            self._rewind = False
-
-    def _take_fresh(self) -> frozenset[Partition]:
-        """Return the partitions to resume: new ones, and after an error all of them."""
-        fresh = self._consumer.take_assigned()
-        return fresh | self._consumer.assignment() if self._rewind else fresh
-
     def _drop_lost(self) -> frozenset[Partition]:
         """Forget the partitions that other workers have by now; return them."""
         lost = self._assignment.drop_lost()
         if lost:
             self._forget(lost)
         return lost
+
+    def _take_fresh(self) -> frozenset[Partition]:
+        """Return the partitions to resume: new ones, and after an error all of them."""
+        fresh = self._consumer.take_assigned()
+        return fresh | self._consumer.assignment() if self._rewind else fresh
 
     def _poll(self, timeout: float) -> Sequence[Record]:
         self._keepalive.check()

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import REFRESH_COMPLETED, RefreshCompleted, RefreshRequested
 from lethe.consumers.log.base import Log, Message, Partition, Record
 from lethe.consumers.refresh.job import Superseded, run_job
 from lethe.consumers.refresh.queue import JobQueue, RefreshLimit
-from lethe.consumers.service.telemetry.health import Health
-from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.progress import Progress
-from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
-from lethe.consumers.workers.partition_worker import POLL_SECONDS, PartitionWorker
+from lethe.consumers.service.telemetry.steps import Step
+from lethe.consumers.workers.partition_worker import POLL_SECONDS, PartitionWorker, Reporting
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.offline.jobs import (
     Attempts,
@@ -57,26 +55,15 @@ class RefreshWorker(PartitionWorker):
         log: Log,
         store: ModelStore,
         *,
-        metrics: Metrics | None = None,
-        health: Health | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         progress: Progress = lambda _what, _done, _all: None,
-        at_step: AtStep = no_hook,
         computing: Executor | None = None,
         limit: RefreshLimit | None = None,
         lineage: RefreshLineage | None = None,
+        **reporting: Unpack[Reporting],
     ) -> None:
-        super().__init__(
-            log,
-            store,
-            "refresh",
-            GROUP,
-            [topics.REFRESH_JOBS],
-            [topics.REFRESH_JOBS, topics.DELETIONS],
-            metrics=metrics,
-            health=health,
-            at_step=at_step,
-        )
+        reads, watches = [topics.REFRESH_JOBS], [topics.REFRESH_JOBS, topics.DELETIONS]
+        super().__init__(log, store, "refresh", GROUP, reads, reporting, watches=watches)
         self._now = now
         self._progress = progress
         self._lineage = lineage
@@ -218,6 +205,7 @@ class RefreshWorker(PartitionWorker):
                     return None
                 # Even when the queue is full: a consumer that stops polling is taken for dead. What
                 # is lost meanwhile is dropped in the next turn: this job's watermark moves first.
+                self._keepalive.check()
                 records = self._consumer.poll(_BUSY_POLL_SECONDS, self._queue.room())
                 self._assignment.move(records)
                 self._queue.add(records)

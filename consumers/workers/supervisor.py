@@ -15,7 +15,7 @@ from lethe.consumers.contract.sealing import handover
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys, read_request_keys
 from lethe.consumers.deletions.batching import Batching
-from lethe.consumers.log.base import Log, Record
+from lethe.consumers.log.base import Record
 from lethe.consumers.refresh.queue import RefreshLimit
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.configuration.signing_keys import request_signer
@@ -29,8 +29,8 @@ from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.drained import Drained
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.intake_worker import IntakeWorker, read_shapes
-from lethe.consumers.workers.leases import AnnouncedLog, topics_by_role
-from lethe.consumers.workers.partition_worker import PartitionWorker
+from lethe.consumers.workers.leases import topics_by_role
+from lethe.consumers.workers.partition_worker import PartitionWorker, Reporting
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import InvalidData, LetheError, RefreshFailed, Unavailable
 from lethe.engine.store.server.connection import refuse_eviction
@@ -238,8 +238,7 @@ class Supervisor:
             store = self._reach(partial(_store_of, runtime))
             if store is None:
                 return
-            log = AnnouncedLog(runtime.log, store, name)
-            worker = self._reach(partial(self._worker, runtime, log, store, name))
+            worker = self._reach(partial(self._worker, runtime, store, name))
             if worker is None:
                 return
             try:
@@ -251,56 +250,41 @@ class Supervisor:
         finally:
             self.stop.set()
 
-    def _worker(self, runtime: Runtime, log: Log, store: ModelStore, name: str) -> PartitionWorker:
-        settings = runtime.settings
+    def _worker(self, runtime: Runtime, store: ModelStore, name: str) -> PartitionWorker:
+        log, settings = runtime.log, runtime.settings
+        reporting = Reporting(metrics=self.metrics, health=self.health[name], role=name)
         if name == "intake" and self.mapping is not None:
-            return IntakeWorker(
-                log,
-                store,
-                self.mapping,
-                read_shapes(store, self.mapping),
-                signer=request_signer(settings),
-                metrics=self.metrics,
-                health=self.health[name],
-            )
+            shapes, signer = read_shapes(store, self.mapping), request_signer(settings)
+            return IntakeWorker(log, store, self.mapping, shapes, signer=signer, **reporting)
+        if name == "refresh":
+            limit, lineage = RefreshLimit(settings.refresh_min_interval), _lineage(settings)
+            return RefreshWorker(log, store, limit=limit, lineage=lineage, **reporting)
+        reporting["at_step"] = self._at_step
         if name == "erasures":
             return ErasureWorker(
                 log,
                 store,
                 runtime.seals(store),
-                metrics=self.metrics,
-                health=self.health[name],
                 request_keys=self._request_keys(runtime),
                 signer=partial(self._request_signer, runtime),
                 trusted=_trusted(runtime),
-                at_step=self._at_step,
+                **reporting,
             )
-        if name == "deletions":
-            seals, file = runtime.seals(store), settings.seal_key_file
-            warning = None if file is None else handover(store, seals, file)
-            if warning is not None:
-                self._log.warning(warning, action="seal")
-            return DeletionWorker(
-                log,
-                store,
-                seals,
-                signer=runtime.signer(),
-                metrics=self.metrics,
-                health=self.health[name],
-                limits=BatchLimits(records=settings.batch_records, rows=settings.batch_rows),
-                batching=Batching(settings.min_batch, settings.max_wait),
-                request_keys=self._request_keys(runtime),
-                trusted=_trusted(runtime),
-                at_step=self._at_step,
-                received=self._received,
-            )
-        return RefreshWorker(
+        seals, file = runtime.seals(store), settings.seal_key_file
+        warning = None if file is None else handover(store, seals, file)
+        if warning is not None:
+            self._log.warning(warning, action="seal")
+        return DeletionWorker(
             log,
             store,
-            metrics=self.metrics,
-            health=self.health[name],
-            limit=RefreshLimit(settings.refresh_min_interval),
-            lineage=_lineage(settings),
+            seals,
+            signer=runtime.signer(),
+            limits=BatchLimits(records=settings.batch_records, rows=settings.batch_rows),
+            batching=Batching(settings.min_batch, settings.max_wait),
+            request_keys=self._request_keys(runtime),
+            trusted=_trusted(runtime),
+            received=self._received,
+            **reporting,
         )
 
     def _request_keys(self, runtime: Runtime) -> RequestKeys | None:

@@ -115,7 +115,8 @@ def test_following_prints_a_document_a_line(lethe: Lethe) -> None:
 _FAILS_DURING_A_REFRESH = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor
-from lethe.consumers.cli import main, work
+from lethe.consumers.cli import main
+from lethe.consumers.cli.run import work
 from lethe.engine.errors import LogReset
 def run(*_, **__):
     ThreadPoolExecutor(1, thread_name_prefix="refresh").submit(threading.Event().wait, 300)

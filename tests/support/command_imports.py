@@ -26,22 +26,30 @@ _OF_HELP = (*_OF_REQUESTS, "cryptography", "pydantic", "redis", "rich", "structl
 
 FORBIDDEN = MappingProxyType(
     {
-        ("main", "delete", "erase", "register"): _OF_HELP,  # their work stands elsewhere
+        # their work stands elsewhere
+        ("main", "send.delete", "send.erase", "maintain.register"): _OF_HELP,
         (
-            "requests.deletion", "requests.erasure", "erasures", "key", "sample", "dead_letters"
+            "send.deletion", "send.erasure", "show.erasures", "show.dead_letters", "maintain.key",
+            "maintain.sample",
         ): _OF_REQUESTS,
-        ("versions",): (*_OF_STATE, "scipy"),
+        ("show.versions",): (*_OF_STATE, "scipy"),
         (
-            "status", "receipt", "unregister", "refresh", "check", "recover", "disclosure",
-            "summary", "export", "mirror",
+            "show.status", "show.receipt", "show.disclosure", "show.summary", "check.check",
+            "maintain.unregister", "maintain.refresh", "maintain.recover", "maintain.export",
+            "run.mirror",
         ): _OF_STATE,
-        ("registering", "change", "reconcile", "verify", "audit"): _OF_WORKERS,  # they read tables
-        ("work", "serve"): _ASKED_FOR,
+        # they read tables
+        (
+            "maintain.registering", "send.change", "send.reconcile", "check.verify", "check.audit",
+        ): _OF_WORKERS,
+        ("run.work", "run.serve"): _ASKED_FOR,
     }
 )  # fmt: skip
 """By modules of `lethe.consumers.cli`, the packages that none of them imports when it is loaded."""
 
-_WORK = {"delete": "requests.deletion", "erase": "requests.erasure", "register": "registering"}
+_WORK = {
+    "delete": "send.deletion", "erase": "send.erasure", "register": "maintain.registering"
+}  # fmt: skip
 _RUNS = 7
 
 _WATCH = """

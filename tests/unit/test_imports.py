@@ -37,7 +37,7 @@ PARTS = {
     "engine/preprocess": ("library", "rounded", "", "transformation", "input"),
     "consumers/commits": ("recovery", ""),
     "consumers/audit": ("health", "request", "", "published"),
-    "consumers/cli": ("", "requests", "terminal"),
+    "consumers/cli": ("check", "show", "run", "maintain", "send", "", "terminal"),
     "consumers/service": ("", "telemetry", "configuration"),
 }
 """By package, its parts, which import downwards as well; an empty name: its own modules."""
@@ -124,7 +124,13 @@ def test_workers_and_commands_load_no_optional_extra() -> None:
 
     Of OpenTelemetry, traces are meant: redis-py imports the metrics wherever they are installed.
     """
-    names = ("workers.supervisor", "subscriber.subscriber", "cli.work", "cli.export", "cli.mirror")
+    names = (
+        "workers.supervisor",
+        "subscriber.subscriber",
+        "cli.run.work",
+        "cli.maintain.export",
+        "cli.run.mirror",
+    )
     modules = ", ".join(f"lethe.consumers.{name}" for name in names)
     look = f"import sys, lethe, {modules}; print(*sys.modules)"
     loaded = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from lethe.consumers.contract import topics
 from lethe.consumers.workers import leases
 from lethe.consumers.workers.drained import PartitionLag, lags
-from lethe.consumers.workers.leases import AnnouncedLog, Lease, find_unattended, ranges, read_leases
+from lethe.consumers.workers.leases import Announcement, Lease, find_unattended, ranges, read_leases
 from lethe.engine.store.layout.keys import WORKERS
 from tests.support.platform import Platform
 
@@ -29,11 +30,12 @@ def waiting(platform: Platform) -> list[PartitionLag]:
 
 
 def test_a_worker_says_who_it_is_and_what_it_reads_until_it_leaves(platform: Platform) -> None:
-    log = AnnouncedLog(platform.log, platform.new_store(), "deletions")
-    consumer = log.consumer("group", [topics.DELETIONS])
+    consumer = platform.log.consumer("group", [topics.DELETIONS])
+    announce = Announcement(consumer, platform.new_store(), "deletions")
     while not consumer.assignment():
+        announce()
         consumer.poll(0.01, 1)
-    consumer.poll(0.0, 1)
+    announce()
 
     [lease] = read_leases(platform.store)
     assert (lease.role, lease.partitions) == ("deletions", {topics.DELETIONS: (0, 1)})
@@ -41,6 +43,7 @@ def test_a_worker_says_who_it_is_and_what_it_reads_until_it_leaves(platform: Pla
     assert lease.pid > 0
     assert lease.version
     consumer.close()
+    announce.end()
     assert read_leases(platform.store) == []
     assert platform.raw().smembers(WORKERS) == set()
 
@@ -49,15 +52,14 @@ def test_a_worker_that_was_killed_is_gone_after_its_lease(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "LEASE_SECONDS", 0.05)
-    log = AnnouncedLog(platform.log, platform.new_store(), "refresh")
-    killed = log.consumer("group", [topics.REFRESH_JOBS])
-    killed.poll(0.0, 1)
+    killed = platform.log.consumer("group", [topics.REFRESH_JOBS])
+    Announcement(killed, platform.new_store(), "refresh")()
     assert [one.role for one in read_leases(platform.store)] == ["refresh"]
     time.sleep(0.1)
 
     assert read_leases(platform.store) == []
     assert platform.raw().scard(WORKERS) == 1
-    log.consumer("group", [topics.REFRESH_JOBS])  # the next one forgets its name
+    Announcement(killed, platform.new_store(), "refresh")  # the next one forgets its name
     assert platform.raw().scard(WORKERS) == 0
 
 
@@ -83,11 +85,9 @@ def test_requests_that_no_living_worker_reads_are_named(platform: Platform) -> N
 def test_a_store_that_takes_no_lease_holds_up_no_work(platform: Platform) -> None:
     """Its user may lack the right, and the work must go on."""
     platform.raw().set(WORKERS, "not a set")
-    log = AnnouncedLog(platform.log, platform.new_store(), "deletions")
-    consumer = log.consumer("group", [topics.DELETIONS])
-    for _ in range(3):
-        consumer.poll(0.01, 1)
-    consumer.close()
+    with closing(platform.deletion_worker(role="deletions")) as worker:
+        for _ in range(3):
+            worker.run_once(0.01)
 
 
 def test_numbers_are_written_in_short() -> None:

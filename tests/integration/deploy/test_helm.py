@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from lethe.consumers.cli.main import COMMANDS
-from lethe.consumers.cli.work import work
+from lethe.consumers.cli.run.work import work
 from lethe.consumers.contract import topics
 from lethe.consumers.service.configuration.settings import unknown_variables
 from lethe.consumers.workers.deletion_worker import GROUP

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lethe.consumers.cli.refresh import _outdated
+from lethe.consumers.cli.maintain.refresh import _outdated
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
 from lethe.consumers.refresh import job as refresh_job

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lethe.consumers.audit.health.models import check_model as check_stored
-from lethe.consumers.cli.refresh import _due
-from lethe.consumers.cli.status import _document
+from lethe.consumers.cli.maintain.refresh import _due
+from lethe.consumers.cli.show.status import _document
 from lethe.consumers.commits.publish import job_message
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Message

@@ -14,7 +14,7 @@ from kafka import errors as kafka_errors
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from lethe.consumers.cdc.mapping import load_mapping
-from lethe.consumers.cli.requests.lines import read_lines
+from lethe.consumers.cli.send.lines import read_lines
 from lethe.consumers.contract.events import MAX_ROWS
 from lethe.consumers.log.base import Partition
 from lethe.consumers.log.kafka.reader import to_record

@@ -299,7 +299,7 @@ MUTANTS = (
     mutant(
         "the watermark below a commit that a halted model has not applied",
         "test_no_watermark_passes_a_commit_whose_model_the_fold_has_halted",
-        always("CommitSteps.apply", "self._halts"),
+        always("CommitSteps.apply", "self.halts"),
     ),
     mutant(
         "the newest parameters, once more, by a registration that is refused",

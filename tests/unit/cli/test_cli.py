@@ -16,8 +16,8 @@ import pytest
 import structlog
 
 from lethe.consumers.cli import main
-from lethe.consumers.cli.register import register
-from lethe.consumers.cli.status import error_line
+from lethe.consumers.cli.maintain.register import register
+from lethe.consumers.cli.show.status import error_line
 from lethe.consumers.cli.terminal.options import parse_duration, parse_limit, parse_wait
 from lethe.consumers.cli.terminal.output import duration, error_number, plain_table
 from lethe.consumers.demo import command as demo_command

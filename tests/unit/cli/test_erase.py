@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lethe.consumers.cli.requests.erasure import _newest, _Sent, _wait
+from lethe.consumers.cli.send.erasure import _newest, _Sent, _wait
 from lethe.consumers.cli.terminal.output import Output
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from lethe.consumers.cli.preprocess import preprocess_asked
+from lethe.consumers.cli.maintain.preprocess import preprocess_asked
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lethe.consumers.cli.requests.deletion import _wait
+from lethe.consumers.cli.send.deletion import _wait
 from lethe.consumers.cli.terminal.output import Output
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DeletionRequest, Source

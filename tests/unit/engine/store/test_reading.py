@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lethe.consumers.cli.requests.lines import most_bytes, read_lines
+from lethe.consumers.cli.send.lines import most_bytes, read_lines
 from lethe.consumers.contract import cloudevents
 from lethe.consumers.contract.events import MAX_ROWS, Parameters, Version
 from lethe.consumers.contract.receipt import Receipt

@@ -1,6 +1,6 @@
 """``lethe delete``: sends one deletion request, and optionally waits for its receipt.
 
-Only its options are here, so that ``--help`` and usage errors come at once; `requests.deletion`
+Only its options are here, so that ``--help`` and usage errors come at once; `deletion`
 does the work.
 """
 
@@ -55,6 +55,6 @@ def delete(ctx: click.Context, /, **options: Any) -> int:
     options["rows"] += options.pop("more_rows")
     if sum(options[name] not in (None, ()) for name in ("rows", "rows_file", "subject")) != 1:
         raise click.UsageError("give one of --row, --rows-file and --subject")
-    from lethe.consumers.cli.requests.deletion import send  # noqa: PLC0415 - what --help need not wait for
+    from lethe.consumers.cli.send.deletion import send  # noqa: PLC0415 - what --help need not wait for
 
     return send(ctx, options)

@@ -11,8 +11,8 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from lethe.consumers.cli.requests.lines import read_lines
-from lethe.consumers.cli.requests.receipts import receipts_of, sentence
+from lethe.consumers.cli.send.lines import read_lines
+from lethe.consumers.cli.send.receipts import receipts_of, sentence
 from lethe.consumers.cli.terminal.output import Output, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_ROWS, DeletionRequest, rfc3339

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter
 
-from lethe.consumers.cli.dead_letters import facts_of
+from lethe.consumers.cli.show.dead_letters import facts_of
 from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import (
     Output,

@@ -18,8 +18,8 @@ from lethe.consumers.audit.request.report import (
     report_of,
 )
 from lethe.consumers.audit.request.rows import Opening, RowsReport, rows_report
-from lethe.consumers.cli.erasures import show
-from lethe.consumers.cli.requests.receipts import what_changed
+from lethe.consumers.cli.send.receipts import what_changed
+from lethe.consumers.cli.show.erasures import show
 from lethe.consumers.cli.terminal.options import cosigned_option, global_options, trust_option
 from lethe.consumers.cli.terminal.output import (
     Output,

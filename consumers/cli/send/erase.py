@@ -1,6 +1,6 @@
 """``lethe erase``: sends erasures of persons, and optionally waits for their combined receipts.
 
-Only its options are here, so that ``--help`` and usage errors come at once; `requests.erasure`
+Only its options are here, so that ``--help`` and usage errors come at once; `erasure`
 does the work.
 """
 
@@ -56,6 +56,6 @@ def erase(ctx: click.Context, /, **options: Any) -> int:
     """  # noqa: D301 - click looks for the character
     if (options["subject"] is None) == (options["file"] is None):
         raise click.UsageError("give a SUBJECT, or --file")
-    from lethe.consumers.cli.requests.erasure import send  # noqa: PLC0415 - what --help need not wait for
+    from lethe.consumers.cli.send.erasure import send  # noqa: PLC0415 - what --help need not wait for
 
     return send(ctx, options)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter, ValidationError
 
-from lethe.consumers.cli.preprocess import preprocess_asked, proposed_file, read_rows
+from lethe.consumers.cli.maintain.preprocess import preprocess_asked, proposed_file, read_rows
 from lethe.consumers.cli.terminal.output import (
     certificate_line,
     classes_line,

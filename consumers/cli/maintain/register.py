@@ -185,6 +185,6 @@ def register(ctx: click.Context, /, **options: Any) -> None:
       lethe register churn --data rows.parquet --id customer --target left \\
         --kind logistic --ridge 1
     """  # noqa: D301 - click looks for the character
-    from lethe.consumers.cli.registering import fit_and_publish  # noqa: PLC0415 - what --help need not wait for
+    from lethe.consumers.cli.maintain.registering import fit_and_publish  # noqa: PLC0415 - what --help need not wait for
 
     fit_and_publish(ctx, options)

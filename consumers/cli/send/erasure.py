@@ -12,7 +12,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from lethe.consumers.cli.requests.lines import read_lines
+from lethe.consumers.cli.send.lines import read_lines
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lethe.consumers.cli.requests.erasure import lines_of, where
+from lethe.consumers.cli.send.erasure import lines_of, where
 from lethe.consumers.cli.terminal.options import cosigned_option, global_options, trust_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import click
 import numpy as np
 
-from lethe.consumers.cli.requests.receipts import receipts_of, sentence
+from lethe.consumers.cli.send.receipts import receipts_of, sentence
 from lethe.consumers.cli.terminal.options import global_options, sign_option, wait_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.commits.packed_receipt import unpack

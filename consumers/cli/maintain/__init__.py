@@ -1,0 +1,10 @@
+"""Commands for models from beginning to end, and for keys. Import, of `cli`, `terminal`.
+
+- `sample`: data to try the commands with
+- `register`, `registering`: begin a model: its options, its work
+- `preprocess`: what it does with --preprocess, and proposes without
+- `unregister`, `recover`: end a model, continue it after a loss
+- `refresh`: schedule refreshes
+- `export`: the newest parameters as a file
+- `key`: signing keys and seal secrets
+"""
