@@ -79,6 +79,7 @@ class PreparedTable:
         self.y = y
         self.subjects, self.exact_sums = subjects, exact_sums
         self.live = dict.fromkeys(range(len(self.y)))
+        self.known: Sequence[Any] = ()
 
     @staticmethod
     def name(place: int) -> str:
@@ -117,7 +118,9 @@ class PreparedTable:
             exact_sums=self.exact_sums,
         )
         at_step = options.pop("at_step", no_hook)
-        return self.platform.registrar(at_step=at_step).register(config, data, **options)
+        done = self.platform.registrar(at_step=at_step).register(config, data, **options)
+        self.known = done.state.meta.config.preprocess
+        return done
 
     def delete(self, *places: int) -> str:
         """Send a request to delete rows; they are no longer live."""
@@ -161,7 +164,7 @@ class PreparedTable:
     def _drawn(self, n: int, rng: np.random.Generator, missing: float) -> Rows:
         """Return random rows whose categories and gaps the registered model has places for."""
         drawn = pipelines.draw_rows(self.columns, n, rng, missing=missing)
-        for record in self.platform.load(self.model_id).meta.config.preprocess:
+        for record in self.known:
             values = drawn[record.name]
             if record.categories:
                 known = set(record.categories)

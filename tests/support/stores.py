@@ -15,12 +15,17 @@ Backup = Mapping[bytes, tuple[bytes, int]]
 def backup(platform: Platform, model_id: str | None = None) -> Backup:
     """Return all that the store holds but for the log, or what lies in one model's slot."""
     client: Any = platform.raw()
-    kept: dict[bytes, tuple[bytes, int]] = {}
-    for name in _names(client, model_id):
-        dumped = client.dump(name)
-        if dumped is not None:
-            kept[name] = dumped, max(0, client.pexpiretime(name))
-    return kept
+    names = _names(client, model_id)
+    pipeline = client.pipeline(transaction=False)
+    for name in names:
+        pipeline.dump(name)
+        pipeline.pexpiretime(name)
+    found = pipeline.execute()
+    return {
+        name: (dumped, max(0, expires))
+        for name, dumped, expires in zip(names, found[::2], found[1::2], strict=True)
+        if dumped is not None
+    }
 
 
 def restore(platform: Platform, kept: Backup, model_id: str | None = None) -> None:

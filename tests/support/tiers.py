@@ -42,7 +42,6 @@ THOROUGH = (
     "tests/integration/deletions/test_classes.py::test_killed_at_every_step",
     "tests/integration/deletions/test_row_changes.py::test_mixed_requests",
     "tests/integration/deletions/test_row_changes.py::test_thousands_of_mixed",
-    "tests/integration/deletions/test_row_changes.py::test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_a_change[streams",
     "tests/integration/deploy/",
     "tests/integration/erasures/test_many_models",
     "tests/integration/erasures/test_walks",
@@ -54,13 +53,11 @@ THOROUGH = (
     "tests/integration/log/test_servers",
     "tests/integration/preprocess/test_deletions.py::test_after_every_deletion_it_is_the_refitted_pipeline[streams",
     "tests/integration/preprocess/test_deletions.py::test_after_every_deletion_it_is_the_refitted_pipeline[kafka-pru",
-    "tests/integration/preprocess/test_fold.py::test_a_worker_that_dies",
     "tests/integration/preprocess/test_fold.py::test_every_refresh",
     "tests/integration/preprocess/test_frozen",
     "tests/integration/preprocess/test_packed_files",
     "tests/integration/preprocess/test_row_changes.py::test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline[streams",
     "tests/integration/preprocess/test_row_changes.py::test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline[kafka-pru",
-    "tests/integration/preprocess/test_row_changes.py::test_a_worker_that_dies",
     "tests/integration/preprocess/test_row_changes.py::test_thousands",
     "tests/integration/refresh/test_races",
     "tests/integration/refresh/test_refresh.py::test_52_batches",
@@ -114,6 +111,10 @@ MAIN_JOB = (
 )
 """Of the tests of commands: the main job, and what a newcomer meets."""
 
+EVENTS = "tests/integration/commits/test_events.py"
+IN_BRIEF = ("linear]", "changes]", "sums]", "goes_back_is_brought", "caught_up")
+"""Of the events: rows, row changes and exact sums; where the store is folded, every kind."""
+
 INTEGRATION = "tests/integration/"
 ON_KAFKA = (
     "commits/test_publication.py::test_two_groups",
@@ -129,6 +130,8 @@ def is_thorough(nodeid: str, *, kafka: bool) -> bool:
     """Return whether a test is in the second tier only; ``kafka``: it needs a real Kafka."""
     if kafka and nodeid.startswith(INTEGRATION):
         return nodeid.startswith(THOROUGH) or not any(path in nodeid for path in ON_KAFKA)
+    if nodeid.startswith(EVENTS):
+        return not any(part in nodeid for part in IN_BRIEF)
     if nodeid.startswith(PROPERTIES):
         return not any(part in nodeid for part in BATTERY)
     if nodeid.startswith(ACCEPTANCE):

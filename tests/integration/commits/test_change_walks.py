@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from lethe.consumers.service.loop import TRANSIENT
+from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import LimitsRecord
+from tests.support.events import settle, walk
 from tests.support.platform import Platform
-from tests.support.stores import backup, neighbour_of, restore
+from tests.support.stores import neighbour_of
 from tests.support.tables import Table
 
 CROWDED = LimitsRecord(fraction_of_d=0.01, floor_rows=6)
@@ -37,7 +38,6 @@ def ask(platform: Platform, table: Table, dice: random.Random, sent: Sent) -> No
 @pytest.mark.parametrize("seed", range(8))
 def test_walks_of_changes_rollbacks_and_refreshes(memory: Platform, seed: int) -> None:
     """Any earlier store comes back between any two steps of a worker, of a fold, of a swap."""
-    memory.most_turns = 500
     dice = random.Random(seed)
     models = ["m", neighbour_of("m")]
     for model in models:
@@ -46,22 +46,8 @@ def test_walks_of_changes_rollbacks_and_refreshes(memory: Platform, seed: int) -
         memory.register(model, "benign", "linear", method=method, budget=10.0, limits=limits)
     tables = {model: Table(memory, model, seed) for model in models}
     sent: dict[str, Sent] = {model: {} for model in models}
-    kept = [backup(memory, "m")]
-    quiet = False
 
-    def at_step(_: str) -> None:
-        if quiet:
-            return
-        draw = dice.random()
-        if draw < 0.04:
-            restore(memory, dice.choice(kept), "m")
-        elif draw < 0.08:
-            kept.append(backup(memory, "m"))
-
-    memory.pair[0].close()
-    worker, refresher = memory.deletion_worker(at_step=at_step), memory.pair[1]
-    memory._pair = worker, refresher
-    for _ in range(40):
+    def act(worker: DeletionWorker) -> None:
         model = dice.choice(models)
         draw = dice.random()
         if draw < 0.75:
@@ -70,20 +56,11 @@ def test_walks_of_changes_rollbacks_and_refreshes(memory: Platform, seed: int) -
             memory.order(model, dice.choice([RefreshKind.REBUILD, RefreshKind.POLISH]))
         elif draw < 0.9:
             worker.recover()
-        for _ in range(dice.randrange(4)):
-            memory.turn(worker)
-            if dice.random() < 0.5:
-                try:
-                    refresher.run_once(0.0)
-                except TRANSIENT:
-                    refresher.recover()
-    quiet = True
-    worker.recover()
-    memory.drain()
+
+    walk(memory, dice, act)
     for model in models:  # what was lost of a refresh is made up for when somebody asks
         sent[model][memory.send(model, "row-70")] = "delete", [{"id": "row-70"}]
-    worker.recover()
-    memory.drain()
+    settle(memory)
     for model in models:
         finals = memory.finals(model)
         assert finals.keys() == sent[model].keys()

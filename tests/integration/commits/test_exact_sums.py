@@ -12,26 +12,15 @@ import numpy as np
 import pytest
 
 from lethe.consumers.audit.health.models import check_model
-from lethe.consumers.audit.rational_refit import rational_refit
 from lethe.consumers.contract.version_chain import theta_of
-from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.exact.rows import MOST
-from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.refresh.kind import RefreshKind
-from tests.integration.commits.test_fold import (
-    STEPS,
-    check_same,
-    ends_at,
-    published,
-    run_to_death,
-    settle,
-)
 from tests.integration.preprocess.test_fold import housekeeper
 from tests.support.families import Data
 from tests.support.platform import Platform
-from tests.support.stores import backup, restore
 from tests.support.tables import Table
+from tests.support.workloads import minimiser
 
 FAMILIES = ("benign", "badly_scaled", "rank_deficient", "several_outputs", "duplicated")
 
@@ -39,15 +28,6 @@ FAMILIES = ("benign", "badly_scaled", "rank_deficient", "several_outputs", "dupl
 def registered(platform: Platform, family: str | Data = "benign", **options: Any) -> Table:
     platform.register("m", family, "linear", exact_sums=True, **{"method": "exact", **options})
     return Table(platform)
-
-
-def minimiser(table: Table) -> Array:
-    values = list(table.rows.values())
-    X = np.array([x for x, _, _ in values])
-    if table.data.intercept:
-        X = np.hstack([X, np.ones((len(X), 1))])
-    y, weight = np.array([y for _, y, _ in values]), np.array([w for _, _, w in values])
-    return rational_refit(Rows(X, y, weight), table.data.penalty)
 
 
 def check(table: Table) -> None:
@@ -141,65 +121,6 @@ def test_every_refresh_leaves_the_same_bits(memory: Platform, size: RefreshKind)
     assert np.array_equal(memory.load().published, before)
     rebuilt = size is not RefreshKind.COMPLETE
     assert memory.load().meta.generation == int(rebuilt)
-
-
-@pytest.mark.parametrize("method", ["pru", "exact"])
-def test_a_store_that_goes_back_gets_its_sums_back(memory: Platform, method: str) -> None:
-    table = registered(memory, method=method, budget=10.0)
-    kept = []
-    for i in range(5):
-        kept.append(backup(memory, "m"))
-        table.delete(f"row-{3 * i}", f"row-{3 * i + 1}")
-        table.change("insert", *(table.row(f"n{i}-{j}") for j in range(12)))
-        memory.drain()
-    before, twin = published(memory), memory.load()
-    for earlier in [*kept, *reversed(kept)]:
-        restore(memory, earlier, "m")
-        settle(memory)
-        found = memory.load()
-        check_same(found, twin)
-        assert found.stream.solution is not None
-        assert twin.stream.solution is not None
-        assert found.stream.solution.live_sums.equal(twin.stream.solution.live_sums)
-        assert published(memory) == before
-    table.delete("row-50")
-    memory.order("m", RefreshKind.COMPLETE)
-    check(table)
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_worker_that_dies_leaves_what_the_next_one_ends(memory: Platform, step: Step) -> None:
-    table = registered(memory)
-    worker = memory.deletion_worker(at_step=ends_at(step, 2))
-    table.delete("row-1", "row-2")
-    memory.turn(worker)
-    table.delete("row-3")
-    table.change("insert", table.row("new"))
-    run_to_death(memory, worker)
-    settle(memory)
-    check(table)
-    table.delete("row-5")
-    check(table)
-
-
-def test_a_rebuild_catches_up_with_what_changed_meanwhile(memory: Platform) -> None:
-    table = registered(memory)
-    order = memory.ordered("m", RefreshKind.REBUILD)
-    memory.compute_refresh(order)
-    early = backup(memory, "m")
-    table.delete("row-2", "row-3")
-    table.change("insert", *(table.row(f"n{i}") for i in range(30)))
-    table.change("correct", *(table.row(f"row-{i}") for i in range(10, 30)))
-    memory.drain()
-    memory.tell_refreshed(order)
-    check(table)
-    twin = memory.load()
-    assert twin.meta.generation == 1
-    restore(memory, early, "m")  # the swap is folded with the rows that it left out
-    settle(memory)
-    check_same(memory.load(), twin)
-    table.delete("row-7")
-    check(table)
 
 
 def test_the_last_row_leaves_nothing_and_the_model_begins_again(memory: Platform) -> None:

@@ -22,7 +22,7 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.store import ModelStore
 from tests.integration.conftest import KAFKA
 from tests.support.invariants import check_model, ledger_of
-from tests.support.memory_log import HookCall, MemoryConsumer, MemoryLog
+from tests.support.memory_log import HookCall, MemoryLog
 from tests.support.platform import Platform, store_at
 from tests.support.stores import neighbour_of
 
@@ -107,39 +107,6 @@ def test_a_zombie_changes_nothing(memory: Platform, monkeypatch: pytest.MonkeyPa
     assert wanted is None
     assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
     assert len(ledger_of(memory)) == 70
-    check_model(memory)
-
-
-@pytest.mark.parametrize("at", [Step.DECIDE, Step.APPEND, Step.APPLY, Step.PUBLISH])
-def test_a_stalled_worker_wakes_up_after_its_successor_went_on(memory: Platform, at: Step) -> None:
-    """A pause of one process within a commit, in one group: its partitions moved meanwhile.
-
-    Whichever of the two appends first decides; what the other one had in mind is void.
-    """
-    memory.register("m")
-    asleep = False
-
-    def stall(step: str) -> None:
-        nonlocal asleep
-        if step == at and not asleep:
-            asleep = True
-            assert isinstance(memory.log, MemoryLog)
-            consumer = stalled._consumer
-            assert isinstance(consumer, MemoryConsumer)
-            memory.log.evict(consumer)
-            memory.send_index("m", 2)
-            successor = memory.deletion_worker()
-            memory.drain(successor)
-            successor.close()
-
-    stalled = memory.deletion_worker(at_step=stall)
-    memory.send_index("m", 0, 1)
-    memory.turn(stalled)
-    memory.send_index("m", 3)
-    memory.drain(stalled)
-    assert asleep
-    assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
-    assert memory.load().version in (2, 3)
     check_model(memory)
 
 

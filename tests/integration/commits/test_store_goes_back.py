@@ -14,36 +14,10 @@ from lethe.consumers.contract.events import Parameters
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.apply import Applied, Change, Place
+from tests.support.events import settle
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, row_ids
 from tests.support.stores import backup, neighbour_of, restore, wipe
-
-
-def settle(platform: Platform) -> None:
-    """Fold, and decide what there is."""
-    platform.pair[0].recover()
-    platform.drain()
-
-
-def test_a_fold_over_a_refresh_takes_rows_from_the_generation_that_it_made_live(
-    memory: Platform,
-) -> None:
-    """Given a deletion after a swap, when both are folded at once, then later answers are right."""
-    memory.register("m", "wide", "linear", method="influence", budget=0.1)
-    memory.send_index("m", 0, 1, 2)
-    memory.drain()
-    rebuild = memory.ordered("m", RefreshKind.REBUILD)
-    memory.compute_refresh(rebuild)
-    before = backup(memory)
-    memory.tell_refreshed(rebuild)
-    memory.drain()
-    memory.send_index("m", 3, 4, 5)
-    memory.drain()
-    restore(memory, before)
-    settle(memory)
-    memory.send_index("m", 6, 7)
-    memory.drain()
-    check_model(memory)
 
 
 def test_a_model_in_memory_is_folded_from_what_the_store_holds(memory: Platform) -> None:

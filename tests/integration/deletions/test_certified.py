@@ -10,7 +10,6 @@ import pytest
 
 from lethe.consumers.audit.verify import verify
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Version
 from lethe.consumers.refresh import new_generation
 from lethe.engine.error import gaussian
 from lethe.engine.error.certified import REFRESH_AT
@@ -21,59 +20,8 @@ from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.records import CertificateRecord
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.jobs import read_result, write_result
-from tests.support.families import Data
-from tests.support.invariants import check_receipts, check_rows, check_versions, live_mask
+from tests.support.noise import TERMS, check_certified, noise_of, rows_of
 from tests.support.platform import Platform
-from tests.support.stores import backup, restore
-
-TERMS = ObjectiveNoise(1.0, 1e-4, 5.0)
-N, P = 300, 5
-
-
-def rows_of(kind: str, seed: int = 0, n: int = N) -> Data:
-    """Rows of length about 1, as certified removal wants them."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, P)) / np.sqrt(P)
-    signal = 2 * X.sum(axis=1, keepdims=True)
-    y = signal + 0.3 * rng.standard_normal((n, 1))
-    if kind == "logistic":
-        y = (rng.random((n, 1)) < 1 / (1 + np.exp(-signal))).astype(np.float64)
-    return Data("certified", kind, X, y, np.ones(n), 1.0, True, rng.permutation(n)[: n // 2])
-
-
-def gradient(platform: Platform, theta: np.ndarray, noise: np.ndarray) -> float:
-    """Return |gradient| of the perturbed objective over the live rows, in extended precision."""
-    data, live = platform.data["m"], live_mask(platform)
-    X = data.design[live].astype(np.longdouble)
-    margin = X @ theta
-    mean = margin if data.kind == "linear" else 1 / (1 + np.exp(-margin))
-    total = X.T @ (mean - data.y[live]) + data.ridge * theta + noise
-    return float(np.linalg.norm(total.astype(np.float64)))
-
-
-def noise_of(platform: Platform) -> np.ndarray:
-    """Return the stored noise of the live generation."""
-    state = platform.load()
-    stored = platform.raw().hget(state.generation_keys.fixed, "noise")
-    assert isinstance(stored, bytes)
-    return codec.unpack(stored, (state.meta.config.d, state.meta.config.m), "noise")
-
-
-def check_certified(platform: Platform) -> Version:
-    """Check the invariants that hold of any model, and the certificate of every version."""
-    check_versions(platform, "m")
-    check_receipts(platform, "m")
-    check_rows(platform, "m")
-    for version in platform.versions():
-        assert isinstance(version.certificate, CertificateRecord)
-        assert version.certificate.spent <= version.certificate.budget
-    newest = platform.newest_version()
-    state = platform.load()
-    if state.meta.rows_live:
-        true = gradient(platform, state.stream.published, noise_of(platform))
-        assert isinstance(newest.certificate, CertificateRecord)
-        assert true <= newest.certificate.spent
-    return newest
 
 
 @pytest.fixture(autouse=True)
@@ -270,35 +218,6 @@ def test_an_empty_model_has_spent_nothing(memory: Platform) -> None:
     assert isinstance(newest.certificate, CertificateRecord)
     assert newest.certificate.spent == 0.0
     assert memory.load().generation.objective.linear is None
-
-
-@pytest.mark.parametrize("lost", ["a deletion", "a rebuild"])
-def test_a_store_that_lost_writes_goes_on_from_the_published_certificate(
-    memory: Platform, lost: str
-) -> None:
-    """A deletion is computed again; of a rebuild the noise is lost: the next request waits."""
-    memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
-    memory.send_index("m", 1, 2, 3)
-    memory.drain()
-    whole = backup(memory, "m")
-    if lost == "a deletion":
-        memory.send_index("m", 4, 5)
-    else:
-        memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
-    published = memory.newest_version()
-    restore(memory, whole, "m")
-    memory.pair[0].recover()
-    memory.drain()
-    state = memory.load()
-    found = [version for version in memory.versions() if version.version == published.version]
-    assert found == [published]
-    assert (state.version, state.awaiting_rebuild) == (published.version, lost == "a rebuild")
-    request = memory.send_index("m", 6, 7)
-    memory.drain()
-    waits = ["DEFERRED"] if lost == "a rebuild" else []
-    assert memory.statuses(request) == [*waits, "APPLIED"]
-    check_certified(memory)
 
 
 def test_the_noise_is_in_no_message(memory: Platform) -> None:

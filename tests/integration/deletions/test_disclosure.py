@@ -21,7 +21,7 @@ from tests.support.disclosed import check_deleted, dense, disclosures_of
 from tests.support.families import Data, make
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
-from tests.support.stores import backup, restore, wipe
+from tests.support.stores import wipe
 from tests.support.tables import Table
 
 
@@ -117,21 +117,6 @@ def test_changed_rows_add_up(memory: Platform) -> None:
         assert distance(version, row) == pytest.approx(cook, rel=1e-6)
     total = sum(cook for (_, row), (cook, _) in expected.items() if row == "row-3")
     assert kept["row-3"].distance == pytest.approx(total, rel=1e-6)
-
-
-def test_a_fold_writes_again_what_a_lost_store_had(platform: Platform) -> None:
-    register(platform)
-    kept = backup(platform, "m")
-    delete_some(platform)
-    before = disclosures_of(platform)
-    restore(platform, kept, "m")
-    assert not disclosures_of(platform)
-    platform.pair[0].recover()
-    platform.drain()
-    assert disclosures_of(platform) == before
-    platform.pair[0].recover()
-    platform.drain()
-    assert disclosures_of(platform) == before  # no entry twice
 
 
 def test_a_wiped_store_has_them_back_before_the_model_is_registered_again(

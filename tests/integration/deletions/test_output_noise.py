@@ -12,37 +12,14 @@ from lethe.engine.error.terms import OutputNoise
 from lethe.engine.errors import InvalidData
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.records import OutputCertificateRecord
-from tests.integration.deletions.test_certified import rows_of
 from tests.support.families import Array
-from tests.support.invariants import check_receipts, check_rows, check_versions, retrained
-from tests.support.oracles import distance
+from tests.support.noise import LINEAR, LOGISTIC, check_noised, rows_of
 from tests.support.platform import Platform
-from tests.support.stores import backup, restore
-
-LINEAR = OutputNoise(1.0, 1e-4, 1e-9, 100)
-LOGISTIC = OutputNoise(1.0, 1e-4, 1e-4, 100)
 
 
 def published(platform: Platform) -> Array:
     """Return the newest published theta, as subscribers see it."""
     return theta_of(platform.parameters("m"))
-
-
-def check_noised(platform: Platform, terms: OutputNoise) -> None:
-    """Check what holds of any model, how far theta_exact is, and the noise of what is published."""
-    check_versions(platform, "m")
-    check_receipts(platform, "m")
-    check_rows(platform, "m")
-    state = platform.load()
-    exact = state.stream.theta_exact
-    assert distance(exact, retrained(platform, penalised=True)) <= terms.alpha
-    away = float(np.linalg.norm(published(platform) - exact))
-    assert 0 < away <= terms.radius(exact.shape)
-    for version in platform.versions():
-        certificate = version.certificate
-        assert isinstance(certificate, OutputCertificateRecord)
-        if certificate.versions == terms.versions:
-            assert version.error.bound == pytest.approx(terms.alpha + terms.radius(exact.shape))
 
 
 @pytest.mark.parametrize(("kind", "terms"), [("linear", LINEAR), ("logistic", LOGISTIC)])
@@ -115,24 +92,6 @@ def test_after_the_last_version_requests_wait_for_other_terms(memory: Platform) 
     memory.register("m", data, method="exact", budget=0.5, certify=LINEAR, replace_model=True)
     memory.drain()
     assert memory.statuses(request) == ["DEFERRED", "APPLIED"]
-    check_noised(memory, LINEAR)
-
-
-def test_a_store_that_went_back_publishes_the_same_bytes(memory: Platform) -> None:
-    """The record has the noised theta: a fold never draws again."""
-    memory.register("m", rows_of("linear"), method="exact", budget=0.5, certify=LINEAR)
-    memory.send_index("m", 1, 2, 3)
-    memory.drain()
-    whole = backup(memory, "m")
-    memory.send_index("m", 4, 5)
-    memory.drain()
-    version, theta = memory.newest_version(), published(memory)
-    restore(memory, whole, "m")
-    memory.pair[0].recover()
-    memory.drain()
-    assert memory.newest_version() == version
-    assert np.array_equal(published(memory), theta)
-    assert np.array_equal(memory.load().stream.published, theta)
     check_noised(memory, LINEAR)
 
 

@@ -29,6 +29,7 @@ from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.snapshot import load_factor, take_snapshot
 from lethe.engine.store.server.connection import text
+from tests.support.events import settle
 from tests.support.families import Data, make
 from tests.support.invariants import ledger_of
 from tests.support.oracles import distance
@@ -363,65 +364,6 @@ def test_no_worker_with_another_clock_takes_an_insert_of_a_row_whose_deletion_ca
 
 
 # -- crashes, rollbacks, refreshes ----------------------------------------------------------------
-
-
-class Dies(Exception):
-    """The worker ends here."""
-
-
-@pytest.mark.parametrize("step", [Step.LOAD, Step.APPEND, Step.APPLY, Step.PUBLISH])
-def test_a_worker_that_dies_at_any_step_neither_loses_nor_doubles_a_change(
-    platform: Platform, step: Step
-) -> None:
-    platform.register("m", "benign", "linear")
-    table = Table(platform)
-
-    def dies(reached: Step) -> None:
-        if reached is step:
-            raise Dies
-
-    worker = platform.deletion_worker(at_step=dies)
-    table.change("insert", table.row("new-1"), table.row("new-2"))
-    with pytest.raises(Dies):
-        platform.drain(worker)
-    worker.close()
-    table.change("correct", table.row("new-1"), table.row("row-1"))
-    table.delete("row-2")
-    platform.drain()
-    table.check()
-    assert all(receipt.status == "APPLIED" for receipt in platform.finals().values())
-
-
-def settle(platform: Platform) -> None:
-    """Fold, and decide what there is."""
-    platform.pair[0].recover()
-    platform.drain()
-
-
-def test_a_store_that_went_back_gets_its_rows_from_the_log_again(platform: Platform) -> None:
-    platform.register("m", "benign", "linear")
-    table = Table(platform)
-    table.change("insert", table.row("new-0"))
-    platform.drain()
-    before = backup(platform)
-    table.change("insert", table.row("new-1", weight=2.0), table.row("new-2"))
-    platform.drain()
-    table.change("correct", table.row("new-1"), table.row("row-1"), table.row("new-0"))
-    platform.drain()
-    table.delete("new-2", "row-1")
-    platform.drain()
-    table.change("correct", table.row("new-1"))
-    platform.drain()
-    published = platform.newest_version()
-    for _ in range(2):
-        restore(platform, before)
-        settle(platform)
-        table.check()
-        assert platform.newest_version() == published
-    table.change("insert", table.row("new-3"))
-    table.delete("new-1")
-    platform.drain()
-    table.check()
 
 
 def test_values_that_the_log_no_longer_has_are_lost_and_only_then(

@@ -18,139 +18,12 @@ from lethe.consumers.workers.housekeeping import Housekeeper
 from lethe.engine.preprocess.input.columns import Numeric
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import LimitsRecord
-from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.server.rewrite import Rewrite, note_rewritten, read_erasures
 from lethe.engine.store.sums import rewrite_sums
-from tests.integration.commits.test_fold import (
-    STEPS,
-    check_same,
-    ends_at,
-    published,
-    run_to_death,
-    settle,
-)
+from tests.support.events import check_same, settle
 from tests.support.platform import Platform
 from tests.support.prepared import BOTH, PreparedTable
-from tests.support.stores import Backup, backup, restore
-
-
-def check_same_pipeline(found: ModelState, twin: ModelState) -> None:
-    """Check that a state is its undisturbed twin's: what was committed to the bit, sums nearly."""
-    check_same(found, twin)
-    if twin.stream.solution is not None:
-        assert found.stream.solution is not None
-        assert found.stream.solution.live_sums.equal(twin.stream.solution.live_sums)
-        return
-    assert found.stream.gradient is not None
-    assert twin.stream.gradient is not None
-    assert np.array_equal(found.stream.gradient, twin.stream.gradient)
-    assert np.array_equal(found.published, twin.published)
-    assert found.published_pipeline is not None
-    assert twin.published_pipeline is not None
-    assert found.published_pipeline.columns == twin.published_pipeline.columns
-    assert found.pipeline is not None
-    assert twin.pipeline is not None
-    ours, theirs = found.pipeline.answer.sums, twin.pipeline.answer.sums
-    assert ours.rows == theirs.rows
-    assert np.array_equal(ours.counts, theirs.counts)
-    assert np.array_equal(ours.present, theirs.present)
-    for name in ("longest", "reach", "balanced"):
-        assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-12)
-    totals = ("first", "second", "responses", "weighted", "errors")
-    pairs = [(getattr(ours, name).high, getattr(theirs, name).high) for name in totals]
-    pairs += [(ours.crossed.at(), theirs.crossed.at()), (ours.paired.at(), theirs.paired.at())]
-    for mine, other in pairs:
-        most = 1 + np.abs(other).max(initial=0.0)
-        np.testing.assert_allclose(mine, other, rtol=1e-14, atol=1e-14 * most)
-
-
-@BOTH
-@pytest.mark.parametrize("method", ["pru", "exact"])
-def test_a_store_that_goes_back_gets_its_sums_back(
-    memory: Platform, method: str, sums: bool
-) -> None:
-    table = PreparedTable(memory, exact_sums=sums)
-    table.register(method=method, budget=10.0)
-    kept: list[Backup] = []
-    for i in range(4):
-        kept.append(backup(memory, "m"))
-        table.delete(3 * i, 3 * i + 1)
-        memory.drain()
-    before, twin = published(memory), memory.load()
-    for earlier in [*kept, *reversed(kept)]:
-        restore(memory, earlier, "m")
-        settle(memory)
-        check_same_pipeline(memory.load(), twin)
-        assert published(memory) == before
-    table.delete(50, 51)
-    memory.drain()
-    table.check()
-
-
-@BOTH
-@pytest.mark.parametrize("step", STEPS)
-def test_a_worker_that_dies_leaves_what_the_next_one_ends(
-    memory: Platform, step: Step, sums: bool
-) -> None:
-    table = PreparedTable(memory, exact_sums=sums)
-    table.register()
-    worker = memory.deletion_worker(at_step=ends_at(step, 2))
-    requests = [table.delete(1, 2)]
-    memory.turn(worker)
-    requests.append(table.delete(3, 4))
-    run_to_death(memory, worker)
-    settle(memory)
-    assert {memory.final(request).rows_deleted for request in requests} == {2}
-    table.check()
-    requests.append(table.delete(5))
-    memory.drain()
-    table.check()
-
-
-@BOTH
-def test_a_rebuild_catches_up_with_what_was_deleted_meanwhile(memory: Platform, sums: bool) -> None:
-    table = PreparedTable(memory, exact_sums=sums)
-    table.register()
-    table.delete(0, 1)
-    memory.drain()
-    early = backup(memory, "m")
-    order = memory.ordered("m", RefreshKind.REBUILD)
-    memory.compute_refresh(order)
-    table.delete(2, 3, 4)
-    memory.drain()
-    memory.tell_refreshed(order)
-    memory.drain()
-    twin = memory.load()
-    assert twin.meta.generation == 1
-    assert len(twin.stream.V) == (0 if sums else 3)
-    table.check()
-    restore(memory, early, "m")  # the result is lost with it
-    settle(memory)
-    assert memory.load().awaiting_rebuild
-    request = table.delete(5)
-    memory.drain()
-    assert memory.final(request).status == "APPLIED"
-    table.check()
-
-
-@BOTH
-def test_a_swap_is_folded_with_the_rows_that_it_left_out(memory: Platform, sums: bool) -> None:
-    table = PreparedTable(memory, exact_sums=sums)
-    table.register()
-    order = memory.ordered("m", RefreshKind.REBUILD)
-    memory.compute_refresh(order)
-    early = backup(memory, "m")
-    table.delete(2, 3, 4)
-    memory.drain()
-    memory.tell_refreshed(order)
-    memory.drain()
-    twin = memory.load()
-    restore(memory, early, "m")
-    settle(memory)
-    check_same_pipeline(memory.load(), twin)
-    table.delete(7, 8)
-    memory.drain()
-    table.check()
+from tests.support.stores import backup, restore
 
 
 def test_a_registration_leaves_out_what_is_deleted_while_it_stages(memory: Platform) -> None:
@@ -213,7 +86,7 @@ def test_deleted_rows_beside_the_sums_are_removed_within_the_hour(
     housekeeper(memory).run_due()
     assert not raw.hexists(where, "since:0")
     after = memory.load()
-    check_same_pipeline(after, before)
+    check_same(after, before)
     assert not rewrite_sums(memory.store.client, before)  # of a state that is no longer the store's
     assert memory.load().arrays_id == after.arrays_id
     table.delete(3)

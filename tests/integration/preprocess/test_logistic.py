@@ -15,11 +15,8 @@ from lethe.consumers.audit.verify import verify
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
 from lethe.engine.refresh.kind import RefreshKind
-from tests.integration.commits.test_fold import published, settle
-from tests.integration.preprocess.test_fold import check_same_pipeline
 from tests.support.platform import Platform
 from tests.support.prepared import PreparedTable
-from tests.support.stores import backup, restore
 
 FEW: Columns = {"a": Numeric(), "b": Numeric(), "town": OneHot(), "post": TargetEncode()}
 
@@ -109,46 +106,3 @@ def test_a_class_that_loses_its_last_row_penalises_the_intercept(memory: Platfor
     memory.drain()
     assert memory.final(request).status == "APPLIED"
     assert memory.load("m").meta.status == "EMPTY"
-
-
-def test_a_store_that_goes_back_gets_what_bounds_the_error_back(memory: Platform) -> None:
-    rng = np.random.default_rng(2)
-    table = table_of(memory)
-    table.register(budget=10.0)
-    kept = []
-    for i in range(2):
-        kept.append(backup(memory, "m"))
-        table.change("insert", 1500 + i, rng=rng)
-        memory.drain()
-        table.change("correct", 10 + i, rng=rng)
-        memory.drain()
-        table.delete(i)
-        memory.drain()
-    before, twin = published(memory), memory.load()
-    assert twin.meta.generation == 0
-    for earlier in [*kept, *reversed(kept)]:
-        restore(memory, earlier, "m")
-        settle(memory)
-        check_same_pipeline(memory.load(), twin)
-        assert published(memory) == before
-    table.delete(20, 1500)
-    memory.drain()
-    table.check()
-
-
-def test_a_rebuild_catches_up_with_rows_that_changed_meanwhile(memory: Platform) -> None:
-    rng = np.random.default_rng(5)
-    table = table_of(memory)
-    table.register(budget=10.0)
-    order = memory.ordered("m", RefreshKind.REBUILD)
-    memory.compute_refresh(order)
-    table.change("insert", 1500, rng=rng)
-    memory.drain()
-    table.delete(8)
-    memory.drain()
-    memory.tell_refreshed(order)
-    memory.drain()
-    state = memory.load()
-    assert state.meta.generation == 1
-    assert len(state.stream.V) == 2
-    table.check()

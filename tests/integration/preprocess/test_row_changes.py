@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.config import LimitsRecord
-from tests.integration.commits.test_fold import ends_at, published, run_to_death, settle
-from tests.integration.preprocess.test_fold import check_same_pipeline
 from tests.support.platform import Platform
 from tests.support.prepared import BOTH, PreparedTable
-from tests.support.stores import backup, restore
 
 
 @BOTH
@@ -90,81 +86,6 @@ def test_rows_that_move_the_statistics_too_far_are_rejected(memory: Platform) ->
     memory.drain()
     receipt = memory.final(request)
     assert (receipt.status, receipt.code) == ("REJECTED", "STATISTICS_MOVED")
-    table.check()
-
-
-@BOTH
-def test_a_store_that_goes_back_gets_changed_rows_back(memory: Platform, sums: bool) -> None:
-    rng = np.random.default_rng(2)
-    table = PreparedTable(memory, exact_sums=sums)
-    table.register(budget=10.0)
-    kept = []
-    for i in range(3):
-        kept.append(backup(memory, "m"))
-        table.change("insert", 150 + 2 * i, 151 + 2 * i, rng=rng)
-        memory.drain()
-        table.change("correct", 10 + i, 150 + i, rng=rng)
-        memory.drain()
-        table.delete(i)
-        memory.drain()
-    before, twin = published(memory), memory.load()
-    for earlier in [*kept, *reversed(kept)]:
-        restore(memory, earlier, "m")
-        settle(memory)
-        check_same_pipeline(memory.load(), twin)
-        assert published(memory) == before
-    table.change("correct", 20, 153, rng=rng)
-    memory.drain()
-    table.check()
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
-    table.check()
-
-
-@BOTH
-def test_a_rebuild_catches_up_with_rows_that_changed_meanwhile(
-    memory: Platform, sums: bool
-) -> None:
-    rng = np.random.default_rng(5)
-    table = PreparedTable(memory, exact_sums=sums)
-    table.register()
-    order = memory.ordered("m", RefreshKind.REBUILD)
-    memory.compute_refresh(order)
-    early = backup(memory, "m")
-    table.change("insert", 150, 151, rng=rng)
-    memory.drain()
-    table.change("correct", 7, 150, rng=rng)
-    memory.drain()
-    table.delete(8, 151)
-    memory.drain()
-    memory.tell_refreshed(order)
-    memory.drain()
-    twin = memory.load()
-    assert twin.meta.generation == 1
-    table.check()
-    restore(memory, early, "m")
-    settle(memory)
-    check_same_pipeline(memory.load(), twin)
-    table.delete(9, 150)
-    memory.drain()
-    table.check()
-
-
-@BOTH
-@pytest.mark.parametrize("step", ["decide", "append", "apply", "publish", "advance"])
-def test_a_worker_that_dies_neither_loses_nor_doubles_a_change(
-    memory: Platform, step: str, sums: bool
-) -> None:
-    rng = np.random.default_rng(3)
-    table = PreparedTable(memory, exact_sums=sums)
-    table.register()
-    worker = memory.deletion_worker(at_step=ends_at(step))
-    requests = [table.change("insert", 150, 151, rng=rng)]
-    run_to_death(memory, worker)
-    settle(memory)
-    requests.append(table.change("correct", 150, 3, rng=rng))
-    memory.drain()
-    assert {memory.final(request).status for request in requests} == {"APPLIED"}
     table.check()
 
 

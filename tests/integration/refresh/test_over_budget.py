@@ -11,7 +11,6 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.support.invariants import check_model, true_error
 from tests.support.platform import Platform
-from tests.support.stores import backup, restore
 
 SMALL = 1e-6
 """A budget that a projection of the family passes with every row, and the exact answer does not."""
@@ -115,21 +114,5 @@ def test_a_request_is_rejected_if_even_a_rebuild_is_over_the_budget(
     assert state.meta.rows_live == len(memory.data["m"].X)
     monkeypatch.undo()
     memory.send_index("m", 0)
-    memory.drain()
-    check_model(memory)
-
-
-def test_a_store_that_is_folded_has_the_completed_version(memory: Platform) -> None:
-    memory.register("m", "benign", "linear", budget=SMALL)
-    earlier = backup(memory)
-    deleted_one_by_one(memory, 3)
-    before = memory.load()
-    restore(memory, earlier)
-    memory.pair[0].recover()
-    memory.drain()
-    folded = memory.load()
-    assert folded.version == before.version
-    assert (len(folded.stream.Q), distance_to_exact(folded.stream)) == (0, 0.0)
-    memory.send_index("m", 3)
     memory.drain()
     check_model(memory)

@@ -38,7 +38,7 @@ MUTANTS = (
     # -- keys that the store has lost
     mutant(
         "the comparison of a look-up with what the head counts",
-        "test_a_lost_ledger_comes_back_from_commits_before_anything_is_decided",
+        "test_a_lost_key_comes_back_from_commits_before_anything_is_decided",
         put("_read_answers", "not lost", "True"),
     ),
     mutant(
@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     mutant(
         "a fold of a model that lost keys begins where the log begins",
-        "test_a_lost_index_comes_back_and_no_id_is_applied_twice",
+        "test_a_lost_key_comes_back_from_commits_before_anything_is_decided",
         without("Fold._run", "self._restore_keys(keys, partition)"),
     ),
     mutant(
@@ -355,7 +355,7 @@ MUTANTS = (
     ),
     mutant(
         "Q empty after a completed version is read from the log",
-        "test_a_store_that_is_folded_has_the_completed_version",
+        "test_a_store_that_goes_back_is_brought_to_what_the_log_says",
         without("catch_up.recomputed", "stream._replace"),
     ),
     mutant(
@@ -450,7 +450,7 @@ MUTANTS = (
     ),
     mutant(
         "rows that the same fold has written",
-        "test_a_store_that_went_back_gets_its_rows_from_the_log_again",
+        "test_a_store_that_goes_back_is_brought_to_what_the_log_says",
         without("Replay._brought_in", "records.update(written.records)"),
     ),
     mutant(
@@ -580,7 +580,7 @@ MUTANTS = (
     ),
     mutant(
         "the rows of a commit leave the sums when it is folded",
-        "preprocess/test_fold.py::test_a_store_that_goes_back_gets_its_sums_back",
+        "test_a_store_that_goes_back_is_brought_to_what_the_log_says",
         put(
             "live.change_model",
             "pipeline.sums_after(generation, moved)",

@@ -1,0 +1,221 @@
+"""What models are asked for in tests of events, and who judges what came of it.
+
+A workload registers the model ``m``, sends requests in rounds that never name a row twice, and
+compares what is published with retraining on a table of its own. `Workload.judge` adds what holds
+of any model: a receipt for each request, a whole chain of commits, and nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lethe.consumers.audit.rational_refit import rational_refit
+from lethe.consumers.contract.version_chain import theta_of
+from lethe.engine.error.terms import ObjectiveNoise, OutputNoise
+from lethe.engine.fit.objective import Kind, Rows as Weighted
+from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
+from lethe.engine.store.counts import lost_keys
+from tests.support import noise
+from tests.support.evidence import check_receipt_log
+from tests.support.families import Array, Data
+from tests.support.invariants import check_commits, check_model, check_rows, check_versions
+from tests.support.platform import Platform
+from tests.support.prepared import PreparedTable
+from tests.support.tables import Table
+
+FEW: Columns = {"a": Numeric(), "b": Numeric(), "town": OneHot(), "post": TargetEncode()}
+"""Columns with which the error of a logistic pipeline is bounded between two rebuilds."""
+
+
+class Workload:
+    """The requests of one model, by rows that are deleted, and its judge."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        family: str | Data = "benign",
+        kind: str = "linear",
+        **options: Any,
+    ) -> None:
+        self.platform, self.family, self.kind = platform, family, kind
+        self.options: dict[str, Any] = {"method": "pru", "budget": 10.0, **options}
+        self.requests: list[str] = []
+        self._rounds = 0
+
+    def register(self, **options: Any) -> None:
+        """Register the model, or register it again."""
+        self.platform.register("m", self.family, self.kind, **self.options, **options)
+
+    def ask(self) -> list[str]:
+        """Send the requests of the next round; return their ids."""
+        sent = self._send(self._rounds)
+        self._rounds += 1
+        self.requests += sent
+        return sent
+
+    def _send(self, number: int) -> list[str]:
+        for one in self.requests[-1:]:  # what was asked for before, once more
+            self.platform.send("m", *self.platform.asked["m", one], request_id=one)
+        rows = (f"row-{3 * number}", f"row-{max(0, 3 * number - 3)}")
+        return [
+            self.platform.send("m", "a stranger", *dict.fromkeys(rows)),
+            self.platform.send_index("m", 3 * number + 1),
+        ]
+
+    def delete(self, row: int) -> str:
+        """Send a request to delete one row, which no round names."""
+        self.requests.append(self._delete(row))
+        return self.requests[-1]
+
+    def _delete(self, row: int) -> str:
+        return self.platform.send_index("m", row)
+
+    def judge(self) -> None:
+        """Check that each request was answered once, and what the model has become."""
+        platform = self.platform
+        finals = platform.finals("m")
+        assert finals.keys() == set(self.requests)
+        assert {receipt.status for receipt in finals.values()} <= {"APPLIED", "ALREADY_APPLIED"}
+        assert lost_keys(platform.raw(), ["m"]) == {}
+        assert not platform.dead_letters()
+        self.check()
+
+    def check(self) -> None:
+        """Check the model: by default with all that `tests.support.invariants` knows."""
+        check_model(self.platform)
+
+
+class Certified(Workload):
+    """Deletions of a model with noise in its objective, or on its output."""
+
+    def __init__(self, platform: Platform, kind: str, terms: ObjectiveNoise | OutputNoise) -> None:
+        data = noise.rows_of(kind)
+        super().__init__(platform, data, kind, method="exact", budget=1.0, certify=terms)
+        self.terms = terms
+
+    def check(self) -> None:
+        """Check the certificate of every version, and what is published."""
+        check_commits(self.platform, "m")
+        if isinstance(self.terms, ObjectiveNoise):
+            noise.check_certified(self.platform)
+        else:
+            noise.check_noised(self.platform, self.terms)
+
+
+class Changes(Workload):
+    """Rows that are inserted, corrected and deleted."""
+
+    table: Table
+    inserted = 2
+
+    def register(self, **options: Any) -> None:
+        """Register the model; its table is what was registered."""
+        super().register(**options)
+        self.table = Table(self.platform)
+
+    def _send(self, number: int) -> list[str]:
+        table, name = self.table, f"new-{number}"
+        rows = [table.row(f"{name}-{i}") for i in range(1, self.inserted)]
+        return [
+            table.change("insert", table.row(f"{name}-0", weight=2.0), *rows),
+            table.change("correct", table.row(f"row-{3 * number + 1}"), table.row(f"{name}-0")),
+            table.delete(f"row-{3 * number}"),
+        ]
+
+    def _delete(self, row: int) -> str:
+        return self.table.delete(f"row-{row}")
+
+    def check(self) -> None:
+        """Check the live rows, and the exact answer against retraining on them."""
+        check_versions(self.platform, "m")
+        check_receipt_log(self.platform, "m")
+        check_rows(self.platform, "m")
+        check_commits(self.platform, "m")
+        self.table.check()
+
+
+class ExactSums(Changes):
+    """Row changes of a model with exact sums: its parameters have the bits of retraining."""
+
+    inserted = 12  # so many that the sums are written whole now and then
+
+    def check(self) -> None:
+        """Check the exact answer to the last bit."""
+        super().check()
+        state, theta = self.platform.load(), minimiser(self.table)
+        assert np.array_equal(state.stream.theta_exact, theta)
+        assert len(state.stream.V) == 0
+        if len(state.stream.Q) == 0:
+            assert state.meta.error.kind == "rounded"
+            assert np.array_equal(theta_of(self.platform.parameters("m")), theta)
+
+
+class Pipeline(Workload):
+    """Row changes of a model with preprocessing."""
+
+    def __init__(self, platform: Platform, method: str = "pru", **table: Any) -> None:
+        super().__init__(platform, method=method)
+        self.table = PreparedTable(platform, **table)
+        self._draw = np.random.default_rng(2)
+
+    def register(self, **options: Any) -> None:
+        """Register the pipeline."""
+        self.table.register(**self.options, **options)
+
+    def _send(self, number: int) -> list[str]:
+        table, new = self.table, len(self.table.y)
+        return [
+            table.change("insert", new, new + 1, rng=self._draw),
+            table.change("correct", 3 * number + 1, new, rng=self._draw),
+            table.delete(3 * number),
+        ]
+
+    def _delete(self, row: int) -> str:
+        return self.table.delete(row)
+
+    def check(self) -> None:
+        """Check what is published against scikit-learn's pipeline, fitted to the live rows."""
+        check_receipt_log(self.platform, "m")
+        check_rows(self.platform, "m")
+        check_commits(self.platform, "m")
+        self.table.check()
+
+
+def minimiser(table: Table) -> Array:
+    """Return the minimiser on a table's rows by rational arithmetic, correctly rounded."""
+    values = list(table.rows.values())
+    X = np.array([x for x, _, _ in values])
+    if table.data.intercept:
+        X = np.hstack([X, np.ones((len(X), 1))])
+    y, weight = np.array([y for _, y, _ in values]), np.array([w for _, _, w in values])
+    return rational_refit(Weighted(X, y, weight), table.data.penalty)
+
+
+WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
+    "linear": Workload,
+    "completed": partial(Workload, budget=1e-6),
+    "linear-exact": partial(Workload, method="exact"),
+    "influence": partial(Workload, family="wide", method="influence"),
+    "logistic": partial(Workload, kind="logistic"),
+    "logistic-exact": partial(Workload, kind="logistic", method="exact"),
+    "classes": partial(Workload, family="classes", kind="logistic"),
+    "disclosure": partial(Workload, method="exact", disclosure=True),
+    "certified": partial(Certified, kind="logistic", terms=noise.TERMS),
+    "noise": partial(Certified, kind="linear", terms=noise.LINEAR),
+    "noise-logistic": partial(Certified, kind="logistic", terms=noise.LOGISTIC),
+    "changes": Changes,
+    "changes-influence": partial(Changes, method="influence"),
+    "sums": partial(ExactSums, method="exact", exact_sums=True),
+    "sums-pru": partial(ExactSums, exact_sums=True),
+    "pipeline": Pipeline,
+    "pipeline-exact": partial(Pipeline, method="exact"),
+    "pipeline-sums": partial(Pipeline, exact_sums=True),
+    "pipeline-logistic": partial(Pipeline, n=1500, columns=FEW, kind=Kind.LOGISTIC),
+}
+
+MAIN = ("linear", "logistic", "classes", "noise", "changes", "sums", "pipeline", "pipeline-sums")
+"""One of each kind that is kept in the store in another way."""
