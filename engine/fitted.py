@@ -28,7 +28,7 @@ from lethe.engine.fit.classes import one_sided, unbounded, weighted_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
-from lethe.engine.refresh.policy import Facts, facts_of
+from lethe.engine.refresh.policy import RefreshFacts, facts_of
 from lethe.engine.refresh.refreshes import (
     NewGeneration,
     adopt_polish,
@@ -158,7 +158,7 @@ class Fitted:
             return 0.0
         return believed_estimate(self.generation, self.stream, self.sentinels, len(self.members))
 
-    def facts(self, budget: float) -> Facts:
+    def facts(self, budget: float) -> RefreshFacts:
         """Return what the policy of refreshes looks at, for a relative error ``budget``."""
         return facts_of(
             self.generation,

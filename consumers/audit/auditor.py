@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lethe.consumers.audit.commit_checks import commit_findings
-from lethe.consumers.audit.commits import CommitChain, Opener, read_chain
+from lethe.consumers.audit.commits import CommitChain, CommitOpener, read_chain
 from lethe.consumers.audit.published.bundle import (
     BundleReader,
     Cosigned,
@@ -203,7 +203,7 @@ def audit_model(
         reading.chain,
         history,
         trusted=trusted,
-        opener=Opener.of(seals, state),
+        opener=CommitOpener.of(seals, state),
         published=reading.published,
     )
     findings += _of_state(reading, log_alone=log_alone)

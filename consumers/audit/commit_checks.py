@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from lethe.consumers.audit.commits import CommitChain, Opener
+from lethe.consumers.audit.commits import CommitChain, CommitOpener
 from lethe.consumers.audit.published.finding import Faults, Finding
 from lethe.consumers.audit.published.history import History, ReceiptFact
 from lethe.consumers.commits.commit import Commit
@@ -25,7 +25,7 @@ def commit_findings(
     history: History,
     *,
     trusted: TrustedKeys | None,
-    opener: Opener | None,
+    opener: CommitOpener | None,
     published: int | None,
 ) -> list[Finding]:
     """Return the findings on a model's commits; their records are read once more.
@@ -136,7 +136,7 @@ class _Contents:
     """
 
     history: History
-    opener: Opener
+    opener: CommitOpener
     published: set[int]
     faults: Faults = field(default_factory=Faults)
     sealed: set[bytes] = field(default_factory=set)

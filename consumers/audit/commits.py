@@ -140,7 +140,7 @@ def read_chain(
 
 
 @dataclass
-class Opener:
+class CommitOpener:
     """Opens a model's commits in order.
 
     ``config`` is the model's; commits before the first that carries one are opened with it.
@@ -150,7 +150,7 @@ class Opener:
     config: ModelConfig | None = None
 
     @classmethod
-    def of(cls, seals: SealKeys | None, state: ModelState | None) -> Opener | None:
+    def of(cls, seals: SealKeys | None, state: ModelState | None) -> CommitOpener | None:
         """Return what opens the commits of a state's model; None without keys."""
         config = None if state is None else state.meta.config
         return None if seals is None else cls(seals, config)
@@ -201,7 +201,7 @@ def commit_of(
     state: ModelState | None,
     receipt: Receipt,
     value: bytes,
-    opener: Opener | None,
+    opener: CommitOpener | None,
 ) -> RequestCommit | None:
     """Return the commit that holds a receipt (``value``: its bytes); None if it is not known.
 

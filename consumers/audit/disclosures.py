@@ -91,7 +91,7 @@ def disclosed_row(
         return DisclosureReport(model, [row], 1), None
     if live_members(store.client, model_id, [row_id]):
         why = "no version has deleted, corrected or inserted it since the model was registered"
-    elif store.ledgered(ModelKeys(model_id), [row_id]):
+    elif store.rows_in_ledger(ModelKeys(model_id), [row_id]):
         why = "it was deleted, and nothing is kept: a person was erased, or the model did not keep "
         why += "disclosures then"
     else:

@@ -53,7 +53,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CapturedChange:
     """One change of one row.
 
     Attributes
@@ -86,7 +86,7 @@ class Change:
     encoded: frozenset[str] = frozenset()
 
 
-def parse_change(record: Record, *, flattened: bool = False) -> Change | None:
+def parse_change(record: Record, *, flattened: bool = False) -> CapturedChange | None:
     """Return the change in a record; None for a tombstone, whose value is missing or null.
 
     Raises
@@ -103,7 +103,7 @@ def parse_change(record: Record, *, flattened: bool = False) -> Change | None:
     headers = {name: content for name, content in record.headers if name in (_NEW_KEY, _OLD_KEY)}
     former, _ = _parse(headers.get(_OLD_KEY), f"header {_OLD_KEY}", strict=False)
     op, origin, before, after = _flattened(value) if flattened else _enveloped(value)
-    return Change(
+    return CapturedChange(
         op,
         origin,
         key if isinstance(key, dict) else {},

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal
 
-from lethe.consumers.cdc.change import Change, Row, UnreadableChange, parse_change
+from lethe.consumers.cdc.change import CapturedChange, Row, UnreadableChange, parse_change
 from lethe.consumers.cdc.mapping import ColumnType, Mapping as TableMapping, Table
 from lethe.consumers.cdc.naming import UNAVAILABLE, Unnamed, id_of, request_id_of
 from lethe.consumers.contract.events import ChangedRow, DeletionRequest, RowsChanged
@@ -147,7 +147,7 @@ def _tombstone(tables: Mapping[str, Table]) -> Translated:
     return Translated("tombstone")
 
 
-def _of_table(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Translated:
+def _of_table(change: CapturedChange, table: Table, shapes: Mapping[str, Shape]) -> Translated:
     match change.op:
         case "d":
             return _deleted(change, table)
@@ -168,7 +168,7 @@ def _of_table(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Tran
 # -- deletions ------------------------------------------------------------------------------------
 
 
-def _deleted(change: Change, table: Table) -> Translated:
+def _deleted(change: CapturedChange, table: Table) -> Translated:
     if change.new_key and table.key_changes == "correct":
         return Translated("ignored")  # the creation that follows does both
     # A row that moves to another key is no reason to forget its subject.
@@ -179,7 +179,7 @@ def _deleted(change: Change, table: Table) -> Translated:
 
 
 def _deletions(
-    change: Change, table: Table, what: Literal["row", "subject"], name: str
+    change: CapturedChange, table: Table, what: Literal["row", "subject"], name: str
 ) -> tuple[DeletionRequest, ...]:
     """Return for each model the deletion of a row, or of all rows of a subject."""
     return tuple(
@@ -194,7 +194,7 @@ def _deletions(
     )
 
 
-def _former_name(change: Change, table: Table, columns: Mapping[str, ColumnType]) -> str:
+def _former_name(change: CapturedChange, table: Table, columns: Mapping[str, ColumnType]) -> str:
     """Return the id that columns of the old row make; its primary key is the record's.
 
     Raises
@@ -218,7 +218,7 @@ def _former_name(change: Change, table: Table, columns: Mapping[str, ColumnType]
 # -- corrections ----------------------------------------------------------------------------------
 
 
-def _updated(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Translated:
+def _updated(change: CapturedChange, table: Table, shapes: Mapping[str, Shape]) -> Translated:
     """Return the correction of an updated row; or the deletion of one that has another id now."""
     after = {**(change.after or {}), **change.key}
     if not table.key.keys() <= change.key.keys():
@@ -241,7 +241,9 @@ def _updated(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Trans
     return Translated("correction" if corrections else "ignored", corrections=corrections)
 
 
-def _created_under_new_key(change: Change, table: Table, shapes: Mapping[str, Shape]) -> Translated:
+def _created_under_new_key(
+    change: CapturedChange, table: Table, shapes: Mapping[str, Shape]
+) -> Translated:
     """Return what moves a row whose primary key changed; the record names its old key."""
     former = change.former
     if former is None:
@@ -257,7 +259,9 @@ def _created_under_new_key(change: Change, table: Table, shapes: Mapping[str, Sh
     return _moved(change, table, id_of(table.key, former, change.encoded), shapes)
 
 
-def _moved(change: Change, table: Table, former: str, shapes: Mapping[str, Shape]) -> Translated:
+def _moved(
+    change: CapturedChange, table: Table, former: str, shapes: Mapping[str, Shape]
+) -> Translated:
     """Return the deletion of a row under its old id, and its insertion under the new one.
 
     What cannot be inserted is refused, and erased all the same.
@@ -272,7 +276,7 @@ def _moved(change: Change, table: Table, former: str, shapes: Mapping[str, Shape
     return Translated("move", insertions=insertions, deletions=deletions)
 
 
-def _has_another_subject(change: Change, table: Table) -> bool:
+def _has_another_subject(change: CapturedChange, table: Table) -> bool:
     """Return whether an updated row is another subject's now, as far as its old row tells."""
     before, after = change.before, change.after or {}
     if table.subject is None or table.replica_identity != "full" or before is None:
@@ -280,7 +284,7 @@ def _has_another_subject(change: Change, table: Table) -> bool:
     return any(after.get(name) not in (before.get(name), UNAVAILABLE) for name in table.subject)
 
 
-def _concerns(change: Change, table: Table, shapes: Mapping[str, Shape]) -> bool:
+def _concerns(change: CapturedChange, table: Table, shapes: Mapping[str, Shape]) -> bool:
     """Return whether a model uses a column that changed; True if the old row was not sent."""
     before, after = change.before, change.after or {}
     if before is None or table.replica_identity != "full":
@@ -293,7 +297,10 @@ def _concerns(change: Change, table: Table, shapes: Mapping[str, Shape]) -> bool
 
 
 def _changed(
-    change: Change, op: Literal["insert", "correct"], table: Table, shapes: Mapping[str, Shape]
+    change: CapturedChange,
+    op: Literal["insert", "correct"],
+    table: Table,
+    shapes: Mapping[str, Shape],
 ) -> Iterator[RowsChanged]:
     """Yield for each model the row as it is now."""
     after = {**(change.after or {}), **change.key}
@@ -318,7 +325,7 @@ def _changed(
         )
 
 
-def _number(row: Row, table: Table, name: str, change: Change) -> float:
+def _number(row: Row, table: Table, name: str, change: CapturedChange) -> float:
     """Return the value of a feature or target; decimals are text, and true and false 1 and 0."""
     column = table.features.get(name, name)
     value = row.get(column)

@@ -14,7 +14,7 @@ from lethe.consumers.commits.packed_receipt import pack
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
-from lethe.engine.store.apply import ArraysChange, Change, DisclosedRows, RowsWritten, Swap
+from lethe.engine.store.apply import ArraysChange, DisclosedRows, RowsWritten, StoreChange, Swap
 from lethe.engine.store.generation import (
     GRADIENT,
     PARAMETERS,
@@ -65,7 +65,7 @@ NOTHING = Arrays(np.empty((0, 0)), np.empty((0, 0)), 0, 0, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveGeneration:
     """A staged generation that becomes live; ``persist`` are those of its keys that exist."""
 
     keys: GenerationKeys
@@ -94,13 +94,13 @@ def no_rows(before: ModelState) -> Arrays:
     return appended(before.stream, before.stream, before.arrays_id)
 
 
-def staged_keys(store: ModelStore, commit: Commit) -> Live | None:
+def staged_keys(store: ModelStore, commit: Commit) -> LiveGeneration | None:
     """Return the keys of the generation that a commit makes live; None if part of it is gone."""
     keys = ModelKeys(commit.model_id)
     if commit.kind is CommitKind.UNREGISTRATION:
-        return Live(keys.generation("none"), ())
+        return LiveGeneration(keys.generation("none"), ())
     if commit.empties:
-        return Live(keys.generation(commit.meta.generation_key), ())
+        return LiveGeneration(keys.generation(commit.meta.generation_key), ())
     if commit.staged is None:
         raise CorruptState(f"model {commit.model_id!r}: commit {commit.number} swaps nothing in")
     live = keys.generation(commit.staged.generation)
@@ -111,7 +111,7 @@ def staged_keys(store: ModelStore, commit: Commit) -> Live | None:
         dataset = keys.dataset(commit.staged.dataset)
         required, optional = [*required, dataset.ids], [*optional, dataset.subjects]
     persist = staging.to_persist(store.client, required, optional)
-    return None if persist is None else Live(live, tuple(persist))
+    return None if persist is None else LiveGeneration(live, tuple(persist))
 
 
 def change_of(
@@ -119,11 +119,11 @@ def change_of(
     before: ModelState | None,
     *,
     arrays: Arrays | None = None,
-    live: Live | None = None,
+    live: LiveGeneration | None = None,
     lost: bool = False,
     meta: Meta | None = None,
     written: RowsWritten | None = None,
-) -> Change:
+) -> StoreChange:
     """Return what a commit changes in the store.
 
     Parameters
@@ -157,7 +157,7 @@ def change_of(
     touches = bool(gone) or written is not None
     erases = touches and live is None and before is not None
     caught_up = () if live is None or commit.staged is None else commit.staged.caught_up
-    return Change(
+    return StoreChange(
         keys=keys,
         commit=commit.number,
         prev=commit.prev,
@@ -200,7 +200,7 @@ def _disclosed(commit: Commit) -> DisclosedRows | None:
     return DisclosedRows(added, commit.undisclosed)
 
 
-def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | None) -> Change:
+def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | None) -> StoreChange:
     """Return what a checkpoint changes: next to nothing in the store that it was made from.
 
     A store at another commit takes over everything but V and Q, which a rebuild makes anew. Rows
@@ -209,11 +209,11 @@ def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | No
     commit = sealed.commit
     at_base = before is not None and before.head == commit.base
     change = change_of(sealed, before, lost=not at_base)
-    known = store.ledgered(change.keys, commit.deleted)
+    known = store.rows_in_ledger(change.keys, commit.deleted)
     return replace(change, deleted=[row for row in commit.deleted if row not in known])
 
 
-def already(sealed: Sealed) -> Change:
+def already(sealed: Sealed) -> StoreChange:
     """Return the repeatable part of the change of a commit that the head already includes."""
     change, commit = change_of(sealed, None), sealed.commit
     written = RowsWritten(inserted=commit.inserted)
@@ -351,7 +351,7 @@ def _head(sealed: Sealed, meta: Meta) -> dict[str, bytes]:
     return fields
 
 
-def _swap(commit: Commit, before: ModelState | None, live: Live) -> Swap:
+def _swap(commit: Commit, before: ModelState | None, live: LiveGeneration) -> Swap:
     """Return what a commit makes live, and what it discards according to the store and the log.
 
     The two differ if the result of an earlier refresh was lost.

@@ -47,7 +47,7 @@ class CommitKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class KeptReceipt:
     """A receipt of this commit, as it is kept in the request index.
 
     Attributes
@@ -202,7 +202,7 @@ class Commit:
     newest: int
     configures: bool = False
     offsets: Mapping[str, int] = field(default_factory=dict)
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[KeptReceipt, ...] = ()
     repeats: tuple[bytes, ...] = ()
     deleted: tuple[str, ...] = ()
     erased: tuple[str, ...] = ()

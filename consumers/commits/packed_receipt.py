@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
-from lethe.consumers.commits.commit import Answer
+from lethe.consumers.commits.commit import KeptReceipt
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.receipt import Receipt, ReceiptStatus
@@ -65,7 +65,7 @@ class Indexed:
     receipt: Receipt
 
 
-def pack(answer: Answer) -> bytes:
+def pack(answer: KeptReceipt) -> bytes:
     """Return what the index keeps of an answer."""
     receipt = answer.receipt
     out = bytearray(b"F" if receipt.final else b"P")

@@ -23,9 +23,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from lethe.consumers.commits.commit import (
-    Answer,
     Commit,
     CommitKind,
+    KeptReceipt,
     RowChange,
     RowDisclosed,
     Staged,
@@ -172,8 +172,8 @@ def deleted_rows(plain: bytes) -> tuple[str, ...]:
     return _split(plain)[0].deleted
 
 
-def _answer(value: bytes, body: str, place: int) -> Answer:
-    return Answer(Receipt.read(value), value, bytes.fromhex(body), place)
+def _answer(value: bytes, body: str, place: int) -> KeptReceipt:
+    return KeptReceipt(Receipt.read(value), value, bytes.fromhex(body), place)
 
 
 def _next(blobs: Iterator[bytes]) -> bytes:

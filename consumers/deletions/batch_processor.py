@@ -8,18 +8,18 @@ from datetime import datetime
 
 from lethe.consumers.commits.journal import read_opening
 from lethe.consumers.commits.recovery.follower import Follower
+from lethe.consumers.deletions.batch_commit import origin_of, requests_transition
 from lethe.consumers.deletions.batching import Batching, Remainder
 from lethe.consumers.deletions.compute import compute
-from lethe.consumers.deletions.decide import Facts, decide, rows_of_erasures
+from lethe.consumers.deletions.decide import BatchFacts, decide, rows_of_erasures
 from lethe.consumers.deletions.rounds import Loaded, Prepared, Round
-from lethe.consumers.deletions.transition import origin_of, requests_transition
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid
 from lethe.consumers.log.base import Reader
 from lethe.consumers.refresh.swap import swap
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.consumers.versions.disclosures import with_disclosures
-from lethe.consumers.versions.draft import opened
+from lethe.consumers.versions.draft import opening_transition
 from lethe.engine.store.store import ModelStore
 
 
@@ -82,7 +82,7 @@ class BatchProcessor:
 
     def _open(self, batch: Loaded) -> Prepared:
         """Return the opening of a model whose registration died before it: `read_opening`."""
-        transition = opened(batch.state, read_opening(self._reader))
+        transition = opening_transition(batch.state, read_opening(self._reader))
         return Prepared(batch.group, batch.state, transition, 0, message="opened")
 
     def _refresh(self, batch: Loaded, item: Refreshed, out: Round) -> Prepared | None:
@@ -116,7 +116,7 @@ class BatchProcessor:
             raise AssertionError("nothing was looked up")
         group, state, lookup = batch.group, batch.state, batch.lookup
         begin = time.perf_counter()
-        facts = Facts(
+        facts = BatchFacts(
             lookup,
             batch.subjects,
             lost=group.model_id in self._follower.lost,

@@ -20,8 +20,8 @@ from lethe.consumers.commits.recovery.changed_rows import (
 )
 from lethe.consumers.deletions.decide import WAITS
 from lethe.consumers.deletions.decisions import (
-    Accepted,
-    Change,
+    AcceptedChange,
+    AcceptedDeletion,
     Decision,
     Deferred,
     GuardRefusal,
@@ -54,7 +54,7 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup
 
-R = TypeVar("R", Accepted, Change)
+R = TypeVar("R", AcceptedDeletion, AcceptedChange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ def compute(
     Cost O(K k d + k^2 d); O(k d^2) more for rows that are brought in, and O(d^2 + K d) a correction
     with preprocessing (`engine.preprocess.live`).
     """
-    deletions = [d for d in decisions if isinstance(d, Accepted)]
-    changes = [d for d in decisions if isinstance(d, Change)]
+    deletions = [d for d in decisions if isinstance(d, AcceptedDeletion)]
+    changes = [d for d in decisions if isinstance(d, AcceptedChange)]
     if _ends_pause(state, deletions, lookup):  # what the pending job staged expires
         state = replace(state, meta=with_meta(state.meta, failures=None, pending_job=None))
     step = BatchStep(tuple(decisions), state)
@@ -128,7 +128,7 @@ def _largest(
     refused: dict[str, Decision] = {}
     for request in requests:
         request_id = request.asked.request_id
-        if isinstance(request, Accepted) and request.shares.intersection(refused):
+        if isinstance(request, AcceptedDeletion) and request.shares.intersection(refused):
             refused[request_id] = Deferred(request, "AWAITING_REBUILD", WAITS)
             continue
         try:
@@ -136,11 +136,13 @@ def _largest(
         except GuardRefusal as refusal:
             refused[request_id] = (
                 Deferred(request, refusal.code, str(refusal))
-                if isinstance(request, Accepted)
+                if isinstance(request, AcceptedDeletion)
                 else Rejected(request.asked, refusal.code, str(refusal))
             )
     decisions = tuple(
-        refused.get(d.asked.request_id, d) if isinstance(d, Accepted | Change) else d
+        refused.get(d.asked.request_id, d)
+        if isinstance(d, AcceptedDeletion | AcceptedChange)
+        else d
         for d in step.decisions
     )
     return replace(step, decisions=decisions)
@@ -150,7 +152,7 @@ def _largest(
 
 
 def _delete(
-    step: BatchStep, requests: Sequence[Accepted], lookup: Lookup, factor: Factor | None
+    step: BatchStep, requests: Sequence[AcceptedDeletion], lookup: Lookup, factor: Factor | None
 ) -> BatchStep:
     at = step.after
     ids = [row for request in requests for row in request.rows]
@@ -218,7 +220,7 @@ def _delete(
     return replace(step, after=after, deleted=deleted)
 
 
-def _ends_pause(state: ModelState, requests: Sequence[Accepted], lookup: Lookup) -> bool:
+def _ends_pause(state: ModelState, requests: Sequence[AcceptedDeletion], lookup: Lookup) -> bool:
     """Return whether a refresh is to be tried at once, although one fails or is about to fail.
 
     A row so long that no fit with it may be within the budget can be why: without it the next fit
@@ -242,7 +244,7 @@ def _ends_pause(state: ModelState, requests: Sequence[Accepted], lookup: Lookup)
 
 
 def _change(
-    step: BatchStep, requests: Sequence[Change], lookup: Lookup, factor: Factor | None
+    step: BatchStep, requests: Sequence[AcceptedChange], lookup: Lookup, factor: Factor | None
 ) -> BatchStep:
     at, config = step.after, step.after.meta.config
     limit = config.limits.limits().hard_rows(config.d)

@@ -15,8 +15,8 @@ from lethe.consumers.contract.events import DeletionRequest, RowsChanged, Source
 from lethe.consumers.contract.receipt import Op
 from lethe.consumers.contract.requests import is_of_erasure, source_of
 from lethe.consumers.deletions.decisions import (
-    Accepted,
-    Change,
+    AcceptedChange,
+    AcceptedDeletion,
     Conflicting,
     Decision,
     Deferred,
@@ -38,7 +38,7 @@ _LOST = "the store has lost rows of this model; `lethe register --replace` bring
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class BatchFacts:
     """What a batch is decided on, beside the state of its model.
 
     Attributes
@@ -63,7 +63,7 @@ class Facts:
 
 
 def decide(
-    state: ModelState, items: Sequence[Valid | Refused], facts: Facts
+    state: ModelState, items: Sequence[Valid | Refused], facts: BatchFacts
 ) -> tuple[Decision, ...]:
     """Decide (step 4) a batch's requests, in order. Pure."""
     decider = _Decider(state, facts)
@@ -98,7 +98,7 @@ def rows_of_erasures(
 ) -> list[str]:
     """Return the rows of people whom a batch erases, also those that were deleted before."""
     accepted = (d.accepted if isinstance(d, Deferred) else d for d in decisions)
-    ids = {d.asked.request_id for d in accepted if isinstance(d, Accepted)}
+    ids = {d.asked.request_id for d in accepted if isinstance(d, AcceptedDeletion)}
     erasures = [
         item for item in requests if item.request_id in ids and is_of_erasure(item.request_id)
     ]
@@ -139,7 +139,7 @@ class _Decider:
     """Decides the requests of one batch in order; knows the rows that earlier ones claimed."""
 
     state: ModelState
-    facts: Facts
+    facts: BatchFacts
     claimed: dict[str, str] = field(default_factory=dict)
     bodies: dict[str, tuple[bytes, Source]] = field(default_factory=dict)
 
@@ -184,7 +184,7 @@ class _Decider:
             return Rejected(asked, "UNKNOWN_ROWS", OTHER_PEOPLE)
         if facts.lost and request.subject_id not in (None, *facts.subjects):
             # Which rows are the subject's is lost with the rows.
-            accepted = Accepted(
+            accepted = AcceptedDeletion(
                 asked, (), subject_id=request.subject_id, namespace=request.namespace
             )
             return Deferred(accepted, DATA_LOST, _LOST)
@@ -200,7 +200,7 @@ class _Decider:
             return Rejected(asked, "UNKNOWN_ROWS", detail, kept_out)
         if found.unknown and request.strict:
             return Rejected(asked, "UNKNOWN_ROWS", _STRICT.format(len(found.unknown)))
-        accepted = Accepted(
+        accepted = AcceptedDeletion(
             asked,
             tuple(found.live),
             tuple(found.retired),
@@ -262,7 +262,7 @@ class _Decider:
             item.record.offset,
             digest_of(item.record),
         )
-        return Change(asked, request, kept)
+        return AcceptedChange(asked, request, kept)
 
     def _model_refuses(self) -> tuple[str, str] | None:
         """Return code and detail of why no row of the model can change now, or None."""

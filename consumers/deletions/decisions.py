@@ -47,7 +47,7 @@ class Conflicting:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedDeletion:
     """An accepted request to delete: rows to delete now (perhaps none), and rows deleted before.
 
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
@@ -67,7 +67,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AcceptedChange:
     """An accepted request to insert or correct rows, and what its commit keeps of it.
 
     It applies whole or is rejected: nothing of it waits, because no commit keeps its values and
@@ -84,7 +84,7 @@ class Change:
 class Deferred:
     """A request to delete that waits for a rebuild without its rows."""
 
-    accepted: Accepted
+    accepted: AcceptedDeletion
     code: str
     detail: str
 
@@ -105,7 +105,15 @@ class Deferred:
         )
 
 
-Decision = Rejected | Duplicate | DuplicateInBatch | Conflicting | Accepted | Change | Deferred
+Decision = (
+    Rejected
+    | Duplicate
+    | DuplicateInBatch
+    | Conflicting
+    | AcceptedDeletion
+    | AcceptedChange
+    | Deferred
+)
 
 
 class GuardRefusal(Exception):

@@ -12,10 +12,10 @@ from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.contract.sealing import SealKeys
+from lethe.consumers.deletions.batch_commit import unknown_model
 from lethe.consumers.deletions.decide import rows_named, tombstones_of
 from lethe.consumers.deletions.grouping import Group
 from lethe.consumers.deletions.rounds import Loaded, Round
-from lethe.consumers.deletions.transition import unknown_model
 from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
 from lethe.consumers.log.base import Reader
 from lethe.consumers.service.loop import TRANSIENT

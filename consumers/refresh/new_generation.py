@@ -23,7 +23,7 @@ from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
 from lethe.engine.store.offline.jobs import JobResult, stream_fields
 from lethe.engine.store.offline.snapshot import Snapshot
-from lethe.engine.store.offline.staging import Staged
+from lethe.engine.store.offline.staging import StagedGeneration
 from lethe.engine.store.offline.touched import rows_touched
 
 CATCH_UP_LIMIT = 64
@@ -36,7 +36,7 @@ _CATCH_UP_ROUNDS = 64  # each is short: what came during the one before
 class _Sealed:
     """A staged generation, and how many deletions and changes of rows it includes."""
 
-    staged: Staged
+    staged: StagedGeneration
     position: int
     changed: int
     rows: int
@@ -103,7 +103,7 @@ def _write(
     where: GenerationKeys,
     ledger: Ledger | None,
     pipeline: LivePipeline | None,
-) -> Staged:
+) -> StagedGeneration:
     """Write a new generation under keys that expire."""
     n = len(snapshot.ids)
     sentinels = sample_sentinels(
@@ -129,10 +129,12 @@ def _write(
         on_rows=written,
         row_keys=job.store.row_keys,
     )
-    return Staged(where, new.generation, new.stream, sentinels, ledger, pipeline)
+    return StagedGeneration(where, new.generation, new.stream, sentinels, ledger, pipeline)
 
 
-def _caught_up(job: Job, snapshot: Snapshot, new: NewGeneration, staged: Staged) -> _Sealed:
+def _caught_up(
+    job: Job, snapshot: Snapshot, new: NewGeneration, staged: StagedGeneration
+) -> _Sealed:
     """Let a staged generation catch up with requests since the snapshot, except a few rows."""
     meta = snapshot.state.meta
     counts = None if meta.class_counts is None else class_counts(snapshot.rows.y)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lethe.consumers.refresh.lost_rows import with_rows_resolved
-from lethe.consumers.refresh.transition import (
+from lethe.consumers.refresh.swap_commit import (
     dropped,
     emptied,
     new_generation,
@@ -26,7 +26,7 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
 from lethe.engine.store.offline.jobs import JobResult, read_result, read_staged
 from lethe.engine.store.offline.snapshot import load_factor
-from lethe.engine.store.offline.staging import Staged, to_persist
+from lethe.engine.store.offline.staging import StagedGeneration, to_persist
 from lethe.engine.store.offline.touched import rows_touched
 from lethe.engine.store.store import ModelStore
 
@@ -99,7 +99,7 @@ def _swap_empty(
     store: ModelStore, state: ModelState, result: JobResult, origin: Origin, now: datetime
 ) -> Outcome:
     rows = [row for request in result.resolved for row in _rows(state, request)]
-    ledgered = store.ledgered(state.keys, rows)
+    ledgered = store.rows_in_ledger(state.keys, rows)
     if _rows_left(state, ledgered, rows) != 0:
         return _drop(state, result, origin, now, "the model has rows left after all")
     transition = emptied(state, result, ledgered, origin, now=now)
@@ -117,7 +117,7 @@ def _swap_generation(
     now: datetime,
 ) -> Outcome:
     rows = [row for request in result.resolved for row in _rows(state, request)]
-    ledgered = store.ledgered(state.keys, rows)
+    ledgered = store.rows_in_ledger(state.keys, rows)
     staged = read_staged(store, where, state.meta, result, arrays)
     caught_up = _EXPIRED if staged is None else _up_to_date(store, state, result, staged)
     if isinstance(caught_up, str):
@@ -158,7 +158,7 @@ def _disclosing(
 
 
 def _up_to_date(
-    store: ModelStore, state: ModelState, result: JobResult, staged: Staged
+    store: ModelStore, state: ModelState, result: JobResult, staged: StagedGeneration
 ) -> CaughtUp | str:
     """Return the staged generation with the live rows, or why it cannot take them."""
     later = store.deletions_since(state, result.sealed, state.meta.deletions_logged)

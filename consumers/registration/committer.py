@@ -17,7 +17,7 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.service.telemetry.steps import AtStep
-from lethe.consumers.versions.draft import Transition, opened
+from lethe.consumers.versions.draft import Transition, opening_transition
 from lethe.engine.errors import StoreUnavailable
 from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys, commit_partition
 from lethe.engine.store.layout.state import ModelState
@@ -98,7 +98,7 @@ class Committer:
         state = self._store.load_model(model_id)
         if state.opening is not None:
             return []
-        transition = opened(state, read_opening(self._reader))
+        transition = opening_transition(state, read_opening(self._reader))
         sealed = self.append(transition)
         if sealed is None:
             self.fold(model_id)

@@ -6,7 +6,7 @@ import math
 
 from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.errors import InvalidData
-from lethe.engine.refresh.policy import Facts, facts_of
+from lethe.engine.refresh.policy import RefreshFacts, facts_of
 from lethe.engine.store.layout.config import ModelConfig
 
 _ADVICE = "bring the features to a similar scale, raise the ridge, or raise the error budget"
@@ -47,16 +47,16 @@ def fit_warnings(config: ModelConfig, generation: Generation, stream: Stream) ->
     return lines
 
 
-def _relative(config: ModelConfig, facts: Facts) -> str:
+def _relative(config: ModelConfig, facts: RefreshFacts) -> str:
     return f"{_share(facts) * config.error_budget:.1e} (relative)"
 
 
-def _share(facts: Facts) -> float:
+def _share(facts: RefreshFacts) -> float:
     """Return the error that the fit itself leaves, as a share of the budget."""
     return math.inf if facts.remaining is None else facts.remaining / facts.budget
 
 
-def _facts(config: ModelConfig, generation: Generation, stream: Stream) -> Facts:
+def _facts(config: ModelConfig, generation: Generation, stream: Stream) -> RefreshFacts:
     return facts_of(
         generation, stream, rows_live=0, estimate=0.0, budget_relative=config.error_budget
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.consumers.commits.apply import checkpoint_change
-from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Sealed
+from lethe.consumers.commits.commit import Commit, CommitKind, KeptReceipt, Sealed
 from lethe.consumers.commits.journal import (
     Followed,
     Journal,
@@ -294,7 +294,7 @@ class Recovery:
                 if int(deleted_by) > version:
                     yield text(row)
 
-    def _answers_since(self, state: ModelState, tip: LogTip, tail: Tail) -> Iterator[Answer]:
+    def _answers_since(self, state: ModelState, tip: LogTip, tail: Tail) -> Iterator[KeptReceipt]:
         """Yield the receipts of commits that the log has lost. Cost O(index).
 
         If it has lost all of the model's commits, nobody can follow it to here: the receipts of
@@ -310,7 +310,7 @@ class Recovery:
         for request_id, kept in kept_receipts(self._store, state.keys):
             lost = kept.final and first_lost is not None and kept.place >= first_lost
             if lost or (not kept.final and request_id in state.deferred):
-                yield Answer(kept.receipt, kept.receipt.value(), kept.body, kept.place)
+                yield KeptReceipt(kept.receipt, kept.receipt.value(), kept.body, kept.place)
 
 
 def _receipt(value: bytes | None) -> Receipt | None:

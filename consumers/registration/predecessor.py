@@ -56,7 +56,7 @@ def continued_log(store: ModelStore, before: Predecessor) -> ReceiptLog:
         return ReceiptLog()
 
 
-def forgotten(reader: Reader, before: Predecessor, *, accept: bool) -> Predecessor:
+def continue_from_published(reader: Reader, before: Predecessor, *, accept: bool) -> Predecessor:
     """Return where to continue a model whose commits neither the store nor the log has in full.
 
     Its versions are retained for ever, and numbering continues from them. Its deletions are not.
@@ -89,7 +89,7 @@ def forgotten(reader: Reader, before: Predecessor, *, accept: bool) -> Predecess
     )
 
 
-def of_others(
+def requests_of_other_namespaces(
     deferred: Mapping[str, DeferredRequest], config: ModelConfig
 ) -> dict[str, DeferredRequest]:
     """Return the deferred requests about subjects of another namespace than the model's now.
@@ -111,7 +111,7 @@ def still_deferred(
     A row that the file lacks is retired; a row that an earlier file lacked and this one has is live
     again and must be deleted.
     """
-    divided, answered = {}, of_others(deferred, config)
+    divided, answered = {}, requests_of_other_namespaces(deferred, config)
     for name, request in deferred.items():
         if name in answered:
             continue

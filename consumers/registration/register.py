@@ -29,10 +29,14 @@ from lethe.consumers.registration.checks import (
     check_size,
 )
 from lethe.consumers.registration.committer import Committer
-from lethe.consumers.registration.predecessor import forgotten, tip_of, with_former_rows
-from lethe.consumers.registration.successor import succeed
+from lethe.consumers.registration.predecessor import (
+    continue_from_published,
+    tip_of,
+    with_former_rows,
+)
+from lethe.consumers.registration.registration_commit import registration, unregistration
+from lethe.consumers.registration.successor import successor_of
 from lethe.consumers.registration.training_data import TrainingData
-from lethe.consumers.registration.transition import registration, unregistration
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
@@ -283,11 +287,13 @@ class Registrar:
                 before, self._reader, followed, self._seals, self._trusted, accept=accept
             )
         if before.expired or before.head.commit < 0:
-            before = forgotten(self._reader, before, accept=accept)
+            before = continue_from_published(self._reader, before, accept=accept)
         return before
 
     def _gone(self, before: Predecessor, data: TrainingData) -> frozenset[str]:
-        return self._store.ledgered(before.keys, data.ids) | before.ledger.intersection(data.ids)
+        return self._store.rows_in_ledger(before.keys, data.ids) | before.ledger.intersection(
+            data.ids
+        )
 
     def _erased(self, config: ModelConfig, data: TrainingData) -> Collection[str]:
         """Return those subjects of the rows that are on the suppression list now."""
@@ -368,7 +374,7 @@ class Registrar:
         """Return the candidate as successor of the present state, without rows deleted since."""
         later = self._gone(before, candidate.data) | self._erased_rows(candidate)
         try:
-            state = succeed(self._store, self._reader, candidate, before, sorted(later))
+            state = successor_of(self._store, self._reader, candidate, before, sorted(later))
         except IllConditioned as error:
             raise _Overtaken from error
         if candidate.data.without(later).preprocess != candidate.data.preprocess:
@@ -387,8 +393,8 @@ class Registrar:
         """Return the commit that makes a candidate live, and what it changes."""
         former = dict.fromkeys((*members.ids, *sorted(before.inserted)))
         missing = [row for row in former if row not in candidate.new]
-        unapplied = before.ledger - self._store.ledgered(before.keys, sorted(before.ledger))
-        gone = self._store.ledgered(before.keys, missing) | before.ledger
+        unapplied = before.ledger - self._store.rows_in_ledger(before.keys, sorted(before.ledger))
+        gone = self._store.rows_in_ledger(before.keys, missing) | before.ledger
         transition = registration(
             candidate,
             before,

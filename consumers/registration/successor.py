@@ -15,11 +15,11 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.catch_up import catch_up
 from lethe.engine.store.offline.predecessor import Predecessor
-from lethe.engine.store.offline.staging import Staged as StagedGeneration
+from lethe.engine.store.offline.staging import StagedGeneration
 from lethe.engine.store.store import ModelStore
 
 
-def succeed(
+def successor_of(
     store: ModelStore,
     reader: Reader,
     candidate: Candidate,

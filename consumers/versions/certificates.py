@@ -217,7 +217,7 @@ def polished_enough(config: ModelConfig, objective: Objective, reference: Refere
 # -- noise on the output --------------------------------------------------------------------------
 
 
-def noised(state: ModelState, held: Array | None) -> ModelState:
+def with_noise(state: ModelState, held: Array | None) -> ModelState:
     """Return a state that publishes theta_exact with fresh noise, if its terms say so.
 
     ``held`` is what the version before published of the same live rows. It is published again: it

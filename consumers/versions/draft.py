@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from lethe.consumers.commits.apply import Arrays, Live
-from lethe.consumers.commits.commit import Answer, Commit, CommitKind
+from lethe.consumers.commits.apply import Arrays, LiveGeneration
+from lethe.consumers.commits.commit import Commit, CommitKind, KeptReceipt
 from lethe.consumers.contract.events import RefreshInfo, RefreshRequested, SourceRange
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.versions.certificates import certificate_of, noised
+from lethe.consumers.versions.certificates import certificate_of, with_noise
 from lethe.consumers.versions.receipts import Asked
 from lethe.consumers.versions.refresh_schedule import order_refresh
 from lethe.consumers.versions.version_event import (
@@ -51,7 +51,7 @@ class Transition:
     commit: Commit
     after: ModelState
     arrays: Arrays | None = None
-    live: Live | None = None
+    live: LiveGeneration | None = None
     written: RowsWritten | None = None
 
 
@@ -104,7 +104,7 @@ class Draft:
         if not (np.isfinite(stream.theta_exact).all() and np.isfinite(stream.published).all()):
             # the last check before the commit: each step has its own
             raise AssertionError(f"model {self.state.model_id!r}: a step is not finite")
-        state = noised(self.state, held)
+        state = with_noise(self.state, held)
         error = measured_error(state)
         over = error.over(state.meta.config.error_budget)
         if over and state.meta.config.completes and distance_to_exact(state.stream) > 0:
@@ -156,7 +156,7 @@ class Draft:
         refresh: RefreshInfo | None = None,
         repeats: Sequence[str | bytes] = (),
         arrays: Arrays | None = None,
-        live: Live | None = None,
+        live: LiveGeneration | None = None,
         written: RowsWritten | None = None,
         whole: bool = False,
         **fields: Any,
@@ -224,20 +224,20 @@ class Draft:
     def _certificate(self) -> Certificate | None:
         return certificate_of(self.state)
 
-    def _kept(self) -> Mapping[str, Answer]:
+    def _kept(self) -> Mapping[str, KeptReceipt]:
         """Add the final receipts to the receipt log; return all receipts as they are kept.
 
         A receipt is serialised here, once.
         """
         log = self.state.meta.receipt_log or ReceiptLog()
-        kept: dict[str, Answer] = {}
+        kept: dict[str, KeptReceipt] = {}
         leaves: list[bytes] = []
         for receipt, body in self._answers:
             value = receipt.value()
             place = log.size + len(leaves) if receipt.final else -1
             if receipt.final:
                 leaves.append(leaf_hash(value))
-            kept[receipt.request_id] = Answer(receipt, value, body, place)
+            kept[receipt.request_id] = KeptReceipt(receipt, value, body, place)
         if leaves or self.state.meta.receipt_log is None:
             meta = self.state.meta.model_copy(update={"receipt_log": log.appended(leaves)})
             self.state = replace(self.state, meta=meta)
@@ -278,7 +278,7 @@ def without_rows(state: ModelState) -> ModelState:
     )
 
 
-def opened(state: ModelState, opening: Mapping[str, int]) -> Transition:
+def opening_transition(state: ModelState, opening: Mapping[str, int]) -> Transition:
     """Return the commit that says from which offset of each partition requests are the model's."""
     draft = Draft(state, CommitKind.OPENING, state.meta.refreshed_at)
     draft.state = replace(state, opening=opening)

@@ -23,7 +23,7 @@ from lethe.engine.error.estimate import believed_estimate, scale
 from lethe.engine.errors import IllConditioned
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.refresh.policy import Choice, Facts, choose, facts_of, used_up
+from lethe.engine.refresh.policy import Choice, RefreshFacts, choose, facts_of, used_up
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.layout.meta import Failures, Meta, PendingJob
 from lethe.engine.store.layout.state import DeferredRequest, ModelState
@@ -148,7 +148,7 @@ def _left_by_completing(state: ModelState, pipeline: LivePipeline) -> float:
     return math.inf if relative is None else relative * scale(state.generation, state.stream)
 
 
-def _facts(state: ModelState, now: datetime, estimate: float | None) -> Facts:
+def _facts(state: ModelState, now: datetime, estimate: float | None) -> RefreshFacts:
     return facts_of(
         state.generation,
         state.stream,

@@ -25,7 +25,7 @@ from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.consumers.workers.halts import Halts
 from lethe.consumers.workers.model_gauges import ModelGauges
-from lethe.engine.store.apply import Applied, Change
+from lethe.engine.store.apply import Applied, StoreChange
 from lethe.engine.store.cursors import Watermark
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.offline.snapshot import with_enough_sentinels
@@ -90,7 +90,7 @@ class CommitSteps:
         if not won:
             return
         self.at_step(Step.APPLY)
-        changes: list[Change] = []
+        changes: list[StoreChange] = []
         for prepared, sealed in won:
             transition = prepared.transition
             changes.append(
@@ -130,7 +130,7 @@ class CommitSteps:
             if prepared.group.model_id not in self.halts:
                 self._remove_processed(prepared, sealed)
 
-    def _keep(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
+    def _keep(self, prepared: Prepared, sealed: Sealed, change: StoreChange) -> None:
         """Keep the state after a commit that was applied."""
         arrays = prepared.before.arrays_id if change.arrays is None else change.arrays.renewed
         after = after_commit(prepared.before, sealed, prepared.transition.after, arrays)
@@ -139,7 +139,7 @@ class CommitSteps:
         if not sealed.commit.leaves_no_row:
             self._shred(prepared, sealed, change)
 
-    def _shred(self, prepared: Prepared, sealed: Sealed, change: Change) -> None:
+    def _shred(self, prepared: Prepared, sealed: Sealed, change: StoreChange) -> None:
         former, live = prepared.before.rows_generation, change.live.name
         shred(self.store, sealed.commit, former, live, self.at_step)
 

@@ -367,7 +367,7 @@ class DeletionWorker(PartitionWorker):
         self._publisher.advance()
         self._halts.clear()
         self._at_step(Step.TAKE_OVER)
-        homes = self._follower.homes()
+        homes = self._follower.assigned_partitions()
         self._follower.follow(homes)
         self._gauges.take_over(homes)
         self._lag.measure_next()
@@ -375,7 +375,7 @@ class DeletionWorker(PartitionWorker):
     def _drop_lost(self) -> frozenset[Partition]:
         lost = super()._drop_lost()
         if lost:
-            self._gauges.keep(self._follower.homes())
+            self._gauges.keep(self._follower.assigned_partitions())
             self._journal.forget()
             self._publisher.forget()
         return lost

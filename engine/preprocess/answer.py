@@ -34,7 +34,7 @@ from lethe.engine.refresh.refreshes import complete
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LiveAnswer:
     """The live answer beside the stream.
 
     Attributes
@@ -71,7 +71,7 @@ class Prepared:
     rows: Rows
     entries: Places
     base: BaseTransformation
-    answer: Answer
+    answer: LiveAnswer
     certified: float | None
     status: Literal["ACTIVE", "INTERCEPT_PENALISED"]
 
@@ -177,13 +177,13 @@ def settled_answer(
     sums: Sums,
     vocabularies: tuple[Vocabulary, ...],
     gradient: Array,
-) -> tuple[Stream, Answer]:
+) -> tuple[Stream, LiveAnswer]:
     """Return the stream at the live answer, and that answer."""
     live = live_statistics(base, vocabularies, sums)
     moved = movement(base, sums, live, generation.objective.penalty)
     enough = sums.allowance(stream.theta_exact)
     settled = settle(generation, stream, factor, gradient, moved, enough)
-    answer = Answer(sums, live, moved, settled.gradient, settled.left, settled.corrections)
+    answer = LiveAnswer(sums, live, moved, settled.gradient, settled.left, settled.corrections)
     return settled.stream._replace(gradient=settled.gradient), answer
 
 
@@ -193,7 +193,7 @@ def resumed_answer(
     penalty: Array,
     sums: Sums,
     vocabularies: tuple[Vocabulary, ...],
-) -> Answer:
+) -> LiveAnswer:
     """Return the live answer that a stream is at, from the sums over the live rows.
 
     ``penalty`` (d,) is the generation's. Cost O(q (d + q)).
@@ -208,7 +208,7 @@ def resumed_answer(
     live = live_statistics(base, vocabularies, sums, read=True)
     moved = movement(base, sums, live, penalty)
     left = norm(stream.gradient + moved.gradient(stream.theta_exact))
-    return Answer(sums, live, moved, stream.gradient, left, 0)
+    return LiveAnswer(sums, live, moved, stream.gradient, left, 0)
 
 
 def published_by(stream: Stream, method: str) -> Stream:
@@ -232,7 +232,7 @@ def measured_answer(
     entries: Places,
     W: Array,
     vocabularies: tuple[Vocabulary, ...],
-) -> tuple[Stream, Answer]:
+) -> tuple[Stream, LiveAnswer]:
     """Return `settled_answer` with gradient and sums taken afresh from all live rows, published.
 
     Of a linear model. Cost O(n d).

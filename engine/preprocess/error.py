@@ -17,7 +17,7 @@ from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, norm
-from lethe.engine.preprocess.answer import Answer
+from lethe.engine.preprocess.answer import LiveAnswer
 from lethe.engine.preprocess.estimate import moved_rows, pipeline_estimate
 from lethe.engine.preprocess.movement import conjugate_gradients
 from lethe.engine.preprocess.published import PipelineUnits, distance_bound
@@ -41,7 +41,7 @@ def pipeline_error(
     generation: Generation,
     factor: Factor,
     stream: Stream,
-    answer: Answer,
+    answer: LiveAnswer,
     units: PipelineUnits,
     sample: Sample,
     *,
@@ -75,7 +75,7 @@ def proved_error(
     base: BaseTransformation,
     generation: Generation,
     stream: Stream,
-    answer: Answer,
+    answer: LiveAnswer,
     units: PipelineUnits,
 ) -> PublishedError:
     """Return a bound of `pipeline_error`, which needs neither factor nor sample.
@@ -117,7 +117,7 @@ def sampled_estimate(
     generation: Generation,
     factor: Factor,
     stream: Stream,
-    answer: Answer,
+    answer: LiveAnswer,
     units: PipelineUnits,
     sample: Sample,
 ) -> float | None:

@@ -14,7 +14,7 @@ from lethe.engine.error.estimate import PublishedError
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Rows, with_intercept
 from lethe.engine.preprocess.answer import (
-    Answer,
+    LiveAnswer,
     contribution,
     published_by,
     resumed_answer,
@@ -47,7 +47,7 @@ class LivePipeline:
 
     base: BaseTransformation
     vocabularies: tuple[Vocabulary, ...]
-    answer: Answer
+    answer: LiveAnswer
     intercept: bool
 
     @classmethod

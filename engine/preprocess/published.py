@@ -19,7 +19,7 @@ import numpy as np
 from lethe.engine.deletion.generation import Generation, Stream, smallest_eigenvalue
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, norm
-from lethe.engine.preprocess.answer import Answer
+from lethe.engine.preprocess.answer import LiveAnswer
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.statistics import Statistics
 
@@ -90,7 +90,7 @@ class PipelineUnits:
 
 
 def published_parameters(
-    base: BaseTransformation, answer: Answer, units: PipelineUnits, stream: Stream
+    base: BaseTransformation, answer: LiveAnswer, units: PipelineUnits, stream: Stream
 ) -> Array:
     """Return the parameters of the pipeline's last step as published, d x m. Cost O(d m).
 
@@ -102,7 +102,7 @@ def published_parameters(
     return theta
 
 
-def _idle(base: BaseTransformation, answer: Answer) -> np.ndarray:
+def _idle(base: BaseTransformation, answer: LiveAnswer) -> np.ndarray:
     """Return which features have one value in all live rows (p,).
 
     A feature that counts as constant may have several, next to each other.
@@ -117,7 +117,7 @@ def _idle(base: BaseTransformation, answer: Answer) -> np.ndarray:
 
 
 def gradient_bound(
-    generation: Generation, stream: Stream, answer: Answer, units: PipelineUnits
+    generation: Generation, stream: Stream, answer: LiveAnswer, units: PipelineUnits
 ) -> float:
     """Return a bound of the live objective's gradient at theta_exact.
 
@@ -148,7 +148,7 @@ def distance_bound(
     base: BaseTransformation,
     generation: Generation,
     stream: Stream,
-    answer: Answer,
+    answer: LiveAnswer,
     units: PipelineUnits,
 ) -> float:
     """Return a bound of |T (theta_exact - theta*)| for the live quadratic model.
@@ -171,7 +171,7 @@ def distance_bound(
 def _by_ridge(
     base: BaseTransformation,
     generation: Generation,
-    answer: Answer,
+    answer: LiveAnswer,
     units: PipelineUnits,
     gradient: float,
 ) -> float:
@@ -187,7 +187,7 @@ def _by_ridge(
     return math.hypot(coefficients, gradient / centre.total + off * coefficients)
 
 
-def rows_moved(answer: Answer) -> float:
+def rows_moved(answer: LiveAnswer) -> float:
     """Return a bound of |S^1/2 N Delta|: what the live values of entries have moved the rows by."""
     paired = answer.moved.paired
     return math.sqrt(float(np.max(np.sum(np.abs(paired), axis=1), initial=0.0)))
@@ -200,7 +200,7 @@ class Centre(NamedTuple):
     total: float
 
 
-def live_centre(base: BaseTransformation, answer: Answer) -> Centre | None:
+def live_centre(base: BaseTransformation, answer: LiveAnswer) -> Centre | None:
     """Return the weighted mean of the live rows; None if no row has a curvature."""
     sums = answer.sums
     total = float(sums.weighted.high[-1])

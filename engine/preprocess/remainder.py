@@ -28,7 +28,7 @@ from lethe.engine.deletion.generation import (
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, norm
-from lethe.engine.preprocess.answer import Answer
+from lethe.engine.preprocess.answer import LiveAnswer
 from lethe.engine.preprocess.extents import unbalanced
 from lethe.engine.preprocess.published import (
     PipelineUnits,
@@ -48,7 +48,7 @@ def logistic_bound(
     base: BaseTransformation,
     generation: Generation,
     stream: Stream,
-    answer: Answer,
+    answer: LiveAnswer,
     units: PipelineUnits,
 ) -> float:
     """Return a bound of |T (theta_exact - theta*)|; infinity where none is proved.
@@ -72,7 +72,7 @@ def logistic_bound(
 
 
 def _gradient_bound(
-    generation: Generation, stream: Stream, answer: Answer, units: PipelineUnits
+    generation: Generation, stream: Stream, answer: LiveAnswer, units: PipelineUnits
 ) -> float:
     """Return a bound of the quadratic model's gradient; errors at the fit are rounded, too."""
     sums = answer.sums
@@ -101,7 +101,7 @@ def excess(t: float) -> float:
 
 
 def moved_margins(
-    base: BaseTransformation, generation: Generation, stream: Stream, answer: Answer
+    base: BaseTransformation, generation: Generation, stream: Stream, answer: LiveAnswer
 ) -> MovedMargins:
     """Bound t_i = x_i . step + n_i . (shift theta), of the largest row and of all together."""
     sums, live, theta = answer.sums, answer.live, stream.theta_exact
@@ -139,7 +139,7 @@ def _most_by_feature(layout: Layout, values: Array) -> float:
     return float(np.sum(most))
 
 
-def _longest_dual(generation: Generation, stream: Stream, answer: Answer) -> float:
+def _longest_dual(generation: Generation, stream: Stream, answer: LiveAnswer) -> float:
     """Return a bound of (x_i^T A_t^-1 x_i)^1/2 over the live rows."""
     sums = answer.sums
     left = smallest_eigenvalue(generation, stream)
@@ -215,7 +215,7 @@ def _floors(
     base: BaseTransformation,
     generation: Generation,
     stream: Stream,
-    answer: Answer,
+    answer: LiveAnswer,
     units: PipelineUnits,
 ) -> list[_Floor]:
     """Return lower bounds of H: by the ridge, and by the factor where it gives one."""

@@ -66,7 +66,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RefreshFacts:
     """What the policy looks at. Errors are absolute.
 
     ``remaining`` is None if it is unknown: use `left_within`.
@@ -109,7 +109,7 @@ class Choice:
     reason: str
 
 
-def choose(facts: Facts, limits: Limits, ordered: RefreshKind | None = None) -> Choice:
+def choose(facts: RefreshFacts, limits: Limits, ordered: RefreshKind | None = None) -> Choice:
     """Return the smallest size that suffices; at least ``ordered``, if given."""
     if facts.deferred:
         return Choice(RefreshKind.REBUILD, f"{facts.deferred} deferred requests wait for it")
@@ -122,7 +122,7 @@ def choose(facts: Facts, limits: Limits, ordered: RefreshKind | None = None) -> 
     return _for_the_error(facts, limits.far_under * facts.budget)
 
 
-def _for_the_error(facts: Facts, far_under: float) -> Choice:
+def _for_the_error(facts: RefreshFacts, far_under: float) -> Choice:
     if facts.left_within(far_under):
         return Choice(RefreshKind.COMPLETE, "the exact answer is far under the budget")
     if facts.kind is not Kind.LINEAR:
@@ -134,7 +134,7 @@ def _for_the_error(facts: Facts, far_under: float) -> Choice:
     return Choice(RefreshKind.REBUILD if facts.audited else RefreshKind.POLISH, reason)
 
 
-def _polish_or_rebuild(facts: Facts, reason: str) -> Choice:
+def _polish_or_rebuild(facts: RefreshFacts, reason: str) -> Choice:
     """Return the cheaper of the two, both of which end at the optimum, or the one that helps."""
     if facts.remaining is None and facts.stale:
         return Choice(RefreshKind.REBUILD, "the error is unknown again after a polish")
@@ -146,7 +146,7 @@ def _polish_or_rebuild(facts: Facts, reason: str) -> Choice:
     return Choice(RefreshKind.POLISH, reason)
 
 
-def used_up(facts: Facts, limits: Limits) -> Choice | None:
+def used_up(facts: RefreshFacts, limits: Limits) -> Choice | None:
     """Return what a generation that is used up needs, or None.
 
     The refresh that this returns resets the count that it names, so that it is not due again at
@@ -166,7 +166,7 @@ def used_up(facts: Facts, limits: Limits) -> Choice | None:
     return _folded(facts, limits)
 
 
-def _folded(facts: Facts, limits: Limits) -> Choice | None:
+def _folded(facts: RefreshFacts, limits: Limits) -> Choice | None:
     """Return how V is folded away, if it has too many rows or has cost too much; else None."""
     n, d, K = facts.rows_live, facts.d, facts.deleted_in_generation
     hessians = 1 if facts.kind is Kind.LINEAR else NEWTON_HESSIANS
@@ -197,7 +197,7 @@ def facts_of(
     deferred: int = 0,
     audited: bool = False,
     stored: bool = False,
-) -> Facts:
+) -> RefreshFacts:
     """Gather what the policy looks at.
 
     ``estimate`` is the sentinels' (0 for linear models), None where it is not believed.
@@ -208,7 +208,7 @@ def facts_of(
         conditions = condition(generation, stream), generation.largest / generation.smallest
         completions = stream.completions
         d = stream.V.array.shape[1] // generation.blocks  # coordinates that share a Hessian
-    return Facts(
+    return RefreshFacts(
         kind=generation.objective.kind,
         d=d,
         rows_live=rows_live,

@@ -1,8 +1,8 @@
 """Step 7 of a request's way to a version: what one commit changes in the store.
 
-A `Change` holds it as values; `Change.call` encodes it for ``apply.lua``, which refuses, and
-returns what it found, if the head is not the commit that this one continues. How a commit of the
-log becomes a change: `consumers.commits.apply`.
+A `StoreChange` holds it as values; `StoreChange.call` encodes it for ``apply.lua``, which refuses,
+and returns what it found, if the head is not the commit that this one continues. How a commit of
+the log becomes a change: `consumers.commits.apply`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Applied(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApplyAnswer:
     """The script's answer to one change, and what it found."""
 
     applied: Applied
@@ -53,7 +53,7 @@ class Answer:
         return self.applied in (Applied.APPLIED, Applied.ALREADY)
 
     @classmethod
-    def of(cls, answer: Any) -> Answer:
+    def of(cls, answer: Any) -> ApplyAnswer:
         """Return what the script returned as an answer."""
         if isinstance(answer, CorruptState):
             return cls(Applied.CORRUPT, str(answer))
@@ -179,7 +179,7 @@ class DisclosedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoreChange:
     """What one commit changes.
 
     Attributes
@@ -342,7 +342,7 @@ def by_subject(subjects: Mapping[str, str]) -> dict[str, list[str]]:
     return rows
 
 
-def corrupt(change: Change, detail: str) -> CorruptState:
+def corrupt(change: StoreChange, detail: str) -> CorruptState:
     """Return the error of a change that the script could not apply."""
     return CorruptState(
         f"model {change.keys.model_id!r}: commit {change.commit} cannot be applied ({detail}): the "

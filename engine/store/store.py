@@ -12,7 +12,7 @@ import redis
 from lethe.engine.error.sentinels import SENTINELS, Sentinels
 from lethe.engine.errors import CorruptState, StoreUnavailable
 from lethe.engine.fit.objective import Kind
-from lethe.engine.store.apply import APPLY, Answer, Change
+from lethe.engine.store.apply import APPLY, ApplyAnswer, StoreChange
 from lethe.engine.store.counts import lost_keys
 from lethe.engine.store.cursors import MOVE, RAISE, Cursors, applied_of, queue_applied
 from lethe.engine.store.generation import (
@@ -307,7 +307,7 @@ class ModelStore:
             The key of an encrypted record is missing, and the row was not deleted.
         """
         opened = self.open_records(live, read_shards(self.client, live.rows, row_ids))
-        lost = opened.shredded - self.ledgered(live.model, sorted(opened.shredded))
+        lost = opened.shredded - self.rows_in_ledger(live.model, sorted(opened.shredded))
         if lost:
             raise no_key(live.model.model_id, lost)
         return dict(opened.records)
@@ -352,7 +352,7 @@ class ModelStore:
             deleted = self.client.lrange(state.keys.deletions, first, last - 1)
         return [text(row) for row in deleted]
 
-    def ledgered(self, where: ModelKeys, row_ids: Sequence[str]) -> frozenset[str]:
+    def rows_in_ledger(self, where: ModelKeys, row_ids: Sequence[str]) -> frozenset[str]:
         """Return those of the rows that are in the deletion ledger."""
         deleted: set[str] = set()
         for chunk in chunks(row_ids):
@@ -364,8 +364,8 @@ class ModelStore:
     # -- step 7 -------------------------------------------------------------------------------
 
     def apply(
-        self, changes: Sequence[Change], queue: Callable[[Any], None] | None = None
-    ) -> tuple[list[Answer], list[Any]]:
+        self, changes: Sequence[StoreChange], queue: Callable[[Any], None] | None = None
+    ) -> tuple[list[ApplyAnswer], list[Any]]:
         """Apply changes in one round trip; return an answer for each, and those to ``queue``.
 
         ``queue`` adds commands to the same pipeline, after the changes: cursors and watermarks
@@ -384,4 +384,4 @@ class ModelStore:
                 queue(pipeline)
 
         answers = run_pipeline(self.client, (APPLY, MOVE, RAISE), fill, each=True)
-        return [Answer.of(one) for one in answers[: len(changes)]], answers[len(changes) :]
+        return [ApplyAnswer.of(one) for one in answers[: len(changes)]], answers[len(changes) :]

@@ -54,7 +54,9 @@ def history_findings(
     yield Finding.of("records", history.faults, _read_so_far(history))
     yield chain_finding(history)
     yield signatures_finding(
-        history.signatures.values(), lambda faults: unvouched(history, faults), trusted=trusted
+        history.signatures.values(),
+        lambda faults: report_unsigned(history, faults),
+        trusted=trusted,
     )
     yield _parameters(history)
     yield receipts_finding(history)
@@ -132,11 +134,11 @@ def _parameters(history: History) -> Finding:
 
 
 def signatures_finding(
-    signatures: Iterable[Signatures], unvouched: Callable[[Faults], str], *, trusted: bool
+    signatures: Iterable[Signatures], report: Callable[[Faults], str], *, trusted: bool
 ) -> Finding:
     """Check that records are signed, or vouched for by a signed version through its digests.
 
-    ``unvouched`` reports what is unsigned and should not be, and returns what else nothing vouches
+    ``report`` names what is unsigned and should not be, and returns what else nothing vouches
     for.
     """
     name, faults, by_key = "signatures", Faults(), Counter[str]()
@@ -151,7 +153,7 @@ def signatures_finding(
         return Finding.unproved(name, keys)
     if not by_key and not trusted:
         return Finding.unproved(name, "nothing is signed: it may be from anybody")
-    alone = unvouched(faults)
+    alone = report(faults)
     if not trusted and not faults:
         detail = f"{keys}, which the file itself names: name those that you trust (--trust)"
         return Finding.unproved(name, detail)
@@ -162,7 +164,7 @@ def signatures_finding(
     return Finding.of(name, faults, keys)
 
 
-def unvouched(history: History, faults: Faults) -> str:
+def report_unsigned(history: History, faults: Faults) -> str:
     """Report what is unsigned and should not be; return what else nothing vouches for.
 
     A signed version vouches for all before it through the chain, for the receipts in its receipt

@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from lethe.consumers.audit.published.bundle import Cosigned, Item, Opening, Part
-from lethe.consumers.audit.published.checks import chain_finding, signatures_finding, unvouched
+from lethe.consumers.audit.published.checks import (
+    chain_finding,
+    report_unsigned,
+    signatures_finding,
+)
 from lethe.consumers.audit.published.evidence import event_of, parse_evidence
 from lethe.consumers.audit.published.finding import Faults, Finding, Result
 from lethe.consumers.audit.published.history import (
@@ -275,7 +279,7 @@ def _signatures(evidence: Evidence, *, trusted: bool) -> Finding:
         return "; ".join([*(["the combined receipt"] if combined else []), *parts])
 
     def of_models(faults: Faults) -> Iterator[tuple[str, str]]:
-        return ((name, unvouched(one, faults)) for name, one in evidence.models.items())
+        return ((name, report_unsigned(one, faults)) for name, one in evidence.models.items())
 
     return signatures_finding([evidence.signatures, *each], alone, trusted=trusted)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lethe.consumers.audit.commits import Opener, RequestCommit, commit_of
+from lethe.consumers.audit.commits import CommitOpener, RequestCommit, commit_of
 from lethe.consumers.audit.published.checks import chain_finding
 from lethe.consumers.audit.published.finding import Finding, Result
 from lethe.consumers.audit.published.history import (
@@ -253,7 +253,9 @@ def report_of(
         else Finding.passed_over("chain", "the model has no version"),
         version=None if number is None else history.versions.get(number),
         inclusion=None if state is None else _inclusion(store, state, history, last),
-        commit=commit_of(reader, history, state, last.receipt, last.value, Opener.of(seals, state)),
+        commit=commit_of(
+            reader, history, state, last.receipt, last.value, CommitOpener.of(seals, state)
+        ),
     )
 
 

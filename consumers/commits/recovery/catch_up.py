@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.consumers.commits.apply import NOTHING, Arrays, Live, appended, no_rows
+from lethe.consumers.commits.apply import NOTHING, Arrays, LiveGeneration, appended, no_rows
 from lethe.consumers.commits.commit import Commit
 from lethe.engine.deletion.change import RowsMoved
 from lethe.engine.deletion.growing import GrowingRows
@@ -55,7 +55,7 @@ class Swapped:
 
 
 def swapped(
-    store: ModelStore, commit: Commit, live: Live, former: GenerationKeys | None
+    store: ModelStore, commit: Commit, live: LiveGeneration, former: GenerationKeys | None
 ) -> Swapped | None:
     """Return what a commit adds to the generation that it makes live.
 

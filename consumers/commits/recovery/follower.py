@@ -74,7 +74,7 @@ class Follower:
         """Models that have fewer row records than live rows (DATA_LOST)."""
         return frozenset[str]().union(*self._lost.values())
 
-    def homes(self) -> list[int]:
+    def assigned_partitions(self) -> list[int]:
         """Return the commits partitions of the models whose requests are in assigned partitions.
 
         Of models whose changes of rows alone are read here, they are followed once one comes.
@@ -189,7 +189,7 @@ class Follower:
                 self._journal.forget(index)
                 self._states.clear()
             self._consumer.release(tail.partition, cursors.lowest)
-        self.follow(self.homes())
+        self.follow(self.assigned_partitions())
 
     def _fold_changed(self, indexes: Iterable[int]) -> None:
         """Fold those of these partitions that no longer end at their known tail."""

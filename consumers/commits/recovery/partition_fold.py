@@ -15,7 +15,7 @@ from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.commits.recovery.counted import OpenRecord, count, read_open
 from lethe.consumers.commits.recovery.fold_lease import FoldLease
 from lethe.consumers.commits.recovery.opener import Opener
-from lethe.consumers.commits.recovery.replay import Replay, forgotten, parts_of, reset, too_old
+from lethe.consumers.commits.recovery.replay import Replay, head_lost, parts_of, reset, too_old
 from lethe.consumers.commits.shred import keep, shred
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract.sealing import SealKeys
@@ -24,7 +24,7 @@ from lethe.consumers.log.base import Partition, Producer, Reader
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.errors import LetheError, Unavailable
-from lethe.engine.store.apply import Answer, Applied, Change, Place, corrupt
+from lethe.engine.store.apply import Applied, ApplyAnswer, Place, StoreChange, corrupt
 from lethe.engine.store.counts import lost_keys
 from lethe.engine.store.cursors import PartitionCursors
 from lethe.engine.store.layout.keys import PartitionKeys
@@ -165,7 +165,7 @@ class PartitionFold:
         self._finish(records)
         lost = frozenset(models_that_lack_rows(self._store.client, self._keys))
         forgotten_models = {
-            model: forgotten(model) for model in self._headless if model not in counted.newest
+            model: head_lost(model) for model in self._headless if model not in counted.newest
         }
         incomplete = lost_keys(self._store.client, models_in(self._store.client, self._keys))
         halted: Mapping[str, LetheError] = {
@@ -286,7 +286,7 @@ class PartitionFold:
     def _apply_part(self, part: Sequence[Sealed]) -> None:
         """Apply commits whose rows, for each model, lie in a single generation."""
         row_records, given = self._row_records(part), self._replay.read_changes(part)
-        changes: list[tuple[Sealed, Change]] = []
+        changes: list[tuple[Sealed, StoreChange]] = []
         for sealed in part:
             if sealed.commit.model_id in self._halted:
                 continue
@@ -324,7 +324,7 @@ class PartitionFold:
                 self._halt(model, error)
         return row_records
 
-    def _send(self, changes: list[tuple[Sealed, Change]]) -> None:
+    def _send(self, changes: list[tuple[Sealed, StoreChange]]) -> None:
         """Apply changes in one round trip, and act on the answers."""
         if not changes:
             return
@@ -338,7 +338,7 @@ class PartitionFold:
                 self._apply_once_more(sealed, change, answer)
         changes.clear()
 
-    def _noting_halted(self, change: Change) -> Change:
+    def _noting_halted(self, change: StoreChange) -> StoreChange:
         """Return a change that notes the halted models before the cursor passes their commits.
 
         They were noted when they halted, but the store may have lost that with its last writes.
@@ -346,7 +346,7 @@ class PartitionFold:
         stopped = tuple(self._stopped)
         return replace(change, place=replace(change.place, halted=stopped)) if stopped else change
 
-    def _apply_once_more(self, sealed: Sealed, change: Change, answer: Answer) -> None:
+    def _apply_once_more(self, sealed: Sealed, change: StoreChange, answer: ApplyAnswer) -> None:
         """Apply a refused commit once more, from what is stored by now, or halt its model."""
         model = sealed.commit.model_id
         self._replay.forget(model)
@@ -377,7 +377,7 @@ class PartitionFold:
         if not self._last_try:
             raise FoldAgain(self._halted)
 
-    def _note_applied(self, sealed: Sealed, change: Change) -> None:
+    def _note_applied(self, sealed: Sealed, change: StoreChange) -> None:
         """Count an applied commit, and drop the keys of the rows that it erased."""
         self._applied += 1
         self._shred(sealed.commit, change.live.name)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from lethe.consumers.commits.apply import (
-    Live,
+    LiveGeneration,
     after_commit,
     already,
     arrays_of,
@@ -39,7 +39,7 @@ from lethe.consumers.log.base import Partition, Reader
 from lethe.engine.deletion.change import MovedRows, RowsMoved
 from lethe.engine.errors import CorruptState, IllConditioned, LogReset
 from lethe.engine.fit.factor import Factor
-from lethe.engine.store.apply import Change, RowsWritten
+from lethe.engine.store.apply import RowsWritten, StoreChange
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
@@ -62,7 +62,7 @@ def too_old(model_id: str, offset: int, partition: Partition, begin: int) -> Sto
     )
 
 
-def forgotten(model_id: str) -> StoreTooOld:
+def head_lost(model_id: str) -> StoreTooOld:
     """Return the error of a model whose head is gone, and that no commit above the cursor makes."""
     return StoreTooOld(
         f"model {model_id!r}: the store has no head of it (its key was removed, evicted or "
@@ -120,7 +120,7 @@ class Replay:
 
     def change(
         self, sealed: Sealed, records: Mapping[str, dict[str, bytes]], given: GivenChanges
-    ) -> Change:
+    ) -> StoreChange:
         """Return what a commit changes in the store, from what is stored now.
 
         ``records`` are the row records that it may need, by model; they become those after it.
@@ -167,7 +167,7 @@ class Replay:
         state: ModelState,
         records: dict[str, bytes],
         given: GivenChanges,
-    ) -> Change:
+    ) -> StoreChange:
         """Change the rows of a batch, with stored records and with the values that the log has.
 
         Without these the model waits for a rebuild. A row whose values are lost stays a member
@@ -231,7 +231,7 @@ class Replay:
             self._states.put_factor(state, factor)
         return factor
 
-    def _swap(self, sealed: Sealed, state: ModelState | None) -> Change:
+    def _swap(self, sealed: Sealed, state: ModelState | None) -> StoreChange:
         commit = sealed.commit
         live = staged_keys(self._store, commit)
         former = None if state is None else state.generation_keys
@@ -242,7 +242,9 @@ class Replay:
             # DATA_LOST. What it replaced is discarded all the same: nobody would name it again.
             # So are the remains of what it staged: half of it is as good as nothing.
             keys, name = ModelKeys(commit.model_id), commit.staged.generation
-            change = change_of(sealed, state, live=Live(keys.generation(name), ()), lost=True)
+            change = change_of(
+                sealed, state, live=LiveGeneration(keys.generation(name), ()), lost=True
+            )
             remains = [*keys.generation(name).everything(), *keys.dataset(name).everything()]
             if change.swap is None:
                 raise AssertionError("a registration swaps something in")

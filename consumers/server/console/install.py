@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.server.console import rendering
 from lethe.consumers.server.console.visitors import COOKIE, Sessions, Visitor
-from lethe.consumers.server.index.follower import Follower
+from lethe.consumers.server.index.follower import IndexFollower
 from lethe.consumers.server.index.models import visible_models
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.keys import Keys
@@ -54,7 +54,7 @@ class Console:
 
     services: Services
     file: IndexFile
-    follower: Follower
+    follower: IndexFollower
     keys: Keys | None = None
     erasure_days: int = ERASURE_DAYS
     seals: Callable[[], SealKeys | None] = lambda: None

@@ -62,7 +62,7 @@ class Progress:
     ignored: int = 0
 
 
-class Follower:
+class IndexFollower:
     """Follows in a thread of its own (`running`); ``store`` may be shared with other threads."""
 
     def __init__(

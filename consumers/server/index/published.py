@@ -11,7 +11,7 @@ from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.log.base import Log
 from lethe.consumers.server.index.erasures import erasure_of
-from lethe.consumers.server.index.follower import Follower
+from lethe.consumers.server.index.follower import IndexFollower
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.engine.store.store import ModelStore
 
@@ -27,7 +27,7 @@ class IndexPublished:
     ``trusted``: whose versions and receipts are in it; None: everybody's.
     """
 
-    def __init__(self, file: IndexFile, follower: Follower) -> None:
+    def __init__(self, file: IndexFile, follower: IndexFollower) -> None:
         self.file = file
         self.follower = follower
         self.trusted = follower.trusted
@@ -78,6 +78,6 @@ def followed(
     file: IndexFile, log: Log, store: ModelStore, trusted: TrustedKeys | None
 ) -> Iterator[IndexPublished]:
     """Follow the topics into a file until the block ends."""
-    follower = Follower(file, log, store, trusted)
+    follower = IndexFollower(file, log, store, trusted)
     with follower.running():
         yield IndexPublished(file, follower)

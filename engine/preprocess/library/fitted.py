@@ -20,7 +20,7 @@ from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Kind, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.answer import (
-    Answer,
+    LiveAnswer,
     Prepared,
     contribution,
     measured_answer,
@@ -167,7 +167,7 @@ class PreparedFit(PreparedState):
 
     def _settled(
         self, stream: Stream, sums: Sums, vocabularies: tuple[Vocabulary, ...], method: str
-    ) -> tuple[Stream, Answer]:
+    ) -> tuple[Stream, LiveAnswer]:
         """Return the live answer after a step, and publish it by ``method``."""
         stream, answer = settled_answer(
             self.base,

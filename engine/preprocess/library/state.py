@@ -20,7 +20,7 @@ from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.fitted import Fitted
-from lethe.engine.preprocess.answer import Answer
+from lethe.engine.preprocess.answer import LiveAnswer
 from lethe.engine.preprocess.error import Sample, pipeline_error, sampled_estimate
 from lethe.engine.preprocess.input.settings import Settings, check_outputs
 from lethe.engine.preprocess.input.table import Table, numeric_names, read_table
@@ -99,7 +99,7 @@ class PreparedState(Fitted):
     table: Table
     entries: Places
     base: BaseTransformation
-    answer: Answer
+    answer: LiveAnswer
 
     @property
     def units(self) -> PipelineUnits:
@@ -144,7 +144,7 @@ class PreparedState(Fitted):
     def _error_of(
         self,
         stream: Stream,
-        answer: Answer,
+        answer: LiveAnswer,
         sentinels: Sentinels,
         rows_live: int,
         certified: float | None,
@@ -187,7 +187,7 @@ class PreparedState(Fitted):
         places = self.members.places(() if linear else sentinels.ids)
         return Sample(sentinels, self.entries[places], rows_live)
 
-    def _units_of(self, answer: Answer) -> PipelineUnits:
+    def _units_of(self, answer: LiveAnswer) -> PipelineUnits:
         return PipelineUnits.of(answer.live, intercept=self.settings.intercept)
 
     def features(self, X: Any) -> Array:

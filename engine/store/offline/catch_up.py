@@ -23,7 +23,7 @@ from lethe.engine.store.generation import read_factor
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.stored_rows import StoredRows, read_rows
-from lethe.engine.store.offline.staging import Staged
+from lethe.engine.store.offline.staging import StagedGeneration
 from lethe.engine.store.store import ModelStore
 
 
@@ -45,7 +45,7 @@ class CaughtUp:
         What arrived, and what left.
     """
 
-    staged: Staged
+    staged: StagedGeneration
     before: Stream
     deleted: tuple[str, ...] = ()
     records: Mapping[str, bytes] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class CaughtUp:
 @np.errstate(over="ignore", invalid="ignore")  # detected in the results: no warning
 def catch_up(
     store: ModelStore,
-    staged: Staged,
+    staged: StagedGeneration,
     meta: Meta,
     deleted: Sequence[str],
     changed: Mapping[str, bytes] | None = None,
@@ -149,6 +149,6 @@ def catch_up(
     return CaughtUp(after, before, gone, records, len(new) - (len(old) - len(gone)), moved)
 
 
-def _decoded(staged: Staged, meta: Meta, records: Mapping[str, bytes]) -> StoredRows:
+def _decoded(staged: StagedGeneration, meta: Meta, records: Mapping[str, bytes]) -> StoredRows:
     what = f"model {meta.config.model_id!r}, staged rows"
     return read_rows(meta.config, staged.pipeline, [*records.values()], what)

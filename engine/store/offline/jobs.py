@@ -37,7 +37,7 @@ from lethe.engine.store.layout.keys import GenerationKeys, ModelKeys
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.reading import Count, Counts, Texts, parse_model
 from lethe.engine.store.layout.records import Status, Stored
-from lethe.engine.store.offline.staging import TIME_TO_LIVE, Staged, read_arrays
+from lethe.engine.store.offline.staging import TIME_TO_LIVE, StagedGeneration, read_arrays
 from lethe.engine.store.server.connection import Fields, reachable, text
 from lethe.engine.store.store import ModelStore
 
@@ -223,7 +223,7 @@ def read_staged(
     meta: Meta,
     result: JobResult,
     arrays: Mapping[bytes, bytes],
-) -> Staged | None:
+) -> StagedGeneration | None:
     """Return a staged generation, or None when it has expired."""
     config = meta.config
     what = f"model {config.model_id!r}, job {result.job_id}"
@@ -249,7 +249,7 @@ def read_staged(
     stream = with_solution(stream, stored.sums, staged, generation, encrypted=encrypted)
     sentinels = store.sentinels(where, meta, sampled)
     pipeline = read_pipeline(stored.fixed, stored.sums, staged, generation, stream)
-    return Staged(where, generation, stream, sentinels, result.ledger, pipeline)
+    return StagedGeneration(where, generation, stream, sentinels, result.ledger, pipeline)
 
 
 # -- how often ------------------------------------------------------------------------------------

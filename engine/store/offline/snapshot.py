@@ -190,7 +190,7 @@ def _drawn(store: ModelStore, state: ModelState) -> list[str]:
         answers: list[Any] = pipeline.execute()
     drawn = [text(row) for shard in answers for row in shard or ()]
     # A row that was just deleted may still have its record.
-    gone = store.ledgered(state.keys, drawn)
+    gone = store.rows_in_ledger(state.keys, drawn)
     return sorted(set(drawn) - gone)
 
 

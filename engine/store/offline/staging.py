@@ -306,7 +306,7 @@ def discard(client: redis.Redis, keys: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedGeneration:
     """A staged generation as it lies in the store."""
 
     keys: GenerationKeys
@@ -337,7 +337,7 @@ def read_arrays(client: redis.Redis, where: GenerationKeys) -> StoredArrays | No
 
 def read_live(
     store: ModelStore, where: GenerationKeys, meta: Meta, thetas: Mapping[str, bytes]
-) -> Staged | None:
+) -> StagedGeneration | None:
     """Return a staged generation with the thetas of the commit that makes it live.
 
     None if it has expired. Scalars are the commit's; V and Q are as they were staged. Sentinels and
@@ -355,4 +355,4 @@ def read_live(
     )
     pipeline = read_pipeline(stored.fixed, stored.sums, meta, generation, stream)
     nobody = store.sentinels(where, meta, Sampled())
-    return Staged(where, generation, stream, nobody, None, pipeline)
+    return StagedGeneration(where, generation, stream, nobody, None, pipeline)

@@ -26,7 +26,7 @@ from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogReset, LogUnavailable, ModelExists
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.apply import Applied, ArraysChange, Change, Place, Swap
+from lethe.engine.store.apply import Applied, ArraysChange, Place, StoreChange, Swap
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition, watermark
 from lethe.engine.store.layout.state import Head
@@ -262,11 +262,11 @@ def test_nobody_appends_who_could_not_open_the_head(memory: Platform) -> None:
 # -- applying --------------------------------------------------------------------------------------
 
 
-def change(platform: Platform, **more: object) -> Change:
+def change(platform: Platform, **more: object) -> StoreChange:
     """Return a change that would follow the stored state, with what else is said."""
     state = platform.load()
     place = Place(commits(platform)[-1].offset + 1, previous_end=commits(platform)[-1].offset + 1)
-    base = Change(
+    base = StoreChange(
         keys=state.keys,
         commit=state.head.commit + 1,
         prev=state.head.digest,
@@ -277,7 +277,7 @@ def change(platform: Platform, **more: object) -> Change:
     return replace(base, **more)  # type: ignore[arg-type]  # fields by name
 
 
-def refused(platform: Platform, wanted: Change) -> Applied:
+def refused(platform: Platform, wanted: StoreChange) -> Applied:
     """Return why a change is refused; nothing of it may have been written."""
     before, cursors = platform.load(), platform.store.cursors.read(KEYS)
     [answer], _ = platform.store.apply([wanted])

@@ -13,7 +13,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.apply import Applied, Change, Place
+from lethe.engine.store.apply import Applied, Place, StoreChange
 from tests.support.events import settle
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, row_ids
@@ -190,7 +190,7 @@ def test_what_the_head_had_is_not_applied_to_a_store_that_went_back(memory: Plat
     state = memory.load()
     head, keys = state.head, state.keys
     restore(memory, before)
-    change = Change(
+    change = StoreChange(
         keys, head.commit, "", head.digest, Place(0), state.generation_keys, repeats=True
     )
     [answer], _ = memory.store.apply([change])

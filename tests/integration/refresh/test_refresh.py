@@ -13,7 +13,7 @@ from lethe.consumers.refresh import swap as refresh_swap
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.offline.catch_up import catch_up
 from lethe.engine.store.offline.snapshot import load_factor
-from lethe.engine.store.offline.staging import Staged
+from lethe.engine.store.offline.staging import StagedGeneration
 from lethe.engine.store.store import ModelStore
 from tests.support.invariants import check_model, ledger_of, retrained, true_error
 from tests.support.oracles import distance, projection
@@ -153,7 +153,7 @@ def test_a_generation_that_expires_during_its_swap_does_not_become_live(
     memory.compute_refresh(event)
     # Given a key whose time ends after the staged generation was read
 
-    def last_moment(store: ModelStore, staged: Staged, *rest: Any) -> Any:
+    def last_moment(store: ModelStore, staged: StagedGeneration, *rest: Any) -> Any:
         store.client.unlink(getattr(staged.keys, part))
         return catch_up(store, staged, *rest)
 

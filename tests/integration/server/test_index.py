@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lethe.consumers.server.index import follower, models, requests
-from lethe.consumers.server.index.follower import Feed, Follower
+from lethe.consumers.server.index.follower import Feed, IndexFollower
 from lethe.consumers.server.index.records import WAITING
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.engine.store.server.connection import reachable
@@ -91,7 +91,7 @@ def test_what_only_the_store_knows_is_shown_and_taken_back(
         return {row["model_id"]: row["trouble"] for row in models.troubles(connection)}
 
     head = memory.load("m").keys.head
-    with closing(store), Follower(file, memory.log, store, None).running():
+    with closing(store), IndexFollower(file, memory.log, store, None).running():
         until(file, lambda connection: models.model_of(connection, "m") is not None)
         with reachable(memory.raw()):
             arrays = memory.raw().hget(head, "arrays")
@@ -111,7 +111,7 @@ def test_of_two_followers_one_writes_and_the_other_takes_over(
     monkeypatch.setattr(follower, "_RETRY_SECONDS", 0.05)
     memory.register("m")
     file, store = IndexFile(tmp_path), memory.new_store()
-    first, second = (Follower(file, memory.log, store, None) for _ in range(2))
+    first, second = (IndexFollower(file, memory.log, store, None) for _ in range(2))
     with closing(store), ExitStack() as both:
         one = both.enter_context(ExitStack())
         one.enter_context(first.running())

@@ -16,9 +16,9 @@ from lethe.engine.store.apply import (
     APPLY,
     Applied,
     ArraysChange,
-    Change,
     Place,
     RowsWritten,
+    StoreChange,
     Swap,
 )
 from lethe.engine.store.layout.keys import ModelKeys, shard_of
@@ -40,7 +40,7 @@ def store(redis_client: redis.Redis, redis_url: str) -> Iterator[ModelStore]:
     client.hset(LIVE.fixed, mapping={"info": b"{}"})
     for row in ("r1", "r2", "r3"):
         client.hset(LIVE.rows(shard_of(row)), row, b"record of " + row.encode())
-    begun = Change(
+    begun = StoreChange(
         keys=KEYS,
         commit=0,
         prev="",
@@ -62,7 +62,7 @@ def store(redis_client: redis.Redis, redis_url: str) -> Iterator[ModelStore]:
     store.close()
 
 
-def applied(store: ModelStore, change: Change) -> Applied:
+def applied(store: ModelStore, change: StoreChange) -> Applied:
     [answer], _ = store.apply([change])
     return answer.applied
 
@@ -72,9 +72,9 @@ def dump(client: redis.Redis) -> dict[bytes, Any]:
     return {key: (client.dump(key), client.pttl(key)) for key in client.scan_iter(count=1000)}
 
 
-def whole(**changes: Any) -> Change:
+def whole(**changes: Any) -> StoreChange:
     """A commit that writes to every key."""
-    change = Change(
+    change = StoreChange(
         keys=KEYS,
         commit=1,
         prev=FIRST,

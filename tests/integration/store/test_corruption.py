@@ -74,7 +74,7 @@ def _read_everything(platform: Platform, job_id: str) -> None:
         lambda: store.cursors.read(keys.partition),
         lambda: models_that_lack_rows(store.client, keys.partition),
         lambda: read_members(client, read_predecessor(client, keys)),
-        lambda: store.ledgered(keys, ["row-1"]),
+        lambda: store.rows_in_ledger(keys, ["row-1"]),
         lambda: registered_models(store.client),
         lambda: read_summary(client, "m"),
     ]

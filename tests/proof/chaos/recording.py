@@ -16,7 +16,7 @@ from typing import Any
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Appended, Consumer, Flush, Log, Message, Partition, Producer
 from lethe.consumers.log.wrapped import WrappedLog
-from lethe.engine.store.apply import Answer, Change
+from lethe.engine.store.apply import ApplyAnswer, StoreChange
 from lethe.engine.store.server.connection import Barrier
 from lethe.engine.store.store import ModelStore
 
@@ -52,8 +52,8 @@ class RecordedStore(ModelStore):
         self._diary = diary
 
     def apply(
-        self, changes: Sequence[Change], queue: Callable[[Any], None] | None = None
-    ) -> tuple[list[Answer], list[Any]]:
+        self, changes: Sequence[StoreChange], queue: Callable[[Any], None] | None = None
+    ) -> tuple[list[ApplyAnswer], list[Any]]:
         """Apply, and write down each answer."""
         answers, noted = super().apply(changes, queue)
         for change, answer in zip(changes, answers, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
+from lethe.consumers.commits.commit import Commit, CommitKind, KeptReceipt, Staged
 from lethe.consumers.commits.frame import Framed, OpenPart, decode_frame
 from lethe.consumers.commits.packed_receipt import pack, unpack
 from lethe.consumers.commits.record import encode, open_commit, peek_deleted
@@ -64,7 +64,7 @@ def commits() -> list[Commit]:
     """Return batches of requests, a registration and an opening, with all that they can hold."""
     theta = codec.pack(np.array([1.0, 2.0, 3.0]))
     version = releases(2)[-1].version.model_copy(update={"model_id": "m"})
-    answer = Answer(receipt(), receipt().value(), _BODY, 3)
+    answer = KeptReceipt(receipt(), receipt().value(), _BODY, 3)
     waits = receipt("DEFERRED", code="AWAITING_REBUILD", request_id="r2", detail="it waits")
     deferred = DeferredRequest(
         request_id="r2",
@@ -90,7 +90,7 @@ def commits() -> list[Commit]:
         meta=meta(),
         newest=version.version,
         offsets={"id/1": 9},
-        answers=(answer, Answer(waits, waits.value(), _BODY)),
+        answers=(answer, KeptReceipt(waits, waits.value(), _BODY)),
         repeats=(receipt(request_id="r0").value(),),
         deleted=("u1", "u2"),
         erased=("u1",),
@@ -173,7 +173,7 @@ def _packed(data: bytes) -> None:
     """A receipt in the request index: the same again when it is packed."""
     found = unpack(data, "m", "r1")
     value = found.receipt.value()
-    again = pack(Answer(found.receipt, value, found.body, found.place))
+    again = pack(KeptReceipt(found.receipt, value, found.body, found.place))
     assert unpack(again, "m", "r1") == found
 
 
@@ -185,7 +185,7 @@ def packed_seeds() -> list[bytes]:
         receipt("REJECTED", code="UNKNOWN_ROWS", version=None, generation=None, error=None),
         receipt(code="A_CODE_OF_A_LATER_RELEASE"),
     ]
-    return [pack(Answer(one, one.value(), _BODY, 3)) for one in kinds]
+    return [pack(KeptReceipt(one, one.value(), _BODY, 3)) for one in kinds]
 
 
 def _client(answer: Callable[[], Any]) -> Any:

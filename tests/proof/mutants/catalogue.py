@@ -367,7 +367,7 @@ MUTANTS = (
     mutant(
         "the same rows are published with the same noise",
         "test_the_same_rows_are_published_with_the_same_noise",
-        never("noised", "held is not None"),
+        never("with_noise", "held is not None"),
     ),
     mutant(
         "the number of versions that the terms allow",
@@ -426,7 +426,7 @@ MUTANTS = (
     mutant(
         "a compact leaves the age limit where it is",
         "test_a_compact_does_not_put_off_the_age_limit",
-        never("transition.new_generation", "compacted"),
+        never("swap_commit.new_generation", "compacted"),
     ),
     mutant(
         "who drops a refresh result has read the log on",
@@ -550,7 +550,9 @@ MUTANTS = (
     mutant(
         "an erasure: a registration of other people answers what was deferred",
         "test_a_deferred_request_is_of_its_namespace_when_its_model_is_replaced",
-        put("of_others", "not config.has_subjects_of(request.namespace)", "False"),
+        put(
+            "requests_of_other_namespaces", "not config.has_subjects_of(request.namespace)", "False"
+        ),
     ),
     mutant(
         "an erasure: over HTTP, a receipt is compared with the subject",

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from lethe.consumers.commits.commit import Answer
+from lethe.consumers.commits.commit import KeptReceipt
 from lethe.consumers.commits.packed_receipt import body_of, pack, unpack
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Source
@@ -65,7 +65,7 @@ def receipts(draw: st.DrawFn) -> Receipt:
 
 
 def packed(receipt: Receipt, place: int = 7) -> bytes:
-    return pack(Answer(receipt, receipt.value(), bytes(range(16)), place))
+    return pack(KeptReceipt(receipt, receipt.value(), bytes(range(16)), place))
 
 
 @given(receipts(), st.integers(-1, 10**9))

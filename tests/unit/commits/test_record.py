@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings, strategies as st
 
-from lethe.consumers.commits.commit import Answer, Commit, CommitKind, Staged
+from lethe.consumers.commits.commit import Commit, CommitKind, KeptReceipt, Staged
 from lethe.consumers.commits.frame import FORMAT, decode_frame
 from lethe.consumers.commits.record import Untrusted, encode, open_commit, peek_deleted
 from lethe.consumers.contract import topics
@@ -45,9 +45,9 @@ def receipt_of(request_id: str) -> Receipt:
     )
 
 
-def answer_of(request_id: str) -> Answer:
+def answer_of(request_id: str) -> KeptReceipt:
     receipt = receipt_of(request_id)
-    return Answer(receipt, receipt.value(), bytes(16), 3)
+    return KeptReceipt(receipt, receipt.value(), bytes(16), 3)
 
 
 @st.composite

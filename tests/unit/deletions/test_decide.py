@@ -16,10 +16,11 @@ from lethe.consumers.commits.packed_receipt import pack
 from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.deletions.batch_commit import origin_of, requests_transition, unknown_model
 from lethe.consumers.deletions.compute import compute
-from lethe.consumers.deletions.decide import Facts, decide, rows_named
+from lethe.consumers.deletions.decide import BatchFacts, decide, rows_named
 from lethe.consumers.deletions.decisions import (
-    Accepted,
+    AcceptedDeletion,
     Conflicting,
     Decision,
     Deferred,
@@ -27,7 +28,6 @@ from lethe.consumers.deletions.decisions import (
     DuplicateInBatch,
     Rejected,
 )
-from lethe.consumers.deletions.transition import origin_of, requests_transition, unknown_model
 from lethe.consumers.deletions.validate import Refused, Valid, validate
 from lethe.consumers.log.base import Partition, Record
 from lethe.engine.error.sentinels import Sentinels
@@ -129,12 +129,12 @@ class Bench:
 
     def sort(self, subjects: Mapping[str, Sequence[str]] | None = None) -> tuple[Decision, ...]:
         subjects = subjects or {}
-        return decide(self.state, self.items, Facts(self.lookup(subjects), subjects))
+        return decide(self.state, self.items, BatchFacts(self.lookup(subjects), subjects))
 
     def receipts_after(self) -> list[Receipt]:
         """Take the batch through compute and transition; return the receipts as they are sent."""
         lookup = self.lookup({})
-        batch = compute(self.state, decide(self.state, self.items, Facts(lookup)), lookup)
+        batch = compute(self.state, decide(self.state, self.items, BatchFacts(lookup)), lookup)
         origin = origin_of([item.record for item in self.items])
         self.transition = requests_transition(self.state, batch, origin, now=NOW, clock=0.0)
         sent = messages_of([self.transition.commit])
@@ -160,7 +160,7 @@ def test_rows_of_each_kind(bench: Bench) -> None:
     bench.ledger, bench.retired = {"row-1": 4}, frozenset({"row-2"})
     bench.ask("r", "row-0", "row-1", "row-2", "stranger", "row-3")
     [decision] = bench.sort()
-    assert isinstance(decision, Accepted)
+    assert isinstance(decision, AcceptedDeletion)
     assert decision.rows == ("row-0", "row-3")
     assert decision.retired == ("row-2",)
     assert decision.asked.rows_unknown == 1
@@ -173,8 +173,8 @@ def test_only_strangers_are_unknown_and_only_the_dead_are_applied_already(bench:
     strangers, dead, both, nobody = bench.sort()
     assert isinstance(strangers, Rejected)
     assert (strangers.code, strangers.asked.rows_unknown) == ("UNKNOWN_ROWS", 2)
-    assert isinstance(dead, Accepted)
-    assert isinstance(both, Accepted)
+    assert isinstance(dead, AcceptedDeletion)
+    assert isinstance(both, AcceptedDeletion)
     assert (dead.rows, both.rows, both.asked.rows_unknown) == ((), (), 1)
     assert isinstance(nobody, Rejected)
     assert [r.status for r in bench.receipts_after()] == [
@@ -191,13 +191,13 @@ def test_a_strict_request_with_a_stranger_is_rejected_and_claims_nothing(bench: 
     rejected, accepted = bench.sort()
     assert isinstance(rejected, Rejected)
     assert (rejected.code, rejected.asked.rows_unknown) == ("UNKNOWN_ROWS", 1)
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, AcceptedDeletion)
     assert accepted.rows == ("row-0",)
 
 
 def test_a_subject_is_its_rows(bench: Bench) -> None:
     [decision] = bench.ask("r", subject_id="s").sort({"s": ["row-4", "row-4", "row-5"]})
-    assert isinstance(decision, Accepted)
+    assert isinstance(decision, AcceptedDeletion)
     assert decision.rows == ("row-4", "row-5")
 
 
@@ -213,17 +213,17 @@ def test_a_request_names_rows_of_its_own_namespace_only(bench: Bench, of_model: 
     *decisions, anyone = bench.sort({"s": ["row-4", "row-5"]})
     for decision, namespace in zip(decisions, ["", "", "crm", "crm", "CRM", "CRM"], strict=True):
         if namespace in ours:
-            assert isinstance(decision, Accepted)
+            assert isinstance(decision, AcceptedDeletion)
         else:
             assert isinstance(decision, Rejected)
             assert (decision.code, decision.unknown) == ("UNKNOWN_ROWS", ())
-    assert isinstance(anyone, Accepted)
+    assert isinstance(anyone, AcceptedDeletion)
 
 
 def test_the_namespace_is_part_of_a_requests_content(bench: Bench) -> None:
     bench.ask("r", subject_id="s").ask("r", subject_id="s", namespace="")
     first, second = bench.sort({"s": ["row-4"]})
-    assert isinstance(first, Accepted)
+    assert isinstance(first, AcceptedDeletion)
     assert isinstance(second, Conflicting)
 
 
@@ -239,7 +239,7 @@ def test_requests_of_one_batch_share_rows_once(bench: Bench) -> None:
 def test_one_id_twice_in_a_batch(bench: Bench) -> None:
     bench.ask("a", "row-0", "row-1").ask("a", "row-1", "row-0").ask("a", "row-2")
     kinds = [type(decision) for decision in bench.sort()]
-    assert kinds == [Accepted, DuplicateInBatch, Conflicting]
+    assert kinds == [AcceptedDeletion, DuplicateInBatch, Conflicting]
     first, again, conflict = bench.receipts_after()
     assert first.value() == again.value()
     assert conflict.code == "REQUEST_ID_CONFLICT"
@@ -300,19 +300,19 @@ def test_only_the_offender_waits_and_who_shares_its_rows() -> None:
     late, fresh = bench.sort()
     assert isinstance(late, Deferred)
     assert late.stored().row_ids == ("row-1", "row-7")
-    assert isinstance(fresh, Accepted)
+    assert isinstance(fresh, AcceptedDeletion)
 
 
 def test_a_model_whose_rows_are_missing_defers_whatever_may_name_one(bench: Bench) -> None:
     """Nobody knows which rows are missing; what was deleted before is known all the same."""
     bench.ledger = {"row-1": 4}
     bench.ask("may be one", "nobody knows").ask("there", "row-0").ask("done", "row-1")
-    decisions = decide(bench.state, bench.items, Facts(bench.lookup({}), lost=True))
+    decisions = decide(bench.state, bench.items, BatchFacts(bench.lookup({}), lost=True))
     one, there, done = decisions
     assert isinstance(one, Deferred)
     assert isinstance(there, Deferred)
     assert (one.code, there.code) == ("DATA_LOST", "DATA_LOST")
-    assert isinstance(done, Accepted)
+    assert isinstance(done, AcceptedDeletion)
 
 
 def test_a_model_without_its_arrays_defers_what_deletes_rows(bench: Bench) -> None:
@@ -321,7 +321,7 @@ def test_a_model_without_its_arrays_defers_what_deletes_rows(bench: Bench) -> No
     waits, done = bench.ask("waits", "row-0").ask("done", "row-1").sort()
     assert isinstance(waits, Deferred)
     assert waits.code == "AWAITING_REBUILD"
-    assert isinstance(done, Accepted)
+    assert isinstance(done, AcceptedDeletion)
 
 
 def test_a_full_generation_defers(bench: Bench) -> None:
@@ -347,7 +347,7 @@ def test_a_step_that_overflows_is_deferred_and_never_committed(bench: Bench) -> 
 
 def test_a_number_that_is_not_finite_is_stopped_before_the_commit(bench: Bench) -> None:
     lookup = bench.ask("a", "row-0").lookup({})
-    batch = compute(bench.state, decide(bench.state, bench.items, Facts(lookup)), lookup)
+    batch = compute(bench.state, decide(bench.state, bench.items, BatchFacts(lookup)), lookup)
     stream = batch.after.stream
     spoilt_stream = stream._replace(published=stream.published * np.nan)
     spoilt = replace(batch, after=replace(batch.after, stream=spoilt_stream))

@@ -457,8 +457,8 @@ def test_a_defect_is_told_and_the_index_goes_on(
         tries.append(1)
         raise RuntimeError("nobody thought of it")
 
-    monkeypatch.setattr(follower.Follower, "_follow", broken)
-    following = follower.Follower(IndexFile(tmp_path), Topics().log, Any, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(follower.IndexFollower, "_follow", broken)
+    following = follower.IndexFollower(IndexFile(tmp_path), Topics().log, Any, None)  # type: ignore[arg-type]
     end = time.monotonic() + 60
     with following.running():
         while len(tries) < 2:
@@ -478,7 +478,7 @@ def test_a_file_that_somebody_else_writes_to_is_waited_for_and_not_made_again(
     written.receipt(receipt("churn", "before"))
     read_all(written, file)
     same = file.path.stat().st_ino
-    following = follower.Follower(file, written.log, SimpleNamespace(client=None), None)  # type: ignore[arg-type]
+    following = follower.IndexFollower(file, written.log, SimpleNamespace(client=None), None)  # type: ignore[arg-type]
     with closing(file.open_for_writing()) as other:
         other.execute("BEGIN IMMEDIATE")
         written.receipt(receipt("churn", "after"))

@@ -18,7 +18,7 @@ from lethe.engine.deletion.stream import (
 from lethe.engine.error.estimate import remainder
 from lethe.engine.fit.objective import Array, Kind, Rows, norm
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.refresh.policy import Facts, Limits, choose, facts_of
+from lethe.engine.refresh.policy import Limits, RefreshFacts, choose, facts_of
 from lethe.engine.refresh.refreshes import (
     Polished,
     adopt_polish,
@@ -35,7 +35,7 @@ from tests.support.states import Started, started
 KINDS = ("linear", "logistic")
 
 LIMITS = Limits()
-LINEAR = Facts(
+LINEAR = RefreshFacts(
     kind=Kind.LINEAR,
     d=2000,
     rows_live=20_000,
@@ -167,7 +167,7 @@ MANY = LIMITS.rows(2000) + 1
     ],
 )
 def test_the_policy_chooses_the_smallest_size_that_does(
-    facts: Facts, ordered: RefreshKind | None, size: RefreshKind, reason: str
+    facts: RefreshFacts, ordered: RefreshKind | None, size: RefreshKind, reason: str
 ) -> None:
     choice = choose(facts, LIMITS, ordered)
     assert choice.size is size

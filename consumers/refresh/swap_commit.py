@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lethe.consumers.commits.apply import NOTHING, Live, no_rows
+from lethe.consumers.commits.apply import NOTHING, LiveGeneration, no_rows
 from lethe.consumers.commits.commit import CommitKind, Staged
 from lethe.consumers.commits.recovery.catch_up import Swapped, added_to
 from lethe.consumers.contract.events import RefreshInfo
@@ -207,7 +207,7 @@ def new_generation(
         (f"gen:{before.rows_generation}",),
         tuple(caught_up.records),
     )
-    live = Live(staged.keys, tuple(persist))
+    live = LiveGeneration(staged.keys, tuple(persist))
     added = added_to(caught_up, clears_Q=False)
     return _with_resolved(before, state, result, ledgered, origin, now, added, live, swapped_in)
 
@@ -240,7 +240,7 @@ def emptied(
     """Swap in a rebuild with no rows left: the deferred requests named all of them."""
     meta = _refreshed(before.meta, result, now)
     state = without_rows(replace(before, meta=meta))
-    live = Live(state.generation_keys, ())
+    live = LiveGeneration(state.generation_keys, ())
     nothing = Swapped(NOTHING)
     return _with_resolved(before, state, result, ledgered, origin, now, nothing, live, None)
 
@@ -253,7 +253,7 @@ def _with_resolved(
     origin: Origin,
     now: datetime,
     added: Swapped,
-    live: Live,
+    live: LiveGeneration,
     staged: Staged | None,
 ) -> Transition:
     """Give the deferred requests that the result resolves their final receipts; make the version.

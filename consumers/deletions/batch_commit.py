@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lethe.consumers.commits.apply import NOTHING, Live, arrays_of
+from lethe.consumers.commits.apply import NOTHING, LiveGeneration, arrays_of
 from lethe.consumers.commits.commit import CommitKind, Tombstones
 from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import SourceRange
@@ -15,8 +15,8 @@ from lethe.consumers.contract.requests import source_of
 from lethe.consumers.deletions.compute import BatchStep
 from lethe.consumers.deletions.decide import op_of
 from lethe.consumers.deletions.decisions import (
-    Accepted,
-    Change,
+    AcceptedChange,
+    AcceptedDeletion,
     Conflicting,
     Decision,
     Deferred,
@@ -60,8 +60,8 @@ def requests_transition(
     """
     decisions = step.decisions
     deferrals = [d for d in decisions if isinstance(d, Deferred)]
-    retired = [row for d in decisions if isinstance(d, Accepted) for row in d.retired]
-    changes = [d for d in decisions if isinstance(d, Change)]
+    retired = [row for d in decisions if isinstance(d, AcceptedDeletion) for row in d.retired]
+    changes = [d for d in decisions if isinstance(d, AcceptedChange)]
     waiting = {one.accepted.asked.request_id: one.stored() for one in deferrals}
     empties = step.moves and step.after.meta.rows_live == 0
     meta = step.after.meta
@@ -81,10 +81,14 @@ def requests_transition(
         _answer(draft, decision)
     arrays, live = None, None
     if empties:
-        arrays, live = NOTHING, Live(draft.state.generation_keys, ())
+        arrays, live = NOTHING, LiveGeneration(draft.state.generation_keys, ())
     elif step.moves:
         arrays = arrays_of(before, draft.state)
-    made = [d for d in decisions if isinstance(d, Change) or (isinstance(d, Accepted) and d.rows)]
+    made = [
+        d
+        for d in decisions
+        if isinstance(d, AcceptedChange) or (isinstance(d, AcceptedDeletion) and d.rows)
+    ]
     return draft.finish(
         request_ids=[decision.asked.request_id for decision in made],
         repeats=[sent for d in decisions for sent in _repeated(before.model_id, d, now)],
@@ -108,14 +112,14 @@ def _changes_rows(decisions: Sequence[Decision]) -> bool:
 def _answer(draft: Draft, decision: Decision) -> None:
     """Give a request its receipt, if it gets one that is kept."""
     match decision:
-        case Accepted(asked=asked):
+        case AcceptedDeletion(asked=asked):
             draft.apply(asked, rows_deleted=len(decision.rows))
-        case Change(asked=asked, kept=kept):
+        case AcceptedChange(asked=asked, kept=kept):
             which = "rows_inserted" if kept.inserts else "rows_corrected"
             draft.apply(asked, **{which: len(kept.row_ids)})
         case Rejected(asked=asked):
             draft.reject(asked, decision.code, decision.detail)
-        case Deferred(accepted=Accepted(asked=asked), code=code):
+        case Deferred(accepted=AcceptedDeletion(asked=asked), code=code):
             after = draft.state
             spent = code == "VERSIONS_SPENT"
             waits = "`lethe register --replace`" if spent else "a rebuild without its rows"
@@ -158,7 +162,7 @@ def _tombstones(
     unknown = {
         row
         for request in requests
-        if isinstance(request, Accepted | Rejected)
+        if isinstance(request, AcceptedDeletion | Rejected)
         for row in request.unknown
     }
     if not unknown or before.secret is None:

@@ -8,11 +8,11 @@ from datetime import datetime
 
 import numpy as np
 
-from lethe.consumers.commits.apply import Arrays, Live
+from lethe.consumers.commits.apply import Arrays, LiveGeneration
 from lethe.consumers.commits.commit import CommitKind, Staged
 from lethe.consumers.deletions.decide import OTHER_PEOPLE
 from lethe.consumers.registration.candidate import Candidate
-from lethe.consumers.registration.predecessor import of_others
+from lethe.consumers.registration.predecessor import requests_of_other_namespaces
 from lethe.consumers.versions.draft import Draft, Transition
 from lethe.consumers.versions.receipts import Asked
 from lethe.consumers.versions.refresh_schedule import in_turn
@@ -47,7 +47,9 @@ def registration(
     fresh = candidate.state
     draft = Draft(fresh, CommitKind.REGISTRATION, now)
     draft.number_version()
-    for request in in_turn(of_others(before.deferred, fresh.meta.config).values()):
+    for request in in_turn(
+        requests_of_other_namespaces(before.deferred, fresh.meta.config).values()
+    ):
         draft.reject(Asked.of(request), "UNKNOWN_ROWS", OTHER_PEOPLE)
     former = (
         *(f"gen:{name}" for name in before.generations),
@@ -96,6 +98,6 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
         draft.reject(Asked.of(request), "MODEL_UNREGISTERED", detail)
     return draft.finish(
         whole=True,  # the former thetas derive from the rows
-        live=Live(state.keys.generation("none"), ()),
+        live=LiveGeneration(state.keys.generation("none"), ()),
         undeferred=tuple(state.deferred),
     )
