@@ -112,10 +112,6 @@ class JobQueue:
         """Add the jobs of records that were read."""
         self._jobs.extend(_Job(record, self._parse(record)) for record in records)
 
-    def clear(self) -> None:
-        """Forget all jobs: they will be read again."""
-        self._jobs.clear()
-
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget the jobs of these partitions: they are lost, or will be read again."""
         self._jobs = deque(job for job in self._jobs if job.record.partition not in partitions)

@@ -81,7 +81,9 @@ class Assignment:
         self._watch.check(fresh)
         for partition in fresh:
             self.start(partition)
-        log_taken_over(self._logger, {partition: self.positions[partition] for partition in fresh})
+            place = {"partition": str(partition), "offset": self.positions[partition]}
+            self._logger.debug("a partition is read", action="seek", **place)
+        self._logger.info("partitions taken over", action="take_over", partitions=ranges_of(fresh))
 
     def start(self, partition: Partition) -> None:
         """Resume a partition at its watermark.
@@ -145,15 +147,6 @@ class Assignment:
             self._answered_ms[partition] = newest.timestamp_ms
         answered = self._answered_ms.get(partition, 0)
         return Mark(newest.offset + 1, digest_of(newest), answered)
-
-
-def log_taken_over(logger: Logger, offsets: Mapping[Partition, int]) -> None:
-    """Say which partitions a worker reads from now on; from which offsets, to who debugs."""
-    if not offsets:
-        return
-    logger.info("partitions taken over", action="take_over", partitions=ranges_of(offsets))
-    for partition, offset in offsets.items():
-        logger.debug("a partition is read", action="seek", partition=str(partition), offset=offset)
 
 
 def ranges_of(partitions: Iterable[Partition]) -> str:
