@@ -122,9 +122,9 @@ IN_BRIEF = (
     "[sums]",
     "what_the_log_says[pipeline]",
     "what_the_log_says[certified]",
-    "caught_up",
+    "folded_again[pipeline]",
 )
-"""Of the events: rows, row changes, exact sums; of other models, what a fold does."""
+"""Of the events: rows, row changes, exact sums; of pipelines and certified models, folds."""
 
 INTEGRATION = "tests/integration/"
 ON_KAFKA = (
