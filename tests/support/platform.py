@@ -262,6 +262,12 @@ class Platform:
         names = row_ids(self.data[model_id])
         return self.send(model_id, *(names[i] for i in index), request_id=request_id)
 
+    def delete(self, model_id: str, *index: int, request_id: str | None = None) -> str:
+        """Send a request for rows by their number, and run until everything is decided."""
+        sent = self.send_index(model_id, *index, request_id=request_id)
+        self.drain()
+        return sent
+
     def send_change(
         self, model_id: str, op: str, *rows: dict[str, Any], request_id: str = ""
     ) -> str:
@@ -280,6 +286,12 @@ class Platform:
         """Send a person's order of a refresh."""
         event = self.ordered(model_id, size)
         self.producer.publish([job_message(event, self.load(model_id).meta.refreshed_at)])
+        return event
+
+    def refresh(self, model_id: str, size: RefreshKind) -> RefreshRequested:
+        """Order a refresh, and run until it is done."""
+        event = self.order(model_id, size)
+        self.drain()
         return event
 
     def ordered(self, model_id: str, size: RefreshKind | None) -> RefreshRequested:
@@ -438,6 +450,11 @@ class Platform:
     def final(self, request_id: str, model_id: str = "m") -> Receipt:
         """Return the one final receipt of a request."""
         return self.finals(model_id)[request_id]
+
+    def answer(self, request_id: str, model_id: str = "m") -> Receipt:
+        """Run until everything is decided; return the one final receipt of a request."""
+        self.drain()
+        return self.final(request_id, model_id)
 
     def statuses(self, request_id: str, model_id: str = "m") -> list[str]:
         """Return the statuses of a request's receipts, in order."""

@@ -111,3 +111,11 @@ class Table:
             X = np.hstack([X, np.ones((len(X), 1))])
         y, weight = np.array([y for _, y, _ in values]), np.array([w for _, _, w in values])
         return retrain_wide(self.data.kind, X, y, weight, self.data.penalty)
+
+
+def registered_table(
+    platform: Platform, family: str | Data = "benign", kind: str = "linear", **options: Any
+) -> Table:
+    """Register the model ``m`` of a family, and return its rows."""
+    platform.register("m", family, kind, **options)
+    return Table(platform)

@@ -112,8 +112,17 @@ MAIN_JOB = (
 """Of the tests of commands: the main job, and what a newcomer meets."""
 
 EVENTS = "tests/integration/commits/test_events.py"
-IN_BRIEF = ("linear]", "changes]", "sums]", "goes_back_is_brought", "caught_up")
-"""Of the events: rows, row changes and exact sums; where the store is folded, every kind."""
+IN_BRIEF = (
+    "[linear]",
+    "-linear]",
+    "[changes]",
+    "-changes]",
+    "[sums]",
+    "what_the_log_says[pipeline]",
+    "what_the_log_says[certified]",
+    "folded_again[pipeline]",
+)
+"""Of the events: rows, row changes, exact sums; of pipelines and certified models, folds."""
 
 INTEGRATION = "tests/integration/"
 ON_KAFKA = (

@@ -57,6 +57,11 @@ class Workload:
         self.requests += sent
         return sent
 
+    def work(self) -> None:
+        """Send the next round, and run until everything is decided."""
+        self.ask()
+        self.platform.drain()
+
     def _send(self, number: int) -> list[str]:
         for one in self.requests[-1:]:  # what was asked for before, once more
             self.platform.send("m", *self.platform.asked["m", one], request_id=one)

@@ -35,8 +35,7 @@ def platform(platform_on: Callable[..., Platform], monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(commit_checks, "_CATCH_UP_SECONDS", 0.2)
     platform = platform_on("streams")
     platform.register()
-    platform.send_index("m", 1)
-    platform.drain()
+    platform.delete("m", 1)
     platform.pair[0].close()
     return platform
 

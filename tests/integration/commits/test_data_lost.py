@@ -16,17 +16,12 @@ from lethe.consumers.contract.sealing import KeyUnknown, SealKeys
 from lethe.engine.errors import CorruptState, ModelExists
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import commit_partition, shard_of
+from tests.support.events import settle
 from tests.support.invariants import check_theta, ledger_of
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, config_of, row_ids, training_data
 from tests.support.stores import backup, neighbour_of, restore, wipe
-from tests.support.tables import Table
-
-
-def settle(platform: Platform) -> None:
-    """Fold, and decide what there is."""
-    platform.pair[0].recover()
-    platform.drain()
+from tests.support.tables import registered_table
 
 
 def lose_rows(platform: Platform, *rows: str) -> None:
@@ -51,8 +46,7 @@ def test_requests_wait_until_the_model_is_registered_again(memory: Platform, los
     memory.register("m", budget=10.0)
     other = neighbour_of("m")
     memory.register(other, budget=10.0)
-    first = memory.send_index("m", 0)
-    memory.drain()
+    first = memory.delete("m", 0)
     before = memory.versions()
     if lost == "everything":
         wipe(memory, "m")
@@ -87,15 +81,13 @@ def test_requests_wait_until_the_model_is_registered_again(memory: Platform, los
     assert memory.load().meta.rows_live == 117
     check_theta(memory, "m", 1e-8)
     check_numbers(memory)
-    late = memory.send_index("m", 9)
-    memory.drain()
+    late = memory.delete("m", 9)
     assert memory.final(late).status == "APPLIED"
 
 
 def test_no_insert_brings_a_row_whose_deletion_waited_and_found_none(memory: Platform) -> None:
     """The insert may lie in the log before the deletion, and be decided after it."""
-    memory.register("m", "benign", "linear", budget=10.0)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear", budget=10.0)
     whole = backup(memory)
     lose_rows(memory, "row-5")
     settle(memory)
@@ -106,20 +98,17 @@ def test_no_insert_brings_a_row_whose_deletion_waited_and_found_none(memory: Pla
     settle(memory)
     assert memory.final(waits).rows_unknown == 1
     late = memory.send_change("m", "insert", table.row("new-1"))
-    memory.drain()
-    assert memory.final(late).code == "ROW_DELETED"
+    assert memory.answer(late).code == "ROW_DELETED"
 
 
 def test_a_model_of_which_only_deleted_rows_are_missing_has_lost_nothing(memory: Platform) -> None:
     memory.register("m", budget=10.0)
     early = backup(memory, "m")
-    memory.send_index("m", 5, 6)
-    memory.drain()
+    memory.delete("m", 5, 6)
     restore(memory, early, "m")
     lose_rows(memory, "row-5", "row-6")
     settle(memory)
-    request = memory.send_index("m", 7)
-    memory.drain()
+    request = memory.delete("m", 7)
     assert memory.statuses(request) == ["DEFERRED", "APPLIED"]
     assert ledger_of(memory).keys() == {"row-5", "row-6", "row-7"}
 
@@ -137,8 +126,7 @@ def test_rows_that_come_back_end_the_loss(memory: Platform) -> None:
     assert isinstance(record, bytes)
     memory.raw().hset(live.rows(shard_of("row-5")), "row-5", record)
     settle(memory)
-    later = memory.send_index("m", 8)
-    memory.drain()
+    later = memory.delete("m", 8)
     assert memory.final(later).status == "APPLIED"
 
 
@@ -148,8 +136,7 @@ def test_a_wiped_store_and_a_file_of_rows_never_bring_a_deleted_row_back(
     """The ledger comes from the commits that are retained; a file holds the key that seals them."""
     memory.register("m", budget=10.0)
     for i in range(4):
-        memory.send_index("m", i)
-        memory.drain()
+        memory.delete("m", i)
     wipe(memory)
     done = memory.register("m", budget=10.0, replace_model=True)
     assert done.left_out == 4
@@ -163,8 +150,7 @@ def test_a_wiped_store_and_a_file_of_rows_never_bring_a_deleted_row_back(
 def test_with_another_key_a_wiped_store_is_not_replaced(memory: Platform) -> None:
     """Its deletions would be forgotten: they are sealed in the log, and cannot be read."""
     memory.register("m", budget=10.0)
-    memory.send_index("m", 1)
-    memory.drain()
+    memory.delete("m", 1)
     wipe(memory)
     right, memory.seals = memory.seals, SealKeys([bytes(32)])
     with pytest.raises(KeyUnknown, match="LETHE_SEAL_KEY_FILE"):
@@ -176,8 +162,7 @@ def test_with_another_key_a_wiped_store_is_not_replaced(memory: Platform) -> Non
 def test_a_lost_key_is_accepted_aloud(memory: Platform) -> None:
     """Who has lost the key for good goes on without what is sealed with it, also a fresh fold."""
     memory.register("m", budget=10.0)
-    memory.send_index("m", 1)
-    memory.drain()
+    memory.delete("m", 1)
     wipe(memory)
     memory.pair[0].close()
     memory.seals = SealKeys([bytes(32)])
@@ -190,8 +175,7 @@ def test_a_lost_key_is_accepted_aloud(memory: Platform) -> None:
     assert memory.statuses(waiting) == ["REJECTED"]  # it came before the new opening
     check_numbers(memory)
     early = backup(memory, "m")
-    late = memory.send_index("m", 3)
-    memory.drain()
+    late = memory.delete("m", 3)
     restore(memory, early, "m")
     settle(memory)
     assert memory.final(late).status == "APPLIED"
@@ -213,8 +197,7 @@ def expire(platform: Platform, model_id: str, keep: int) -> None:
 
 def test_where_the_commits_have_expired_the_loss_is_accepted_aloud(memory: Platform) -> None:
     memory.register("m", budget=10.0)
-    memory.send_index("m", 1, 2)
-    memory.drain()
+    memory.delete("m", 1, 2)
     wipe(memory)
     expire(memory, "m", 0)
     late = memory.send_index("m", 7)
@@ -237,8 +220,7 @@ def test_where_the_commits_have_expired_the_loss_is_accepted_aloud(memory: Platf
     check_numbers(memory)
     # It came before the model was opened again, and nobody knows of what came before.
     assert memory.statuses(late) == ["REJECTED"]
-    request = memory.send_index("m", 3)
-    memory.drain()
+    request = memory.delete("m", 3)
     assert memory.final(request).status == "APPLIED"
     check_numbers(memory)
 
@@ -257,8 +239,7 @@ def test_a_store_older_than_the_retained_commits_says_so(memory: Platform, keep:
     memory.register("m", budget=10.0)
     early = backup(memory, "m")
     for i in range(5):
-        memory.send_index("m", i)
-        memory.drain()
+        memory.delete("m", i)
     before = memory.versions()
     expire(memory, "m", keep)
     restore(memory, early, "m")
@@ -275,8 +256,7 @@ def test_a_store_older_than_the_retained_commits_says_so(memory: Platform, keep:
     assert ledger_of(memory).keys() == {f"row-{i}" for i in range(5 - keep, 5)}
     settle(memory)
     check_numbers(memory)
-    late = memory.send_index("m", 60)
-    memory.drain()
+    late = memory.delete("m", 60)
     assert memory.final(late).status == "APPLIED"
     check_numbers(memory)
 
@@ -286,8 +266,7 @@ def test_a_wiped_store_and_a_log_that_has_only_the_newest_commits_are_accepted_a
 ) -> None:
     memory.register("m", budget=10.0)
     for i in range(5):
-        memory.send_index("m", i)
-        memory.drain()
+        memory.delete("m", i)
     expire(memory, "m", 2)
     wipe(memory)
     settle_some(memory)
@@ -298,8 +277,7 @@ def test_a_wiped_store_and_a_log_that_has_only_the_newest_commits_are_accepted_a
     assert ledger_of(memory).keys() == {"row-3", "row-4"}
     settle(memory)
     check_numbers(memory)
-    late = memory.send_index("m", 60)
-    memory.drain()
+    late = memory.delete("m", 60)
     assert memory.final(late).status == "APPLIED"
     check_numbers(memory)
 

@@ -146,8 +146,7 @@ def test_a_store_that_goes_back_is_brought_to_what_the_log_says(load: Workload) 
     kept: list[Backup] = []
     for _ in range(4):
         kept.append(backup(platform, "m"))
-        load.ask()
-        platform.drain()
+        load.work()
     before, twin = published(platform), platform.load()
     ledger, index = ledger_of(platform), platform.raw().hgetall(KEYS.requests)
     disclosed = platform.raw().hgetall(KEYS.dataset(twin.meta.dataset_key).disclosed)
@@ -160,8 +159,7 @@ def test_a_store_that_goes_back_is_brought_to_what_the_log_says(load: Workload) 
         assert platform.raw().hgetall(KEYS.requests) == index
         assert platform.raw().hgetall(KEYS.dataset(twin.meta.dataset_key).disclosed) == disclosed
     load.judge()
-    load.ask()
-    platform.drain()
+    load.work()
     assert platform.load().version > twin.version
     load.judge()
 
@@ -184,8 +182,7 @@ def test_a_store_goes_back_under_a_workers_hands(load: Workload) -> None:
         goes_back = [step] * (1 + number % 2)
         for _ in range(2):
             load.ask()
-            platform.send_index(other, 2 * number)
-            platform.drain()
+            platform.delete(other, 2 * number)
         assert not goes_back, step
     settle(platform)
     load.judge()
@@ -199,39 +196,32 @@ def test_a_store_goes_back_under_a_workers_hands(load: Workload) -> None:
 def test_a_refresh_that_caught_up_with_changes_is_folded_again(load: Workload) -> None:
     """Rows change after it has read them, and once more after its swap; all is folded at once."""
     platform = load.platform
-    load.ask()
-    platform.drain()
+    load.work()
     order = platform.ordered("m", RefreshKind.REBUILD)
     platform.compute_refresh(order)
     early = backup(platform, "m")
-    load.ask()
-    platform.drain()
+    load.work()
     platform.tell_refreshed(order)
     platform.drain()
     assert platform.load().meta.generation >= 1
     load.judge()
-    load.ask()
-    platform.drain()
+    load.work()
     before, twin = published(platform), platform.load()
     restore(platform, early, "m")
     settle(platform)
     check_same(platform.load(), twin)
     assert published(platform) == before
-    load.ask()
-    platform.drain()
+    load.work()
     load.judge()
 
 
 @pytest.mark.parametrize("load", [*MAIN, "certified"], indirect=True)
 def test_a_refresh_whose_result_is_lost_stands_and_a_rebuild_follows(load: Workload) -> None:
     platform = load.platform
-    load.ask()
-    platform.drain()
+    load.work()
     early = backup(platform, "m")
-    platform.order("m", RefreshKind.REBUILD)
-    platform.drain()
-    load.ask()
-    platform.drain()
+    platform.refresh("m", RefreshKind.REBUILD)
+    load.work()
     before, twin = published(platform), platform.load()
     restore(platform, early, "m")
     settle(platform)
@@ -243,21 +233,19 @@ def test_a_refresh_whose_result_is_lost_stands_and_a_rebuild_follows(load: Workl
     request = load.delete(LAST)
     platform.drain()
     assert platform.statuses(request) == ["DEFERRED", "APPLIED"]
-    load.ask()
-    platform.drain()
+    load.work()
     load.judge()
 
 
 # -- a store that loses more -----------------------------------------------------------------------
 
 
-@FEW
+@pytest.mark.parametrize("load", [*MAIN, "disclosure"], indirect=True)
 def test_a_wiped_store_is_told_of_its_models_by_the_log(load: Workload) -> None:
     """All that commits say comes back: numbers, ledger, receipts; rows were in the store alone."""
     platform = load.platform
     for _ in range(2):
-        load.ask()
-        platform.drain()
+        load.work()
     twin, before = platform.load(), published(platform)
     ledger, index = ledger_of(platform), platform.raw().hgetall(KEYS.requests)
     disclosed = platform.raw().hgetall(KEYS.dataset(twin.meta.dataset_key).disclosed)
@@ -285,15 +273,13 @@ def test_a_lost_key_comes_back_from_commits_before_anything_is_decided(
     """What is asked for next names a row that is deleted, and a request that is decided."""
     platform, name = load.platform, getattr(KEYS, key)
     for _ in range(2):
-        load.ask()
-        platform.drain()
+        load.work()
     before = platform.raw().hgetall(name)
     assert before
     platform.raw().delete(name)
     if not warm:
         succeed(platform)
-    load.ask()
-    platform.drain()
+    load.work()
     answered(load)
     assert before.items() <= platform.raw().hgetall(name).items()
     load.judge()

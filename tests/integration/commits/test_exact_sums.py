@@ -173,8 +173,7 @@ def test_sums_or_rows_that_were_damaged_are_found_digit_for_digit(memory: Platfo
     fault = "the exact sums are not those of the live rows"
     found = [one for one in check_model(memory.store, None, "m") if not one.ok]
     assert [fault in one.detail for one in found] == [True]
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
+    memory.refresh("m", RefreshKind.REBUILD)
     newest = memory.versions("m")[-1]
     assert newest.refresh is not None
     assert fault in newest.refresh.reason
@@ -197,8 +196,7 @@ def test_a_row_beyond_the_range_of_the_sums_is_refused_by_name(memory: Platform)
     row = table.row("far")
     row["values"] = [1e-150, 1e150, *row["values"][2:]]
     request = memory.send_change("m", "insert", row)
-    memory.drain()
-    answer = memory.final(request)
+    answer = memory.answer(request)
     assert (answer.status, answer.code) == ("REJECTED", "OUT_OF_RANGE")
     check(table)
 

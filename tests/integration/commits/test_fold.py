@@ -41,8 +41,7 @@ def test_a_worker_that_is_idle_notices_that_its_store_went_back(
     monkeypatch.setattr("lethe.consumers.workers.lag._PERIOD_SECONDS", 0.0)
     memory.register("m", budget=10.0)
     early = backup(memory, "m")
-    memory.send_index("m", 1)
-    memory.drain()
+    memory.delete("m", 1)
     twin = memory.load()
     restore(memory, early, "m")
     for _ in range(3):
@@ -115,8 +114,7 @@ def test_a_refresh_that_the_store_has_only_part_of_is_lost(
     assert state.awaiting_rebuild
     assert (state.head, state.version) == (twin.head, twin.version)
     assert published(memory) == before
-    request = memory.send_index("m", 7)
-    memory.drain()
+    request = memory.delete("m", 7)
     assert memory.statuses(request) == ["DEFERRED", "APPLIED"]
     assert memory.load().meta.rows_live == 120 - 4
     check_model(memory)
@@ -128,8 +126,7 @@ def test_deletions_whose_rows_are_erased_already_stand_and_a_rebuild_follows(
     """The head went back and the row records did not: what was published is as it was."""
     memory.register("m", budget=10.0)
     early = backup(memory, "m")
-    memory.send_index("m", 1, 2)
-    memory.drain()
+    memory.delete("m", 1, 2)
     before, twin = published(memory), memory.load()
     restore(memory, early, "m")
     live = memory.load().generation_keys
@@ -140,8 +137,7 @@ def test_deletions_whose_rows_are_erased_already_stand_and_a_rebuild_follows(
     assert np.array_equal(state.stream.theta_exact, twin.stream.theta_exact)
     assert published(memory) == before
     assert not memory.raw().hexists(live.rows(shard_of("row-2")), "row-2")
-    request = memory.send_index("m", 3)
-    memory.drain()
+    request = memory.delete("m", 3)
     assert memory.statuses(request) == ["DEFERRED", "APPLIED"]
     check_model(memory)
 
@@ -162,12 +158,10 @@ def test_a_deferral_and_its_rebuild_that_the_store_forgot_stand(memory: Platform
         assert (state.version, state.digest, state.deferred) == (twin.version, twin.digest, {})
         assert state.awaiting_rebuild
         assert published(memory) == before
-    again = memory.send_index("m", *range(20), request_id=request)
-    memory.drain()
+    again = memory.delete("m", *range(20), request_id=request)
     assert set(memory.statuses(again)) == {"DEFERRED", "APPLIED"}
     assert memory.statuses(again)[-1] == "APPLIED"
-    memory.send_index("m", 40)
-    memory.drain()
+    memory.delete("m", 40)
     check_model(memory)
 
 
@@ -201,8 +195,7 @@ def test_a_model_that_was_unregistered_and_came_back_is_unregistered_again(
     assert published(memory) == before
     assert [key for key in memory.raw().keys("lethe:{*}:m:gen:*") if b"job" not in key] == []
     late = memory.send("m", "row-50")
-    memory.drain()
-    assert memory.final(late).code == "MODEL_UNREGISTERED"
+    assert memory.answer(late).code == "MODEL_UNREGISTERED"
 
 
 def test_a_replacement_that_the_store_forgot_is_made_up_for_from_what_it_staged(
@@ -210,8 +203,7 @@ def test_a_replacement_that_the_store_forgot_is_made_up_for_from_what_it_staged(
 ) -> None:
     """Its staging does not expire: where only the head went back, it becomes live once more."""
     memory.register("m", budget=10.0)
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
     reached: list[Backup] = []
 
     def at_step(step: str) -> None:
@@ -220,8 +212,7 @@ def test_a_replacement_that_the_store_forgot_is_made_up_for_from_what_it_staged(
 
     memory.registrar(at_step=at_step)
     memory.register("m", budget=10.0, replace_model=True, at_step=at_step)
-    memory.send_index("m", 1)
-    memory.drain()
+    memory.delete("m", 1)
     twin, before = memory.load(), published(memory)
     restore(memory, reached[0], "m")
     settle(memory)
@@ -241,8 +232,7 @@ def test_a_fold_that_is_cut_short_is_gone_on_with(
     memory.register("m", budget=10.0)
     early = backup(memory)
     for row in range(6):
-        memory.send_index("m", row)
-        memory.drain()
+        memory.delete("m", row)
     before = memory.store.cursors.read(memory.load().keys.partition).pair.published
     restore(memory, early)
     for _ in range(2):
@@ -267,7 +257,6 @@ def test_what_a_dead_worker_appended_is_finished_although_the_requests_are_gone(
     memory.log.delete_topic(topics.DELETIONS)
     memory.log.ensure_topics(topics.specs(2))
     go_on_without(memory, topics.DELETIONS)
-    memory.drain()
-    assert memory.final(request).version == 1
+    assert memory.answer(request).version == 1
     assert not memory.raw().hexists(live.rows(shard_of("row-1")), "row-1")
     check_model(memory)

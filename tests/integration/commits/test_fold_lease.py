@@ -8,6 +8,7 @@ import pytest
 
 from lethe.consumers.commits.recovery import fold, fold_lease
 from lethe.consumers.commits.recovery.fold_lease import FoldLease
+from tests.support.events import settle
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
@@ -54,14 +55,12 @@ def test_a_long_fold_waits_for_another_ones_lease_and_then_goes_on(
     memory.register("m", budget=10.0)
     early = backup(memory)
     for row in range(5):
-        memory.send_index("m", row)
-        memory.drain()
+        memory.delete("m", row)
     head = memory.load().head
     restore(memory, early)
     key = memory.load().keys.partition.fold_lease
     memory.raw().set(key, "another worker", px=300)
-    memory.pair[0].recover()
-    memory.drain()
+    settle(memory)
     assert memory.load().head == head
     assert memory.raw().exists(key) == 0
     check_model(memory)

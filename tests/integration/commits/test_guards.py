@@ -31,6 +31,7 @@ from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition, watermark
 from lethe.engine.store.layout.state import Head
 from lethe.engine.store.server.connection import connect, text
+from tests.support.events import settle
 from tests.support.invariants import check_model, live_rows
 from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.platform import SECRET, Platform, config_of, training_data
@@ -289,8 +290,7 @@ def refused(platform: Platform, wanted: StoreChange) -> Applied:
 
 def test_the_script_compares_before_it_writes(memory: Platform) -> None:
     memory.register("m", budget=10.0)
-    memory.send_index("m", 1)
-    memory.drain()
+    memory.delete("m", 1)
     head = memory.load().head
     assert refused(memory, change(memory, prev="c" * 64)) is Applied.FORK
     assert refused(memory, change(memory, commit=head.commit)) is Applied.FORK
@@ -327,8 +327,7 @@ def test_the_cursor_passes_a_record_only_from_behind_the_one_before(memory: Plat
 def test_a_final_receipt_in_the_index_never_changes(memory: Platform) -> None:
     """A commit that is applied once more, or a later one, says nothing of a request by then."""
     memory.register("m", budget=10.0)
-    hers = memory.send_index("m", 1)
-    memory.drain()
+    hers = memory.delete("m", 1)
     raw, state = memory.raw(), memory.load()
     final = raw.hget(state.keys.requests, hers)
     told = change(
@@ -349,15 +348,13 @@ def test_a_final_receipt_in_the_index_never_changes(memory: Platform) -> None:
 def test_a_row_is_deleted_once_and_a_request_answered_once(memory: Platform) -> None:
     """Whoever asks again, in a later batch, gets the first answer; its row is gone already."""
     memory.register("m", budget=10.0)
-    first = memory.send_index("m", 1, 2)
-    memory.drain()
+    first = memory.delete("m", 1, 2)
     memory.send_index("m", 1, 2, request_id=first)
     other = memory.send_index("m", 2, 3)
     memory.drain()
     assert memory.statuses(first) == ["APPLIED", "APPLIED"]
     assert (memory.final(other).status, memory.final(other).rows_deleted) == ("APPLIED", 1)
-    late = memory.send_index("m", 1)
-    memory.drain()
+    late = memory.delete("m", 1)
     assert memory.final(late).status == "ALREADY_APPLIED"
     check_model(memory)
 
@@ -789,8 +786,7 @@ def test_no_watermark_passes_what_is_not_acknowledged(memory: Platform) -> None:
     assert published == commits(memory)[-1].offset
     assert memory.receipts("m") == []
     leave(memory, worker)
-    memory.drain()
-    assert memory.final(hers).status == "APPLIED"
+    assert memory.answer(hers).status == "APPLIED"
     check_model(memory)
 
 
@@ -855,8 +851,7 @@ def test_what_is_decided_is_not_decided_again(memory: Platform) -> None:
     before = len(commits(memory))
     partition = memory.reader.partition_for(topics.DELETIONS, b"m")
     memory.raw().delete(watermark(str(partition)))
-    memory.pair[0].recover()
-    memory.drain()
+    settle(memory)
     assert len(commits(memory)) == before
     check_model(memory)
 
@@ -895,8 +890,7 @@ def test_a_row_that_is_deleted_while_its_model_is_replaced_does_not_come_back(
     memory.drain()
 
     def delete_a_row() -> None:
-        memory.send_index("m", 1)
-        memory.drain()
+        memory.delete("m", 1)
 
     done = memory.register(
         "m", budget=10.0, replace_model=True, at_step=once(Step.REGISTER_APPEND, delete_a_row)
@@ -909,8 +903,7 @@ def test_a_row_that_is_deleted_while_its_model_is_replaced_does_not_come_back(
 def test_a_result_of_another_generation_is_dropped(memory: Platform) -> None:
     """Two refreshes of one generation: the second one was made from what is not there any more."""
     memory.register("m", budget=10.0)
-    memory.send_index("m", 1, 2)
-    memory.drain()
+    memory.delete("m", 1, 2)
     orders = [memory.ordered("m", RefreshKind.REBUILD) for _ in range(2)]
     for order in orders:
         memory.compute_refresh(order)
@@ -936,8 +929,7 @@ def test_a_result_is_dropped_only_by_who_knows_every_commit(
     table = Table(memory)
     table.delete("row-1")
     memory.drain(behind)
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
+    memory.refresh("m", RefreshKind.REBUILD)
     table.change("insert", table.row("new-1"), table.row("new-2"))
     memory.turn_until_decided(1)
     assert memory.load().meta.pending_job is not None

@@ -17,7 +17,7 @@ from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import Disagreement, fold, partition_of
 from tests.support.agreement import check_agreement, commits_of
 from tests.support.platform import Platform
-from tests.support.tables import Table
+from tests.support.tables import registered_table
 
 pytestmark = pytest.mark.redis
 
@@ -57,17 +57,13 @@ def test_it_agrees_with_a_busy_run(kind: str, platform_on: Callable[..., Platfor
 
 def test_it_agrees_across_replacements_and_unregistration(memory: Platform) -> None:
     memory.register("m")
-    memory.send_index("m", 0, 1)
-    memory.drain()
+    memory.delete("m", 0, 1)
     memory.register("m", replace_model=True, keep=range(2, 40))
-    memory.send_index("m", 2, 3)
-    memory.drain()
+    memory.delete("m", 2, 3)
     memory.registrar().unregister("m")
-    memory.send_index("m", 5)
-    memory.drain()
+    memory.delete("m", 5)
     memory.register("m")
-    memory.send_index("m", 6)
-    memory.drain()
+    memory.delete("m", 6)
     [model] = check_agreement(memory).values()
     assert set(model.ledger) == {f"row-{i}" for i in (0, 1, 2, 3, 6)}
     assert model.retired
@@ -90,8 +86,7 @@ def test_it_agrees_while_requests_wait_for_a_rebuild(memory: Platform) -> None:
 
 def test_a_record_that_lost_is_void_and_changes_nothing(memory: Platform) -> None:
     memory.register("m")
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
     before = fold(commits_of(memory), SECRET)["m"]
     index = partition_of("m")
     for value in commits_of(memory)[index]:
@@ -99,14 +94,12 @@ def test_a_record_that_lost_is_void_and_changes_nothing(memory: Platform) -> Non
     after = fold(commits_of(memory), SECRET)["m"]
     assert after.void == len(before.commits) > 0
     assert after.head == before.head
-    memory.send_index("m", 1)
-    memory.drain()
+    memory.delete("m", 1)
     assert check_agreement(memory)["m"].void == after.void
 
 
 def test_it_agrees_with_inserts_and_corrections(memory: Platform) -> None:
-    memory.register("m")
-    table = Table(memory)
+    table = registered_table(memory)
     table.change("insert", table.row("new-1"), table.row("new-2"))
     table.change("correct", table.row("new-1"), table.row("row-1"))
     memory.send_change("m", "insert", table.row("row-2"))
@@ -130,8 +123,7 @@ def test_it_agrees_with_inserts_and_corrections(memory: Platform) -> None:
 
 def test_a_forged_receipt_or_version_is_found(memory: Platform) -> None:
     memory.register("m")
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
     models = fold(commits_of(memory), SECRET)
     model = models["m"]
     check_published(models, model.sent, model.versions)
@@ -150,8 +142,7 @@ def test_a_forged_receipt_or_version_is_found(memory: Platform) -> None:
 @pytest.mark.parametrize("field", ["head", "version", "ledger", "offsets", "finals", "deferred"])
 def test_a_store_that_says_something_else_is_found(memory: Platform, field: str) -> None:
     memory.register("m")
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
     model = fold(commits_of(memory), SECRET)["m"]
     stored: dict[str, Any] = {
         "head": model.head,
@@ -176,8 +167,7 @@ def test_another_secret_opens_nothing(memory: Platform) -> None:
 
 def test_an_altered_record_ends_the_chain(memory: Platform) -> None:
     memory.register("m")
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
     commits = commits_of(memory)
     values = commits[partition_of("m")]
     assert values[-1] is not None

@@ -19,7 +19,7 @@ from tests.support import erasures
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, config_of, training_data
 from tests.support.stores import neighbour_of
-from tests.support.tables import Table
+from tests.support.tables import registered_table
 
 KEYS = ModelKeys("m")
 
@@ -28,8 +28,7 @@ def used(platform: Platform) -> None:
     """Register a model and delete rows of it."""
     platform.register("m", budget=10.0)
     for rows in ((0, 1), (2,), (3, 4, 5)):
-        platform.send_index("m", *rows)
-        platform.drain()
+        platform.delete("m", *rows)
 
 
 def expire_commits(platform: Platform) -> None:
@@ -89,8 +88,7 @@ def test_a_lost_head_halts_the_model_and_says_what_ends_it(memory: Platform, war
     """A fold cannot make it again, as it needs the rows that were erased."""
     memory.register("m", budget=10.0)
     for row in (0, 1):
-        memory.send_index("m", row)
-        memory.drain()
+        memory.delete("m", row)
     memory.raw().delete(KEYS.head)
     waits = memory.send_index("m", 2)
     worker = memory.pair[0] if warm else fresh(memory)
@@ -133,15 +131,13 @@ def test_requests_that_wait_and_rows_that_were_left_out_come_back_with_the_log(
     retired = memory.raw().smembers(KEYS.retired)
     assert retired
     memory.raw().delete(KEYS.deferred, KEYS.retired)
-    memory.send_index("m", 20)
-    memory.drain()
+    memory.delete("m", 20)
     assert memory.raw().smembers(KEYS.retired) == retired
     assert memory.raw().hgetall(KEYS.deferred) == waiting
 
 
 def test_counts_follow_every_kind_of_commit(memory: Platform) -> None:
-    memory.register("m", "benign", "linear", budget=10.0)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear", budget=10.0)
     table.change("insert", {**table.row("new"), "subject": "s"})
     table.change("correct", table.row("row-3"))
     table.delete("row-4")

@@ -21,6 +21,7 @@ from lethe.engine.errors import LogUnavailable, StoreUnavailable
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.store import ModelStore
 from tests.integration.conftest import KAFKA
+from tests.support.events import settle
 from tests.support.invariants import check_model, ledger_of
 from tests.support.memory_log import HookCall, MemoryLog
 from tests.support.platform import Platform, store_at
@@ -238,8 +239,7 @@ def test_what_is_decided_is_not_decided_again(memory: Platform) -> None:
     state = memory.load()
     assert {receipt.status for receipt in memory.receipts()} > {"APPLIED", "REJECTED"}
     memory.raw().delete(*memory.raw().keys("lethe:watermark:*"))
-    memory.pair[0].recover()
-    memory.drain()
+    settle(memory)
     assert {topic: memory.records(topic) for topic in written} == before
     assert memory.load().head == state.head
     check_model(memory)
@@ -296,8 +296,7 @@ def test_strangers_in_the_topics_do_not_stop_a_takeover(memory: Platform) -> Non
     job = b'{"job_id": "j", "model_id": "%s", "generation": 0, "version": 0, "reason": "\\ud800"}'
     memory.producer.publish([Message(topics.REFRESH_JOBS, b"m", job % b"m")])
     memory.producer.publish([Message(topics.REFRESH_JOBS, b"m", job % b"nobody")])
-    request = memory.send_index("m", 1)
-    memory.drain()
+    request = memory.delete("m", 1)
     assert memory.final(request).status == "APPLIED"
 
 

@@ -68,8 +68,7 @@ def platform(memory: Platform) -> Platform:
         memory.send_index(model, 0)
     memory.drain()
     for row in range(10, 20):
-        memory.send_index(ELSEWHERE, row)
-        memory.drain()
+        memory.delete(ELSEWHERE, row)
     return memory
 
 
@@ -180,8 +179,7 @@ def test_a_model_that_was_halted_in_another_partition_is_no_longer(platform: Pla
     platform.store.cursors.note_behind(keys, ELSEWHERE)
     assert set(platform.store.cursors.read(keys).behind) == {ELSEWHERE}
     platform.pair[0].recover()
-    request = platform.send_index(ELSEWHERE, 1)
-    platform.drain()
+    request = platform.delete(ELSEWHERE, 1)
     assert platform.final(request, ELSEWHERE).status == "APPLIED"
     assert platform.store.cursors.read(keys).behind == {}
 
@@ -259,8 +257,7 @@ def test_whatever_a_stranger_wrote_a_person_can_go_on_without_it(
     platform.register("m", budget=10.0, replace_model=True, accept_forgotten=True)
     for again in range(2):  # also from a store of before
         platform.pair[0].recover()
-        platform.drain()
-        assert platform.final(request).status == "APPLIED"
+        assert platform.answer(request).status == "APPLIED"
         assert live_rows(platform).isdisjoint({"row-0", "row-1"})
         if not again:
             restore(platform, early, "m")
@@ -297,8 +294,7 @@ def test_a_gap_is_gone_on_from_by_registering_again(platform: Platform) -> None:
     platform.register("m", budget=10.0, replace_model=True)
     for again in range(2):  # also from a store of before
         platform.pair[0].recover()
-        platform.drain()
-        assert platform.final(request).status == "APPLIED"
+        assert platform.answer(request).status == "APPLIED"
         assert platform.load().meta.rows_live == 118
         if not again:
             restore(platform, early, "m")
@@ -345,8 +341,7 @@ def test_a_worker_with_a_wrong_key_harms_nobody(platform: Platform) -> None:
     wrong.close()
     platform.seals = right
     platform._pair = platform.deletion_worker(), platform.pair[1]
-    platform.drain()
-    assert platform.final(request).status == "APPLIED"
+    assert platform.answer(request).status == "APPLIED"
     check_model(platform)
 
 
@@ -355,13 +350,11 @@ def test_a_new_key_beside_the_old_one_goes_on(platform: Platform) -> None:
     platform.seals = SealKeys([bytes(32), bytes(range(32))])
     platform._pair = platform.deletion_worker(), platform.pair[1]
     early = backup(platform, "m")
-    request = platform.send_index("m", 1)
-    platform.drain()
+    request = platform.delete("m", 1)
     assert commits_of(platform)[-1][1].open.key == platform.seals.current
     restore(platform, early, "m")
     platform.pair[0].recover()
-    platform.drain()
-    assert platform.final(request).status == "APPLIED"
+    assert platform.answer(request).status == "APPLIED"
     check_model(platform)
 
 
@@ -421,8 +414,7 @@ def test_partitions_that_were_added_are_not_used(memory: Platform) -> None:
     assert isinstance(memory.log, MemoryLog)
     memory.log.add_partitions(topics.COMMITS, 40)
     memory.register("m", budget=10.0)
-    request = memory.send_index("m", 1)
-    memory.drain()
+    request = memory.delete("m", 1)
     assert memory.final(request).status == "APPLIED"
     used = {record.partition.index for record in memory.records(topics.COMMITS)}
     assert used == {HERE}

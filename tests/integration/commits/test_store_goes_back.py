@@ -26,13 +26,10 @@ def test_a_model_in_memory_is_folded_from_what_the_store_holds(memory: Platform)
     memory.register("m")
     memory.register(other)
     before = backup(memory)
-    memory.send_index("m", 0, 1, 2)
-    memory.drain()
+    memory.delete("m", 0, 1, 2)
     restore(memory, before)
-    memory.send_index(other, 3)
-    memory.drain()
-    memory.send_index("m", 4)
-    memory.drain()
+    memory.delete(other, 3)
+    memory.delete("m", 4)
     check_model(memory)
     check_model(memory, other)
 
@@ -41,13 +38,11 @@ def test_nothing_is_decided_on_a_state_of_before_the_fold(memory: Platform) -> N
     """Given a folded partition, when the store goes back before the model is read, it is folded."""
     memory.register("m")
     before = backup(memory)
-    memory.send_index("m", 0, 1)
-    memory.drain()
+    memory.delete("m", 0, 1)
     memory.pair[0].recover()
     memory.turn(memory.pair[0])  # folds, and keeps no state of the model
     restore(memory, before)
-    memory.send_index("m", 2, 3)
-    memory.drain()
+    memory.delete("m", 2, 3)
     check_model(memory)
 
 
@@ -62,12 +57,10 @@ def test_a_model_that_the_store_has_lost_is_not_unknown(memory: Platform) -> Non
     memory.pair[0].recover()
     memory.turn(memory.pair[0])
     wipe(memory)
-    request = memory.send_index("m", 0)
-    memory.drain()
+    request = memory.delete("m", 0)
     assert memory.statuses(request) == ["DEFERRED"]
     memory.register("m", replace_model=True)
-    memory.drain()
-    assert memory.final(request).status == "APPLIED"
+    assert memory.answer(request).status == "APPLIED"
     check_model(memory)
 
 
@@ -92,8 +85,7 @@ def test_a_registration_that_won_beside_a_neighbours_commit_knows_it(
 
     memory.register("m", replace_model=replace_model, at_step=at_step)
     assert sent
-    memory.send_index("m", 1)
-    memory.drain()
+    memory.delete("m", 1)
     assert len(memory.versions()) == 2 + replace_model
     check_model(memory)
 
@@ -102,13 +94,11 @@ def test_a_registration_and_its_opening_are_folded_together(memory: Platform) ->
     """Given a wiped store, when a model's first commits are folded, then it is not halted."""
     memory.register("m")
     rows = backup(memory)
-    memory.send_index("m", 0, 1)
-    memory.drain()
+    memory.delete("m", 0, 1)
     heads = {name: kept for name, kept in rows.items() if b":gen:" in name or b":data:" in name}
     restore(memory, heads)  # all but the rows is lost
     settle(memory)
-    memory.send_index("m", 2)
-    memory.drain()
+    memory.delete("m", 2)
     assert not len(memory.pair[0]._halts)
     check_model(memory)
 
@@ -128,8 +118,7 @@ def test_a_request_by_subject_waits_while_rows_are_missing(memory: Platform) -> 
         assert memory.statuses(name) == ["DEFERRED"]
     restore(memory, whole)
     settle(memory)
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
+    memory.refresh("m", RefreshKind.REBUILD)
     assert memory.final("known").rows_deleted == 3
     assert memory.final("unknown").code == "UNKNOWN_ROWS"
     assert memory.final(stranger).rows_deleted == 1
@@ -156,8 +145,7 @@ def test_what_a_lost_replacement_took_the_place_of_goes_with_it(memory: Platform
 def test_parameters_of_an_unregistered_model_are_not_sent_again(memory: Platform) -> None:
     """Given a publisher that was overtaken, then no parameters go out that no version has."""
     memory.register("m")
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
     [message] = newest_parameters(memory.store, ["m", "nobody"])
     assert message.value == memory.records(topics.MODELS)[-1].value
     memory.registrar().unregister("m")
@@ -185,8 +173,7 @@ def test_what_the_head_had_is_not_applied_to_a_store_that_went_back(memory: Plat
     """
     memory.register("m")
     before = backup(memory)
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
     state = memory.load()
     head, keys = state.head, state.keys
     restore(memory, before)

@@ -191,8 +191,7 @@ def test_a_job_that_is_read_again_and_again_is_not_taken_for_a_failure(memory: P
     """A log that is read again (the store went back) has orders of generations that are gone."""
     memory.register("m")
     event = memory.ordered("m", None)
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
+    memory.refresh("m", RefreshKind.REBUILD)
     assert memory.load("m").meta.generation == 1
     memory.producer.publish([_order(event)] * 5)
     memory.drain()

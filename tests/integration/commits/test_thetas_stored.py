@@ -16,8 +16,7 @@ def test_thetas_read_back_are_those_in_memory(memory: Platform, method: str) -> 
     memory.register("m", method=method)
     anchor = memory.load().stream.anchor
     for i in range(3):
-        memory.send_index("m", 2 * i)
-        memory.drain()
+        memory.delete("m", 2 * i)
         stored = memory.load().stream
         held = memory.pair[0]._states.get("m")
         assert held is not None

@@ -112,22 +112,19 @@ def test_deletions_during_a_refresh_are_charged(
 ) -> None:
     memory.register("m", rows_of(kind), method="exact", budget=1.0, certify=TERMS)
     deleted = [int(i) for i in memory.data["m"].deleted]
-    memory.send_index("m", *deleted[:10])
-    memory.drain()
+    memory.delete("m", *deleted[:10])
     before = noise_of(memory)
     order = memory.ordered("m", size)
     memory.compute_refresh(order)
     for start in (10, 13):
-        memory.send_index("m", *deleted[start : start + 3])
-        memory.drain()
+        memory.delete("m", *deleted[start : start + 3])
     memory.tell_refreshed(order)
     memory.drain()
     newest = check_certified(memory)
     assert newest.refresh is not None
     assert newest.refresh.size is size
     assert (size is RefreshKind.REBUILD) == (not np.array_equal(before, noise_of(memory)))
-    memory.send_index("m", *deleted[16:20])
-    memory.drain()
+    memory.delete("m", *deleted[16:20])
     check_certified(memory)
 
 
@@ -150,8 +147,7 @@ def test_a_rebuild_learns_of_many_deletions_and_charges_them(
     monkeypatch.setattr(staging, "stage_generation", staged)
     assert result.ledger is not None
     assert result.ledger.energy > 0  # the nine rows were charged by the job itself
-    memory.send_index("m", *deleted[9:11])
-    memory.drain()
+    memory.delete("m", *deleted[9:11])
     memory.tell_refreshed(order)
     memory.drain()
     newest = check_certified(memory)
@@ -163,8 +159,7 @@ def test_a_refresh_that_would_be_uncertified_is_dropped(memory: Platform) -> Non
     """Deletions during a polish are charged by what they can have left at most; here, a lot."""
     memory.register("m", rows_of("logistic"), method="exact", budget=10.0, certify=TERMS)
     deleted = [int(i) for i in memory.data["m"].deleted]
-    memory.send_index("m", *deleted[:20])
-    memory.drain()
+    memory.delete("m", *deleted[:20])
     order = memory.ordered("m", RefreshKind.POLISH)
     result = memory.compute_refresh(order)
     assert result.reference is not None
@@ -176,8 +171,7 @@ def test_a_refresh_that_would_be_uncertified_is_dropped(memory: Platform) -> Non
     arrays = {n: codec.unpack(found[1][n.encode()], shape, n) for n in ("theta", "theta_snapshot")}
     changed = result.model_copy(update={"reference": far})
     write_result(memory.store.client, changed, arrays)
-    memory.send_index("m", *deleted[20:22])
-    memory.drain()
+    memory.delete("m", *deleted[20:22])
     memory.tell_refreshed(order)
     memory.drain()
     newest = check_certified(memory)
@@ -195,8 +189,7 @@ def test_a_replacement_begins_a_certificate_of_its_own(memory: Platform) -> None
     data = rows_of("logistic")
     memory.register("m", data, method="exact", certify=TERMS)
     first = noise_of(memory)
-    memory.send_index("m", 1, 2, 3)
-    memory.drain()
+    memory.delete("m", 1, 2, 3)
     other = ObjectiveNoise(0.5, 1e-5, 4.0)
     memory.register("m", data, method="exact", certify=other, replace_model=True)
     memory.drain()
@@ -211,8 +204,7 @@ def test_a_replacement_begins_a_certificate_of_its_own(memory: Platform) -> None
 
 def test_an_empty_model_has_spent_nothing(memory: Platform) -> None:
     memory.register("m", rows_of("logistic", n=40), method="exact", budget=10.0, certify=TERMS)
-    memory.send_index("m", *range(40))
-    memory.drain()
+    memory.delete("m", *range(40))
     newest = memory.newest_version()
     assert newest.status == "EMPTY"
     assert isinstance(newest.certificate, CertificateRecord)
@@ -223,12 +215,9 @@ def test_an_empty_model_has_spent_nothing(memory: Platform) -> None:
 def test_the_noise_is_in_no_message(memory: Platform) -> None:
     memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
     secrets = [noise_of(memory)]
-    memory.send_index("m", 1, 2, 3)
-    memory.drain()
-    memory.order("m", RefreshKind.POLISH)
-    memory.drain()
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
+    memory.delete("m", 1, 2, 3)
+    memory.refresh("m", RefreshKind.POLISH)
+    memory.refresh("m", RefreshKind.REBUILD)
     secrets.append(noise_of(memory))
     said = b"".join(
         record.value or b""
@@ -265,8 +254,7 @@ def test_refused_when_the_noise_leaves_nothing_of_the_data(memory: Platform, kin
 
 def test_a_model_without_a_certificate_does_not_know_the_word(memory: Platform) -> None:
     memory.register("m", rows_of("linear"), method="exact")
-    memory.send_index("m", 1)
-    memory.drain()
+    memory.delete("m", 1)
     for topic in (topics.MODELS, topics.VERSIONS, topics.RECEIPTS):
         assert all(b'"certificate":' not in (r.value or b"") for r in memory.records(topic))
     memory.register("n", rows_of("linear"), method="exact", certify=TERMS)

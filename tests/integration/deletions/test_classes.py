@@ -54,8 +54,7 @@ def test_a_job_catches_up_with_deletions_in_every_class(
 ) -> None:
     monkeypatch.setattr(new_generation, "CATCH_UP_LIMIT", 2)
     memory.register("m", "classes", "logistic", budget=10.0)
-    memory.send_index("m", *range(4))
-    memory.drain()
+    memory.delete("m", *range(4))
     event = memory.ordered("m", size)
     rows = iter(range(4, 120))
 
@@ -129,8 +128,7 @@ def rarest(platform: Platform) -> tuple[int, list[int]]:
 def test_the_last_row_of_a_class_waits_for_penalised_intercepts(memory: Platform) -> None:
     memory.register("m", "classes", "logistic", budget=0.5)
     rare, rows = rarest(memory)
-    memory.send_index("m", *rows[:-1])
-    memory.drain()
+    memory.delete("m", *rows[:-1])
     assert memory.versions()[-1].status == "ACTIVE"
     last = memory.send_index("m", rows[-1])
     memory.drain(memory.pair[0])
@@ -152,8 +150,7 @@ def test_the_last_row_of_a_class_waits_for_penalised_intercepts(memory: Platform
     memory.drain()
     check_model(memory)
     assert memory.parameters().classes[rare] == f"class {rare}"
-    memory.send_index("m", *others)
-    memory.drain()
+    memory.delete("m", *others)
     assert memory.load().meta.status == "EMPTY"
     assert memory.load().meta.class_counts == (0, 0, 0, 0)
     check_model(memory)
@@ -217,8 +214,7 @@ def test_parameters_too_large_for_an_event_are_found_in_the_store(
 ) -> None:
     monkeypatch.setattr(publish, "PARAMETERS_LIMIT", 900)
     memory.register("m", family, kind, method="exact", budget=10.0)
-    memory.send_index("m", 3, 4, 5)
-    memory.drain()
+    memory.delete("m", 3, 4, 5)
     assert memory.parameters().theta is None
     newest = ModelSubscriber(memory.log, memory.raw()).latest("m")
     published = memory.load().stream.published
@@ -229,8 +225,7 @@ def test_parameters_too_large_for_an_event_are_found_in_the_store(
 
 def test_several_targets_are_predicted_together(memory: Platform) -> None:
     memory.register("m", "several_outputs", "linear", method="exact", budget=0.01)
-    memory.send_index("m", 3, 4, 5)
-    memory.drain()
+    memory.delete("m", 3, 4, 5)
     data = memory.data["m"]
     live = np.setdiff1d(np.arange(120), [3, 4, 5])
     truth = retrain("linear", data.design[live], data.y[live], data.weight[live], data.penalty)
@@ -242,8 +237,7 @@ def test_several_targets_are_predicted_together(memory: Platform) -> None:
 
 def test_a_replacement_may_have_other_classes(memory: Platform) -> None:
     memory.register("m", "classes", "logistic")
-    memory.send_index("m", *range(10))
-    memory.drain()
+    memory.delete("m", *range(10))
     fewer = make("classes", "logistic")
     merged = replace(fewer, y=np.column_stack([fewer.y[:, 0] + fewer.y[:, 3], fewer.y[:, 1:3]]))
     done = memory.register("m", merged, replace_model=True)

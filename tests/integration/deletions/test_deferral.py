@@ -47,8 +47,7 @@ def test_a_row_of_leverage_one_waits_for_a_rebuild_and_its_neighbours_do_not(
     assert finished[offender].status == "APPLIED"
     assert finished[offender].rows_deleted + finished[sharing].rows_deleted == 3
     assert not unfinished(platform, "m")
-    platform.send_index("m", 0, 12, request_id=offender)
-    platform.drain()
+    platform.delete("m", 0, 12, request_id=offender)
     assert platform.statuses(offender) == ["DEFERRED", "DEFERRED", "APPLIED", "APPLIED"]
     check_model(platform)
 
@@ -57,16 +56,13 @@ def test_one_class_left_penalises_the_intercept(memory: Platform) -> None:
     data = make("benign", "logistic")
     memory.register("m", data, budget=0.05)
     ones = [int(i) for i in np.flatnonzero(data.y[:, 0] == 1)]
-    request = memory.send_index("m", *ones)
-    memory.drain()
+    request = memory.delete("m", *ones)
     assert memory.statuses(request) == ["DEFERRED", "APPLIED"]
     assert memory.versions()[-1].status == "INTERCEPT_PENALISED"
     zeros = [i for i in range(len(data.X)) if i not in set(ones)]
-    memory.send_index("m", *zeros[:5])
-    memory.drain()
+    memory.delete("m", *zeros[:5])
     check_model(memory)
-    last = memory.send_index("m", *zeros)
-    memory.drain()
+    last = memory.delete("m", *zeros)
     assert memory.final(last).status == "APPLIED"
     check_model(memory)
 

@@ -21,7 +21,6 @@ from tests.support.disclosed import check_deleted, dense, disclosures_of
 from tests.support.families import Data, make
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
-from tests.support.stores import wipe
 from tests.support.tables import Table
 
 
@@ -32,17 +31,13 @@ def register(platform: Platform, family: str | Data = "benign", **options: Any) 
 def delete_some(platform: Platform) -> None:
     """Make versions of one row, of several requests, of several rows, and over a refresh."""
     for rows in ([3], [4, 5, 6], [7]):
-        platform.send_index("m", *rows)
-        platform.drain()
-    platform.order("m", RefreshKind.COMPACT)
-    platform.drain()
+        platform.delete("m", *rows)
+    platform.refresh("m", RefreshKind.COMPACT)
     platform.send_index("m", 8)
     platform.send_index("m", 9)
     platform.drain()
-    platform.order("m", RefreshKind.REBUILD)
-    platform.drain()
-    platform.send_index("m", 10)
-    platform.drain()
+    platform.refresh("m", RefreshKind.REBUILD)
+    platform.delete("m", 10)
 
 
 def test_every_deletion_is_kept_with_its_cooks_distance(platform: Platform) -> None:
@@ -56,8 +51,7 @@ def test_every_deletion_is_kept_with_its_cooks_distance(platform: Platform) -> N
 def test_on_hard_rows(memory: Platform, family: str) -> None:
     register(memory, family)
     for i in range(6):
-        memory.send_index("m", i)
-        memory.drain()
+        memory.delete("m", i)
     check_model(memory)
 
 
@@ -119,19 +113,11 @@ def test_changed_rows_add_up(memory: Platform) -> None:
     assert kept["row-3"].distance == pytest.approx(total, rel=1e-6)
 
 
-def test_a_wiped_store_has_them_back_before_the_model_is_registered_again(
-    memory: Platform,
-) -> None:
+def test_a_model_that_is_registered_again_keeps_nothing_of_former_rows(memory: Platform) -> None:
     register(memory)
     delete_some(memory)
-    before = disclosures_of(memory)
     key = memory.load().keys.dataset(memory.load().meta.dataset_key).disclosed
-    stored = memory.raw().hgetall(key)
-    wipe(memory, "m")
-    memory.pair[0].recover()
-    memory.drain()
-    assert memory.raw().hgetall(key) == stored
-    assert len(stored) == len(before)
+    assert memory.raw().exists(key)
     register(memory, replace_model=True)
     assert not memory.raw().exists(key)
     assert not disclosures_of(memory)
@@ -174,8 +160,7 @@ def test_they_go_with_the_model(memory: Platform) -> None:
     key = memory.load().keys.dataset(memory.load().meta.dataset_key).disclosed
     register(memory, replace_model=True)
     assert not memory.raw().exists(key)
-    memory.send_index("m", 20)
-    memory.drain()
+    memory.delete("m", 20)
     assert disclosures_of(memory).keys() == {"row-20"}
     key = memory.load().keys.dataset(memory.load().meta.dataset_key).disclosed
     memory.registrar().unregister("m")
@@ -193,13 +178,11 @@ def test_the_scale_forgets_rows_that_were_deleted_while_the_model_was_registered
     def meanwhile(step: str) -> None:
         if not done:
             done.append(step)
-            memory.send_index("m", 0, 1)
-            memory.drain()
+            memory.delete("m", 0, 1)
 
     register(memory, replace_model=True, at_step=meanwhile)
     assert done
-    memory.send_index("m", 2)
-    memory.drain()
+    memory.delete("m", 2)
     kept = disclosures_of(memory)
     assert kept.keys() == {"row-2"}
     n = len(memory.data["m"].X)
@@ -211,8 +194,7 @@ def test_the_scale_forgets_rows_that_were_deleted_while_the_model_was_registered
 
 def test_the_last_rows_are_not_priced(memory: Platform) -> None:
     register(memory)
-    memory.send_index("m", *range(len(memory.data["m"].X)))
-    memory.drain()
+    memory.delete("m", *range(len(memory.data["m"].X)))
     report = most_disclosed(memory.store, "m", 3)
     assert report.total == len(memory.data["m"].X)
     assert all(row.unpriced == 1 and row.distance == 0.0 for row in report.rows)
@@ -220,8 +202,7 @@ def test_the_last_rows_are_not_priced(memory: Platform) -> None:
 
 def test_without_the_option_nothing_is_kept(memory: Platform) -> None:
     memory.register("m", method="exact")
-    memory.send_index("m", 1)
-    memory.drain()
+    memory.delete("m", 1)
     state = memory.load()
     assert not memory.raw().exists(state.keys.dataset(state.meta.dataset_key).disclosed)
     with pytest.raises(InvalidData, match="--replace --disclosure"):

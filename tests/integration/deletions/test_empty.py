@@ -28,8 +28,7 @@ def test_an_empty_model_keeps_nothing_of_its_rows(memory: Platform, kind: str, h
     crowded = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)  # more than 8 rows wait for a rebuild
     limits = crowded if how == "by a rebuild" else None
     memory.register("m", data, method="exact", budget=10.0, limits=limits)
-    first = memory.send_index("m", 3)
-    memory.drain()
+    first = memory.delete("m", 3)
     everybody = row_ids(data)
     half = memory.send("m", *everybody[:60])
     rest = memory.send("m", *everybody[60:])
@@ -48,8 +47,7 @@ def test_an_empty_model_keeps_nothing_of_its_rows(memory: Platform, kind: str, h
     assert [one for one in check_stored(memory.store, memory.log, "m") if not one.ok] == []
     # It is still a model: it answers, is refreshed when somebody wants it, and can be replaced.
     again = memory.send("m", *everybody[:3])
-    memory.drain()
-    assert memory.final(again).status == "ALREADY_APPLIED"
+    assert memory.answer(again).status == "ALREADY_APPLIED"
     newcomers = replace(
         data,
         X=np.concatenate([data.X, data.X[:40]]),

@@ -23,6 +23,7 @@ from lethe.engine.merkle import (
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import commit_partition
 from tests.integration.deletions.test_requests import append_to
+from tests.support.events import settle
 from tests.support.evidence import check_receipt_log, published_entries, stored_leaves
 from tests.support.invariants import check_model, check_versions
 from tests.support.memory_log import MemoryLog
@@ -67,8 +68,7 @@ def test_every_receipt_is_proved_to_be_in_the_log_of_its_own_version(memory: Pla
 def test_the_log_of_each_version_begins_with_that_of_every_earlier_one(memory: Platform) -> None:
     memory.register("m")
     for i in range(9):
-        memory.send_index("m", i)
-        memory.drain()
+        memory.delete("m", i)
     leaves = stored_leaves(memory)
     heads = [version.receipt_log for version in memory.versions()]
     for second in heads:
@@ -83,8 +83,7 @@ def test_the_log_of_each_version_begins_with_that_of_every_earlier_one(memory: P
 
 def test_repeats_conflicts_and_deferrals_are_no_entries(memory: Platform) -> None:
     memory.register("m", limits=SOON_FULL)
-    first = memory.send_index("m", 1)
-    memory.drain()
+    first = memory.delete("m", 1)
     memory.send_index("m", 1, request_id=first)
     memory.send_index("m", 2, request_id=first)
     deferred = memory.send_index("m", *range(3, 13))
@@ -99,11 +98,9 @@ def test_repeats_conflicts_and_deferrals_are_no_entries(memory: Platform) -> Non
 
 def test_receipts_of_before_the_registration_are_no_entries(memory: Platform) -> None:
     early = memory.send("m", "row-1")
-    memory.drain()
-    assert memory.final(early).code == "UNKNOWN_MODEL"
+    assert memory.answer(early).code == "UNKNOWN_MODEL"
     memory.register("m")
-    later = memory.send_index("m", 2)
-    memory.drain()
+    later = memory.delete("m", 2)
     assert list(published_entries(memory, "m")) == [later]
     head = memory.versions()[-1].receipt_log
     assert head is not None
@@ -112,12 +109,10 @@ def test_receipts_of_before_the_registration_are_no_entries(memory: Platform) ->
 
 def test_a_replacement_goes_on_with_the_log_and_the_secret(memory: Platform) -> None:
     memory.register("m")
-    memory.send_index("m", 1)
-    memory.drain()
+    memory.delete("m", 1)
     secret = secret_of(memory)
     memory.register("m", replace_model=True)
-    memory.send_index("m", 2)
-    memory.drain()
+    memory.delete("m", 2)
     assert secret_of(memory) == secret
     assert memory.load().meta.receipt_log is not None
     check_model(memory)
@@ -140,8 +135,7 @@ def test_a_replacement_of_a_damaged_head_goes_on_with_the_log(
         [home] = [p for p in memory.reader.partitions(topics.COMMITS) if p.index == index]
         memory.log.trim(home, memory.reader.bounds(home).end)
     memory.register("m", replace_model=True)
-    memory.send_index("m", 2)
-    memory.drain()
+    memory.delete("m", 2)
     sizes = [v.receipt_log.size for v in memory.versions() if v.receipt_log is not None]
     assert sizes == [0, 2, 2, 3]
     assert [v.rows_deleted for v in memory.versions()] == [0, 1, 1, 2]
@@ -188,8 +182,7 @@ def test_a_lost_log_over_several_partitions_comes_back_in_the_order_of_its_commi
     check_model(memory)
 
     restore(memory, before)
-    memory.pair[0].recover()
-    memory.drain()
+    settle(memory)
 
     assert {topic: values(memory, topic) for topic in published} == published
     check_model(memory)

@@ -14,7 +14,7 @@ from tests.support.oracles import distance
 from tests.support.pipelines import Rows
 from tests.support.platform import Platform
 from tests.support.prepared import PreparedTable
-from tests.support.tables import Table
+from tests.support.tables import Table, registered_table
 
 
 def data_of(kind: str, *, intercept: bool = True, classes: int = 1) -> Data:
@@ -62,8 +62,7 @@ def test_a_row_with_which_no_version_keeps_the_budget_is_rejected_and_changes_no
     before = memory.newest_version()
     row = long_row(memory, "new" if op == "insert" else "row-7", value)
     request = memory.send_change("m", op, row)
-    memory.drain()
-    receipt = memory.final(request)
+    receipt = memory.answer(request)
     assert (receipt.status, receipt.code, receipt.op) == ("REJECTED", "OUT_OF_RANGE", op)
     detail = receipt.detail or ""
     assert f"column 'x2' has a value of about {value:.0e}" in detail
@@ -71,8 +70,7 @@ def test_a_row_with_which_no_version_keeps_the_budget_is_rejected_and_changes_no
     assert "--take-out-of-range" in detail
     assert memory.newest_version() == before
     usual = memory.send_change("m", op, Table(memory).row(row["id"]))
-    memory.drain()
-    assert memory.final(usual).status == "APPLIED"
+    assert memory.answer(usual).status == "APPLIED"
     assert not memory.load().meta.error.over
 
 
@@ -89,20 +87,17 @@ def test_an_outlier_that_the_arithmetic_can_carry_is_a_row_like_any_other(
     request = memory.send_change(
         "m", op, long_row(memory, {"insert": "new"}.get(op, "row-7"), value)
     )
-    memory.drain()
-    assert memory.final(request).status == "APPLIED"
+    assert memory.answer(request).status == "APPLIED"
     assert not memory.load().meta.error.over, "a refresh brings it within the budget"
 
 
 def test_only_the_request_that_is_out_of_range_is_rejected(memory: Platform) -> None:
-    memory.register("m", data_of("linear"), budget=0.01)
-    table = Table(memory)
+    table = registered_table(memory, data_of("linear"), budget=0.01)
     sent = [table.change("insert", table.row("a"))]
     near = long_row(memory, "b", 1.0)
     bad = memory.send_change("m", "insert", near, long_row(memory, "c", 1e100))
     sent += [table.change("insert", table.row("d")), table.change("correct", table.row("row-3"))]
-    memory.drain()
-    assert memory.final(bad).code == "OUT_OF_RANGE"
+    assert memory.answer(bad).code == "OUT_OF_RANGE"
     assert [memory.final(request).status for request in sent] == ["APPLIED"] * 3
     table.check()
 
@@ -115,8 +110,7 @@ def test_a_weight_and_a_target_out_of_range_are_called_so(memory: Platform) -> N
         ({"target": 1e303}, "a target is about 1e+303"),
     ):
         request = memory.send_change("m", "insert", {"id": "new", **ordinary, **change})
-        memory.drain()
-        receipt = memory.final(request)
+        receipt = memory.answer(request)
         assert receipt.code == "OUT_OF_RANGE"
         assert what in (receipt.detail or "")
 
@@ -124,8 +118,7 @@ def test_a_weight_and_a_target_out_of_range_are_called_so(memory: Platform) -> N
 def test_of_the_values_a_receipt_tells_no_more_than_the_size(memory: Platform) -> None:
     memory.register("m", data_of("linear"), budget=0.01)
     request = memory.send_change("m", "insert", long_row(memory, "new", 123456789123.0))
-    memory.drain()
-    detail = memory.final(request).detail or ""
+    detail = memory.answer(request).detail or ""
     assert "1e+11" in detail
     assert "1234" not in detail
 
@@ -146,8 +139,7 @@ def test_a_column_that_preprocessing_does_not_scale_has_a_range_too(
     for value in (1e8, 1e20, 1e154):
         row = {"id": "new", "values": {"age": 5.0, "score": value}, "target": 1.0}
         request = memory.send_change("m", "insert", row)
-        memory.drain()
-        receipt = memory.final(request)
+        receipt = memory.answer(request)
         assert receipt.code == "OUT_OF_RANGE", value
         detail = receipt.detail or ""
         assert f"column 'score' has a value of about {value:.0e}" in detail
@@ -170,8 +162,7 @@ def test_the_deletion_of_a_row_that_was_taken_is_not_held_up_by_it(
     if not while_pending:
         memory.drain()  # the refreshes that fail
     deletion = memory.send("m", "new")
-    memory.drain()
-    taken = memory.final(request)
+    taken = memory.answer(request)
     if taken.status == "REJECTED":  # no step has a finite number: nothing to take
         assert taken.code == "ILL_CONDITIONED"
         return

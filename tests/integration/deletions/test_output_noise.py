@@ -29,8 +29,7 @@ def test_every_version_has_fresh_noise_and_lies_within_alpha_without_it(
     memory.register("m", rows_of(kind), method="exact", budget=0.5, certify=terms)
     noises = []
     for start in range(0, 40, 8):
-        memory.send_index("m", *map(int, memory.data["m"].deleted[start : start + 8]))
-        memory.drain()
+        memory.delete("m", *map(int, memory.data["m"].deleted[start : start + 8]))
         check_noised(memory, terms)
         noises.append(published(memory) - memory.load().stream.theta_exact)
     assert len({noise.tobytes() for noise in noises}) == len(noises)
@@ -48,8 +47,7 @@ def test_a_step_that_no_bound_covers_waits_for_a_rebuild(memory: Platform) -> No
     """The sentinels' estimate is no proof: a logistic step beyond alpha is deferred."""
     terms = OutputNoise(1.0, 1e-4, 1e-8, 100)
     memory.register("m", rows_of("logistic"), method="exact", budget=0.5, certify=terms)
-    request = memory.send_index("m", *range(30))
-    memory.drain()
+    request = memory.delete("m", *range(30))
     codes = [r.code for r in memory.receipts() if r.request_id == request]
     assert codes == ["CERTIFICATE_SPENT", None]
     assert memory.statuses(request) == ["DEFERRED", "APPLIED"]
@@ -59,12 +57,10 @@ def test_a_step_that_no_bound_covers_waits_for_a_rebuild(memory: Platform) -> No
 def test_the_same_rows_are_published_with_the_same_noise(memory: Platform) -> None:
     """A refresh reveals nothing new, and takes none of the versions that the terms allow."""
     memory.register("m", rows_of("logistic"), method="exact", budget=0.5, certify=LOGISTIC)
-    memory.send_index("m", 1, 2, 3)
-    memory.drain()
+    memory.delete("m", 1, 2, 3)
     before = published(memory)
     for size in (RefreshKind.POLISH, RefreshKind.COMPACT, RefreshKind.REBUILD):
-        memory.order("m", size)
-        memory.drain()
+        memory.refresh("m", size)
         assert memory.newest_version().refresh is not None
         assert np.array_equal(published(memory), before)
         assert memory.load().meta.noised == 2
@@ -75,17 +71,14 @@ def test_after_the_last_version_requests_wait_for_other_terms(memory: Platform) 
     terms = OutputNoise(1.0, 1e-4, 1e-9, 2)
     data = rows_of("linear")
     memory.register("m", data, method="exact", budget=0.5, certify=terms)
-    memory.send_index("m", 1, 2)
-    memory.drain()
+    memory.delete("m", 1, 2)
     held, version = published(memory), memory.newest_version().version
-    request = memory.send_index("m", 3, 4)
-    memory.drain()
+    request = memory.delete("m", 3, 4)
     [waits] = [r for r in memory.receipts() if r.request_id == request]
     assert (waits.status, waits.code) == ("DEFERRED", "VERSIONS_SPENT")
     assert waits.detail is not None
     assert "lethe register --replace" in waits.detail
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
+    memory.refresh("m", RefreshKind.REBUILD)
     assert np.array_equal(published(memory), held)
     assert memory.statuses(request) == ["DEFERRED"]
     assert memory.newest_version().version == version + 1  # the rebuild, without its rows
@@ -98,8 +91,7 @@ def test_after_the_last_version_requests_wait_for_other_terms(memory: Platform) 
 def test_no_message_says_how_far_theta_is_from_what_is_published(memory: Platform) -> None:
     """Nor how far theta_exact is from retraining: both depend on the rows."""
     memory.register("m", rows_of("linear"), method="exact", budget=0.5, certify=LINEAR)
-    memory.send_index("m", 1, 2, 3)
-    memory.drain()
+    memory.delete("m", 1, 2, 3)
     state = memory.load()
     away = float(np.linalg.norm(state.stream.published - state.stream.theta_exact))
     said = b"".join(
@@ -115,8 +107,7 @@ def test_no_message_says_how_far_theta_is_from_what_is_published(memory: Platfor
 
 def test_an_empty_model_is_zero_without_noise(memory: Platform) -> None:
     memory.register("m", rows_of("linear", n=40), method="exact", budget=0.5, certify=LINEAR)
-    memory.send_index("m", *range(40))
-    memory.drain()
+    memory.delete("m", *range(40))
     assert memory.newest_version().status == "EMPTY"
     assert not published(memory).any()
 

@@ -13,6 +13,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import DELETION_REQUESTED
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.log.base import Headers, Record
+from tests.support.events import settle
 from tests.support.invariants import check_model, ledger_of
 from tests.support.lost_topics import go_on_without
 from tests.support.memory_log import MemoryLog
@@ -227,8 +228,7 @@ def test_an_answer_for_a_model_that_is_not_there_is_the_same_bytes_each_time(
     platform.send("ghost", "row-1", request_id="early")
     platform.drain()
     platform.raw().delete(*platform.raw().keys("lethe:watermark:*"))
-    platform.pair[0].recover()
-    platform.drain()
+    settle(platform)
     first, again = platform.published_receipts("ghost")
     assert first[0].code == "UNKNOWN_MODEL"
     assert first[1] == again[1]
@@ -330,8 +330,7 @@ def test_oversized_records_do_not_stop_the_worker_on_kafka(
     producer.send(topics.DELETIONS, b"x" * 1_048_570, b"m", headers=[("h", b"v" * 60_000)]).get(10)
     producer.send(topics.DELETIONS, b"x", b"k" * 1_000_000).get(10)
     producer.close()
-    good = platform.send_index("m", 1)
-    platform.drain()
+    good = platform.delete("m", 1)
     assert platform.final(good).status == "APPLIED"
     sizes = sorted(len(letter.value or b"") for letter in platform.dead_letters())
     assert sizes == [1, 1_048_570, 1_048_576]

@@ -35,15 +35,14 @@ from tests.support.invariants import ledger_of
 from tests.support.oracles import distance
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
-from tests.support.tables import Table
+from tests.support.tables import Table, registered_table
 from tests.support.waiting import Clock
 
 
 def test_rows_that_are_inserted_corrected_and_deleted_are_as_if_refitted(
     platform: Platform,
 ) -> None:
-    platform.register("m", "benign", "linear", budget=1e-3)
-    table = Table(platform)
+    table = registered_table(platform, "benign", "linear", budget=1e-3)
     first = table.change("insert", table.row("new-1"), table.row("new-2", weight=2.0))
     platform.drain()
     table.check()
@@ -64,8 +63,7 @@ def test_rows_that_are_inserted_corrected_and_deleted_are_as_if_refitted(
 def test_what_a_request_does_to_a_row_holds_for_the_next_of_the_same_poll(
     memory: Platform,
 ) -> None:
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
     sent = [
         table.change("insert", table.row("new-1")),
         table.change("correct", table.row("new-1")),
@@ -145,8 +143,7 @@ def test_rows_of_a_logistic_model_are_inserted_and_corrected(memory: Platform, f
         assert error.value is None or away <= 10 * error.value
         counts = class_counts(np.array([y for _, y, _ in table.rows.values()]))
         assert state.meta.class_counts == counts
-    memory.order("m", [RefreshKind.POLISH, RefreshKind.REBUILD][family == "classes"])
-    memory.drain()
+    memory.refresh("m", [RefreshKind.POLISH, RefreshKind.REBUILD][family == "classes"])
     assert memory.load().meta.error.kind == "certificate"
     table.check(1e-3)
     assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
@@ -154,8 +151,7 @@ def test_rows_of_a_logistic_model_are_inserted_and_corrected(memory: Platform, f
 
 def test_the_estimate_counts_rows_that_were_inserted_since_the_sample(memory: Platform) -> None:
     """A model that is loaded again, and a fold, have the sample that the worker had."""
-    memory.register("m", "benign", "logistic", method="exact", budget=10.0)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "logistic", method="exact", budget=10.0)
     before = backup(memory)
     outlier = {**table.row("new-1"), "values": [3.0] * table.data.X.shape[1]}
     table.change("insert", outlier, table.row("new-2"))
@@ -183,13 +179,11 @@ def test_the_last_row_of_a_class_stays_until_another_comes(
     data = make("benign", "logistic")
     y = np.ones_like(data.y)
     y[0] = 0.0
-    memory.register("m", replace(data, y=y))
-    table = Table(memory)
+    table = registered_table(memory, replace(data, y=y))
     ones = {**table.row(row), "target": 1.0}
     if op == "correct":
         request = memory.send_change("m", op, ones)
-        memory.drain()
-        assert memory.final(request).code == "ONE_CLASS_LEFT"
+        assert memory.answer(request).code == "ONE_CLASS_LEFT"
         return
     table.change(op, {**ones, "target": 0.0})
     table.change("correct", {**table.row("row-0"), "target": 1.0})
@@ -219,8 +213,7 @@ REFUSALS: list[tuple[str, str, dict[str, Any]]] = [
 def test_a_request_that_cannot_be_applied_is_rejected_whole_with_its_code(
     memory: Platform,
 ) -> None:
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
     table.delete("row-0")
     memory.drain()
     sent = []
@@ -261,8 +254,7 @@ def test_a_certified_model_that_cannot_be_changed_says_so(memory: Platform) -> N
 def test_the_same_request_again_has_the_first_receipt_and_another_body_conflicts(
     memory: Platform,
 ) -> None:
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
     row = table.row("new")
     table.change("insert", row, request_id="r")
     memory.drain()
@@ -280,8 +272,7 @@ def test_the_same_request_again_has_the_first_receipt_and_another_body_conflicts
 
 
 def test_rows_are_found_by_the_subject_that_they_were_inserted_with(memory: Platform) -> None:
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
     table.change("insert", *({**table.row(f"new-{i}"), "subject": "s/é"} for i in range(2)))
     table.change("insert", {**table.row("new-9"), "subject": "subject-0"})
     memory.drain()
@@ -298,8 +289,7 @@ def test_rows_are_found_by_the_subject_that_they_were_inserted_with(memory: Plat
 def test_no_value_of_a_row_is_in_a_commit_and_a_corrected_one_is_gone_from_the_store(
     memory: Platform,
 ) -> None:
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
     before = table.rows["row-7"][0]
     table.change("correct", table.row("row-7"))
     memory.drain()
@@ -313,8 +303,7 @@ def test_no_value_of_a_row_is_in_a_commit_and_a_corrected_one_is_gone_from_the_s
 def test_a_row_whose_deletion_came_first_does_not_come_to_life_within_a_day(
     platform: Platform,
 ) -> None:
-    platform.register("m", "benign", "linear")
-    table = Table(platform)
+    table = registered_table(platform, "benign", "linear")
     worker = platform.deletion_worker()
     early = platform.send("m", "new-1", "row-1")
     none = platform.send("m", "new-2")
@@ -351,8 +340,7 @@ def test_no_worker_with_another_clock_takes_an_insert_of_a_row_whose_deletion_ca
     """The store's clock counts: that of one worker decides neither when the day began nor ended."""
     deleting, inserting = Clock(), Clock()
     deleting.ahead, inserting.ahead = (3600.0 * ahead for ahead in hours)
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
     first = memory.deletion_worker(now=deleting)
     memory.send("m", "new-1")
     memory.drain(first)
@@ -369,8 +357,7 @@ def test_no_worker_with_another_clock_takes_an_insert_of_a_row_whose_deletion_ca
 def test_values_that_the_log_no_longer_has_are_lost_and_only_then(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
     before = backup(memory)
     kept = table.row("new-1")
     table.change("insert", kept)
@@ -393,8 +380,7 @@ def test_a_weight_that_was_lost_is_not_taken_from_the_row_as_it_was_before(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The values of the correction that set it have expired, those of the next one have not."""
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
     before = backup(memory)
     table.change("correct", table.row("row-1", weight=3.0))
     memory.drain()
@@ -418,8 +404,7 @@ def test_a_weight_that_was_lost_is_not_taken_from_the_row_as_it_was_before(
 @pytest.mark.parametrize("size", [RefreshKind.POLISH, RefreshKind.COMPACT, RefreshKind.REBUILD])
 @pytest.mark.parametrize("op", ["insert", "correct"])
 def test_a_refresh_beside_changes_loses_none(memory: Platform, size: RefreshKind, op: str) -> None:
-    memory.register("m", "benign", "linear", method="influence", budget=10.0)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear", method="influence", budget=10.0)
     table.change("insert", table.row("new-1"))
     table.delete("row-9")
     memory.drain()
@@ -443,8 +428,7 @@ def test_a_refresh_beside_changes_loses_none(memory: Platform, size: RefreshKind
 
 def test_a_refresh_catches_up_with_any_number_of_changes(memory: Platform) -> None:
     """Rows change before each of its steps, more of them than a swap is left with."""
-    memory.register("m", "benign", "linear", budget=10.0)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear", budget=10.0)
     event = memory.ordered("m", RefreshKind.REBUILD)
     turn = 0
 
@@ -468,8 +452,7 @@ def test_a_refresh_catches_up_with_any_number_of_changes(memory: Platform) -> No
 
 def test_a_swap_that_caught_up_with_changes_is_folded_again(memory: Platform) -> None:
     """Given a store from before the swap, and one whose staged generation is gone as well."""
-    memory.register("m", "benign", "linear", budget=10.0)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear", budget=10.0)
     event = memory.ordered("m", RefreshKind.COMPACT)
     memory.compute_refresh(event)
     table.change("correct", table.row("row-1"), table.row("row-2"))
@@ -496,8 +479,7 @@ def test_a_swap_that_caught_up_with_changes_is_folded_again(memory: Platform) ->
 
 
 def test_a_row_that_is_corrected_while_rows_are_read_is_read_again(memory: Platform) -> None:
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
 
     def corrects_once(_: int) -> None:
         if not memory.load().meta.rows_corrected:
@@ -514,8 +496,7 @@ def test_rows_that_are_read_while_the_store_goes_back_are_the_newest(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before and after it has the same commits; what was read in between is from before some."""
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
     table.change("insert", table.row("new-0"))
     memory.drain()
     before = backup(memory)
@@ -541,8 +522,7 @@ def test_rows_that_are_read_while_the_store_goes_back_are_the_newest(
 
 def test_a_full_generation_rejects_changes_until_it_is_rebuilt(memory: Platform) -> None:
     limits = LimitsRecord(fraction_of_d=0.01, floor_rows=4)
-    memory.register("m", "benign", "linear", limits=limits)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear", limits=limits)
     hard = limits.limits().hard_rows(memory.load().meta.config.d)
     worker = memory.pair[0]
     refused = memory.send_change("m", "insert", *(table.row(f"x-{i}") for i in range(hard + 1)))
@@ -555,8 +535,7 @@ def test_a_full_generation_rejects_changes_until_it_is_rebuilt(memory: Platform)
 
 
 def test_a_registration_that_replaces_the_model_begins_from_its_file(memory: Platform) -> None:
-    memory.register("m", "benign", "linear")
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear")
     table.change("insert", table.row("new-1"))
     table.change("correct", table.row("row-1"))
     table.delete("row-2")
@@ -580,8 +559,7 @@ def test_a_request_from_before_the_model_is_not_the_models(memory: Platform) -> 
     table = Table(memory, "other")
     early = memory.send_change("m", "insert", table.row("new"))
     memory.register("m", "benign", "linear")
-    memory.drain()
-    assert memory.final(early).code == "UNKNOWN_MODEL"
+    assert memory.answer(early).code == "UNKNOWN_MODEL"
     assert memory.final(early).op == "insert"
 
 
@@ -591,8 +569,7 @@ def test_a_model_that_was_replaced_a_moment_ago_is_changed_and_does_not_halt(
 ) -> None:
     """The worker has the state from before, and the factor that it names is gone."""
     memory.register("m")
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
 
     def replace_then_load(*arguments: Any) -> Factor:
         monkeypatch.undo()
@@ -604,6 +581,5 @@ def test_a_model_that_was_replaced_a_moment_ago_is_changed_and_does_not_halt(
     else:
         monkeypatch.setattr(load, "load_factor", replace_then_load)
     request = memory.send_change("m", "insert", Table(memory).row("new-1"))
-    memory.drain()
-    assert memory.final(request).status == "APPLIED"
+    assert memory.answer(request).status == "APPLIED"
     assert memory.load().meta.reference_epoch == 1

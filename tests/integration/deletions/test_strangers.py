@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lethe.engine.store.server.connection import text
+from tests.support.events import settle
 from tests.support.platform import Platform
 
 
@@ -38,8 +39,7 @@ def test_a_model_that_is_not_registered_is_answered_and_not_remembered(memory: P
     assert len(memory.receipts("ghost")) == 21
     # Read again, after a crash, it comes out the same, byte for byte
     memory.raw().delete(*memory.raw().keys("lethe:watermark:*"))
-    memory.pair[0].recover()
-    memory.drain()
+    settle(memory)
     published = memory.published_receipts("ghost")
     assert len(published) == 42
     assert len({value for _, value in published}) == 21

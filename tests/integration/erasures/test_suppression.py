@@ -18,11 +18,12 @@ from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.layout.keys import ERASED, ERASED_CURSORS
 from tests.support import erasures
 from tests.support.erasures import erase, live_rows, outcomes, rows_of
+from tests.support.events import settle
 from tests.support.families import make
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
-from tests.support.tables import Table
+from tests.support.tables import Table, registered_table
 
 
 @pytest.fixture
@@ -76,8 +77,7 @@ def test_a_replaced_model_does_not_bring_an_erased_subject_back(
 def test_no_row_becomes_that_of_an_erased_subject(
     memory: Platform, worker: ErasureWorker, op: str
 ) -> None:
-    memory.register("m", "benign", "linear", budget=10.0)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear", budget=10.0)
     erase(memory, "subject-1", "e-1")
     erase(memory, "stranger", "e-2")
     erasures.drain(memory, worker)
@@ -109,8 +109,7 @@ def test_a_row_that_a_file_left_out_stays_its_persons_when_an_insert_brings_it_b
 
 
 def test_a_lift_lets_the_subject_come_back(memory: Platform, worker: ErasureWorker) -> None:
-    memory.register("m", "benign", "linear", budget=10.0)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear", budget=10.0)
     erase(memory, "stranger", "e-1")
     erasures.drain(memory, worker)
     erase(memory, "stranger", "l-1", lift=True)
@@ -187,8 +186,7 @@ def test_a_rebuild_that_is_swapped_in_meanwhile_hides_no_row_from_the_search(
 
     def rebuilt(search: Sweep, model: Registered) -> list[Asked]:
         monkeypatch.undo()
-        memory.order("raced", RefreshKind.REBUILD)
-        memory.drain()
+        memory.refresh("raced", RefreshKind.REBUILD)
         assert memory.load("raced").rows_generation != before
         return search.search(model)
 
@@ -261,8 +259,7 @@ def test_rows_inserted_on_their_way_are_found_when_the_index_is_read_again(
     memory: Platform, worker: ErasureWorker
 ) -> None:
     """The insert lies in the log before the erasure, and is decided after models were asked."""
-    memory.register("m", "benign", "linear", budget=10.0)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear", budget=10.0)
     memory.drain()
     deciding = memory.pair[0]
     sent = memory.send_change("m", "insert", {**table.row("new-1"), "subject": "stranger"})
@@ -286,8 +283,7 @@ def test_rows_inserted_on_their_way_are_found_when_the_index_is_read_again(
 def test_the_list_comes_back_from_its_topic_when_the_store_goes_back(
     memory: Platform, worker: ErasureWorker
 ) -> None:
-    memory.register("m", "benign", "linear", budget=10.0)
-    table = Table(memory)
+    table = registered_table(memory, "benign", "linear", budget=10.0)
     memory.drain()
     kept = backup(memory)
     erase(memory, "stranger", "e-1")
@@ -301,8 +297,7 @@ def test_the_list_comes_back_from_its_topic_when_the_store_goes_back(
     assert not memory.store.client.exists(ERASED)
     request = memory.send_change("m", "insert", {**table.row("new-1"), "subject": "stranger"})
     other = memory.send_change("m", "insert", {**table.row("new-2"), "subject": "friend"})
-    memory.pair[0].recover()
-    memory.drain()
+    settle(memory)
     assert memory.finals()[request].code == "SUBJECT_ERASED"
     assert memory.finals()[other].status == "APPLIED"
     assert erasures.register(memory, "later").erased == 3

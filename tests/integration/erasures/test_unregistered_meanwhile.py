@@ -10,10 +10,10 @@ import pytest
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.store.layout.config import LimitsRecord
-from tests.integration.commits.test_data_lost import settle
 from tests.integration.deletions.test_deferral import leveraged
 from tests.support import erasures
 from tests.support.erasures import erase, outcomes, rows_of
+from tests.support.events import settle
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, config_of, training_data
 from tests.support.stores import wipe

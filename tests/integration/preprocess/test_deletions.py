@@ -30,8 +30,7 @@ def test_after_every_deletion_it_is_the_refitted_pipeline(
     order = np.random.default_rng(1).permutation(150)
     for first in range(0, 24, 6):
         request = table.delete(*order[first : first + 6])
-        platform.drain()
-        assert platform.final(request).status == "APPLIED"
+        assert platform.answer(request).status == "APPLIED"
         table.check()
     verification = verify(platform.store, "m")
     assert verification.holds
@@ -55,8 +54,7 @@ def test_a_model_may_have_columns_of_one_kind_alone(
     memory.drain()
     assert [memory.final(request).status for request in requests] == ["APPLIED"] * 3
     table.check()
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
+    memory.refresh("m", RefreshKind.REBUILD)
     table.check()
     assert verify(memory.store, "m").holds
 
@@ -128,8 +126,7 @@ def test_a_column_that_becomes_constant_waits_for_a_rebuild(memory: Platform) ->
     assert memory.statuses(alone) == ["DEFERRED"]
     assert memory.receipts()[0].code == "STATISTICS_MOVED"
     assert memory.statuses(other)[-1] == "APPLIED"  # only the request that cannot be a step waits
-    memory.drain()
-    assert memory.final(alone).rows_deleted == 1
+    assert memory.answer(alone).rows_deleted == 1
     table.check()
     table.delete(1)
     memory.drain()
@@ -166,8 +163,7 @@ def test_a_column_whose_last_value_is_deleted_has_weight_0(memory: Platform) -> 
     values: list[Any] = [3.0, *[None] * 7]
     table = small(memory, columns, {"x": NUMBERS, "z": values})
     request = table.delete(0)
-    memory.drain()
-    assert memory.final(request).status == "APPLIED"
+    assert memory.answer(request).status == "APPLIED"
     state = memory.load()
     assert state.published[1, 0] == 0.0
     assert verify(memory.store, "m").holds
@@ -184,8 +180,7 @@ def test_a_rebuild_whose_own_rounding_is_over_the_budget_is_not_ordered_again(
     tables = [small(memory, columns, given, ridge=1e4, model_id=name) for name in ("wide", "m")]
     tables[0].delete(1)
     memory.drain()
-    memory.order("wide", RefreshKind.REBUILD)
-    memory.drain()
+    memory.refresh("wide", RefreshKind.REBUILD)
     rebuilt = memory.load("wide")
     assert not np.array_equal(rebuilt.stream.theta_exact, rebuilt.generation.theta_b)
     fitted = memory.load("m").meta.error.relative
@@ -207,8 +202,7 @@ def test_when_all_rows_are_deleted_it_predicts_0(memory: Platform, sums: bool) -
     table = PreparedTable(memory, n=30, exact_sums=sums)
     table.register()
     request = table.delete(*range(30))
-    memory.drain()
-    assert memory.final(request).rows_deleted == 30
+    assert memory.answer(request).rows_deleted == 30
     state = memory.load()
     assert state.meta.status == "EMPTY"
     assert not any(memory.raw().exists(key) for key in state.generation_keys.everything())

@@ -50,8 +50,7 @@ def test_every_refresh_leaves_the_refitted_pipeline(memory: Platform, size: Refr
     for _ in range(2):
         table.delete(*list(table.live)[:8])
         memory.drain()
-        memory.order("m", size)
-        memory.drain()
+        memory.refresh("m", size)
         state = memory.load()
         assert len(state.stream.Q) == 0
         distance, length = table.distance()
@@ -116,8 +115,7 @@ def test_rows_beside_sums_go_while_the_model_waits_for_a_rebuild(
     assert raw.hexists(state.generation_keys.sums, "since:0")
     housekeeper(memory).run_due()
     assert not raw.exists(state.generation_keys.sums)
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
+    memory.refresh("m", RefreshKind.REBUILD)
     table.delete(2)
     memory.drain()
     table.check()
@@ -172,6 +170,5 @@ def test_a_model_whose_statistics_are_at_a_limit_can_be_read_again(memory: Platf
     table.check()  # reads it
     memory.pair[0].recover()
     last = table.delete(70)
-    memory.drain()
-    assert memory.final(last).rows_deleted == 1
+    assert memory.answer(last).rows_deleted == 1
     table.check()

@@ -335,7 +335,6 @@ def test_what_spells_no_category_or_two_is_refused(
     rows = {"c": np.array(known * 5, dtype=object)}
     PreparedTable(memory, {"c": OneHot()}, rows={"c": rows["c"]}, y=np.arange(10.0)).register()
     request = memory.send_change("m", "insert", {"id": "new", "values": [given], "target": 1.0})
-    memory.drain()
-    receipt = memory.final(request)
+    receipt = memory.answer(request)
     assert (receipt.status, receipt.code) == ("REJECTED", "SCHEMA")
     assert "column 'c' has a category that no row had" in (receipt.detail or "")

@@ -58,8 +58,7 @@ def test_values_that_do_not_fit_are_rejected_without_being_told(
     table.register()
     row = {"id": "new", "values": values, "target": 1.0}
     request = memory.send_change("m", "insert", row)
-    memory.drain()
-    receipt = memory.final(request)
+    receipt = memory.answer(request)
     assert (receipt.status, receipt.code) == ("REJECTED", "SCHEMA")
     assert detail in (receipt.detail or "")
     for told in ("Atlantis", "fifty", "soon"):
@@ -73,8 +72,7 @@ def test_a_model_without_preprocessing_takes_numbers_only(memory: Platform) -> N
     for value in ("text", None, True):
         row = {"id": "new", "values": [value] + [1.0] * (d - 1), "target": 1.0}
         request = memory.send_change("m", "insert", row)
-        memory.drain()
-        receipt = memory.final(request)
+        receipt = memory.answer(request)
         assert (receipt.status, receipt.code) == ("REJECTED", "SCHEMA")
 
 
@@ -83,8 +81,7 @@ def test_rows_that_move_the_statistics_too_far_are_rejected(memory: Platform) ->
     table.register()
     row = {"id": "new", "values": {**ROW, "age": 1e9}, "target": 1.0}
     request = memory.send_change("m", "insert", row)
-    memory.drain()
-    receipt = memory.final(request)
+    receipt = memory.answer(request)
     assert (receipt.status, receipt.code) == ("REJECTED", "STATISTICS_MOVED")
     table.check()
 

@@ -22,8 +22,7 @@ def test_v_is_compacted_when_it_has_cost_as_much(
     for row in (1, 2, 3, 4):  # V costs 0, 1, 2, 3 times that
         before = memory.load("m")
         assert before.meta.generation == 0
-        memory.send_index("m", row)
-        memory.drain()
+        memory.delete("m", row)
     after = memory.load("m")
     assert before.stream.v_seconds == pytest.approx(3 * one)  # kept in the store
     assert (after.meta.generation, len(after.stream.V), after.stream.v_seconds) == (1, 0, 0.0)
@@ -40,11 +39,9 @@ def test_v_is_compacted_at_its_limit_whatever_it_has_cost(memory: Platform) -> N
     limits = LimitsRecord(floor_rows=3, fraction_of_d=0.0)
     memory.register("m", "benign", "linear", method="exact", budget=10.0, limits=limits)
     for row in (1, 2, 3):
-        memory.send_index("m", row)
-        memory.drain()
+        memory.delete("m", row)
         assert memory.load("m").meta.generation == 0
-    memory.send_index("m", 4)
-    memory.drain()
+    memory.delete("m", 4)
     assert memory.load("m").meta.generation == 1
     refresh = memory.newest_version("m").refresh
     assert refresh is not None

@@ -49,16 +49,14 @@ def test_a_damaged_row_of_v_orders_a_rebuild_that_says_why(
     memory: Platform, redis_client: redis.Redis, kind: str, size: RefreshKind
 ) -> None:
     memory.register("m", "benign", kind, method="exact", budget=10.0)
-    memory.send_index("m", 1, 2, 3)
-    memory.drain()
+    memory.delete("m", 1, 2, 3)
     assert drift_line(memory)[0]
     damage_v(memory, redis_client)
     fine, detail = drift_line(memory)
     assert not fine
     assert "V does not go with the live rows" in detail
     assert "run `lethe refresh --size rebuild`" in detail
-    memory.order("m", size)
-    memory.drain()
+    memory.refresh("m", size)
     doubted, rebuilt = memory.versions("m")[-2:]
     assert doubted.refresh is not None
     assert doubted.refresh.reason.startswith(
@@ -77,10 +75,8 @@ def test_a_damaged_row_of_v_orders_a_rebuild_that_says_why(
 
 def test_a_sound_model_gets_the_size_that_was_ordered(memory: Platform) -> None:
     memory.register("m", "benign", "logistic", budget=10.0)
-    memory.send_index("m", 1, 2, 3)
-    memory.drain()
-    memory.order("m", RefreshKind.POLISH)
-    memory.drain()
+    memory.delete("m", 1, 2, 3)
+    memory.refresh("m", RefreshKind.POLISH)
     refresh = memory.newest_version("m").refresh
     assert refresh is not None
     assert refresh.size == RefreshKind.POLISH

@@ -38,8 +38,7 @@ def opposed() -> Data:
 def test_a_rebuild_whose_answer_is_zero_is_swapped_in(memory: Platform) -> None:
     limits = LimitsRecord(floor_rows=1, fraction_of_d=1e-9)
     memory.register("m", opposed(), limits=limits)
-    request = memory.send_index("m", *range(2, 32))
-    memory.drain()
+    request = memory.delete("m", *range(2, 32))
     assert memory.final(request).status == "APPLIED"
     newest = memory.versions()[-1]
     assert newest.refresh is not None
@@ -51,8 +50,7 @@ def test_a_polish_aims_at_what_the_policy_counts_also_where_the_answer_is_near_z
     memory: Platform,
 ) -> None:
     memory.register("m", "benign", "logistic", limits=LimitsRecord(far_under=1e-4))
-    memory.send_index("m", *range(5))
-    memory.drain()
+    memory.delete("m", *range(5))
     head = memory.load().keys.head
     memory.raw().hset(head, "published", np.zeros(memory.load().meta.config.d).tobytes())
     result = memory.compute_refresh(memory.ordered("m", RefreshKind.POLISH))
@@ -70,8 +68,7 @@ def test_data_that_are_ill_conditioned_themselves_are_not_rebuilt_without_end(
         generation.largest / generation.smallest > done.state.meta.config.limits.limits().condition
     )
     memory.drain()
-    memory.send_index("m", 5)
-    memory.drain()
+    memory.delete("m", 5)
     assert [version.refresh for version in memory.versions()] == [None, None]
     check_model(memory, exact_to=1e-6)
 
@@ -127,8 +124,7 @@ def test_rounding_that_is_feared_is_measured_before_anything_is_rebuilt(memory: 
     # Given an allowance for rounding past the budget, which the worker takes for the error
     size = float(np.linalg.norm(memory.load().stream.published))
     _fear(memory, 0.1 * size)
-    memory.send_index("m", 0, 1)
-    memory.drain()
+    memory.delete("m", 0, 1)
     # Then one pass shows that nothing is wrong, and no rebuild happens
     newest = memory.versions()[-1]
     assert newest.refresh is not None
@@ -144,8 +140,7 @@ def test_many_rows_with_an_estimated_error_are_audited_and_compacted(memory: Pla
     limits = LimitsRecord(floor_rows=10, fraction_of_d=0.0, far_under=1e-3)
     memory.register("m", "benign", "logistic", budget=0.05, limits=limits)
     for first in range(0, 12, 3):
-        memory.send_index("m", *range(first, first + 3))
-        memory.drain()
+        memory.delete("m", *range(first, first + 3))
     sizes = [version.refresh.size for version in memory.versions() if version.refresh]
     assert sizes[-2:] == ["polish", "compact"]
     assert "rebuild" not in sizes

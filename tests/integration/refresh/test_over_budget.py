@@ -19,8 +19,7 @@ SMALL = 1e-6
 def deleted_one_by_one(platform: Platform, rows: int = 12) -> None:
     """Delete rows, each in a version of its own, with refreshes as they are ordered."""
     for row in range(rows):
-        platform.send_index("m", row)
-        platform.drain()
+        platform.delete("m", row)
 
 
 def answers(platform: Platform, request_id: str) -> list[Receipt]:
@@ -65,8 +64,7 @@ def test_completions_of_a_generation_end_in_a_rebuild(memory: Platform) -> None:
 
 def test_a_projection_is_published_where_that_was_asked_for(memory: Platform) -> None:
     memory.register("m", "benign", "linear", budget=SMALL, over_budget=OverBudget.PUBLISH)
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
     versions = memory.versions("m")
     assert versions[1].error.over
     assert not versions[1].completed
@@ -76,8 +74,7 @@ def test_a_projection_is_published_where_that_was_asked_for(memory: Platform) ->
 
 def test_what_a_logistic_model_still_lacks_is_published_and_said(memory: Platform) -> None:
     memory.register("m", "benign", "logistic", budget=SMALL)
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
     first, refreshed = memory.versions("m")[1:]
     assert first.completed
     assert first.error.over
@@ -113,6 +110,5 @@ def test_a_request_is_rejected_if_even_a_rebuild_is_over_the_budget(
     assert (state.version, state.deferred, state.meta.pending_job) == (0, {}, None)
     assert state.meta.rows_live == len(memory.data["m"].X)
     monkeypatch.undo()
-    memory.send_index("m", 0)
-    memory.drain()
+    memory.delete("m", 0)
     check_model(memory)

@@ -26,20 +26,17 @@ def test_deletions_between_a_result_and_its_swap(
     memory: Platform, kind: str, family: str, size: RefreshKind
 ) -> None:
     memory.register("m", family, kind, budget=10.0)
-    memory.send_index("m", 0, 1, 2)
-    memory.drain()
+    memory.delete("m", 0, 1, 2)
     # Given a result that knows three deletions, and four more after it
     event = memory.ordered("m", size)
     memory.compute_refresh(event)
     memory.send_index("m", 3, 4)
     memory.send_index("m", 5)
     memory.drain()
-    memory.send_index("m", 6)
-    memory.drain()
+    memory.delete("m", 6)
     # When it is swapped in, and deletions go on
     memory.tell_refreshed(event)
-    memory.send_index("m", 7, 8)
-    memory.drain()
+    memory.delete("m", 7, 8)
     # Then nothing was lost
     assert [v.refresh.size for v in memory.versions() if v.refresh] == [size]
     assert len(ledger_of(memory, "m")) == 9
@@ -48,8 +45,7 @@ def test_deletions_between_a_result_and_its_swap(
     if counts is not None and len(counts) > 2:
         assert counts == tuple(data.y[9:].sum(axis=0))
     # and a rebuild from the stored rows agrees
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
+    memory.refresh("m", RefreshKind.REBUILD)
     check_model(memory)
 
 
@@ -61,8 +57,7 @@ def test_deletions_while_a_job_works(
 ) -> None:
     monkeypatch.setattr(new_generation, "CATCH_UP_LIMIT", 2)  # so that the job itself catches up
     memory.register("m", "benign", kind, budget=10.0)
-    memory.send_index("m", *range(4))
-    memory.drain()
+    memory.delete("m", *range(4))
     event = memory.ordered("m", size)
     rows = iter(range(4, 120))
 
@@ -81,8 +76,7 @@ def test_deletions_while_a_job_works(
 @pytest.mark.parametrize("size", SIZES)
 def test_an_event_that_comes_twice_changes_nothing(memory: Platform, size: RefreshKind) -> None:
     memory.register("m", "benign", "logistic", budget=10.0)
-    memory.send_index("m", 0, 1)
-    memory.drain()
+    memory.delete("m", 0, 1)
     event = memory.ordered("m", size)
     memory.compute_refresh(event)
     memory.tell_refreshed(event)
@@ -92,8 +86,7 @@ def test_an_event_that_comes_twice_changes_nothing(memory: Platform, size: Refre
     memory.drain()
     assert memory.load().version == 2
     check_model(memory)
-    memory.send_index("m", 2)
-    memory.drain()
+    memory.delete("m", 2)
     memory.tell_refreshed(event)
     memory.drain()
     assert memory.load().version == 3
@@ -103,8 +96,7 @@ def test_an_event_that_comes_twice_changes_nothing(memory: Platform, size: Refre
 def test_forged_events_change_nothing(memory: Platform) -> None:
     memory.register("m", "benign", "linear")
     memory.register("other", "benign", "linear")
-    memory.send_index("other", 1)
-    memory.drain()
+    memory.delete("other", 1)
     theirs = memory.ordered("other", RefreshKind.REBUILD)
     memory.compute_refresh(theirs)
     before = memory.load()
@@ -125,8 +117,7 @@ def test_an_attempt_that_was_thought_dead_harms_nothing(
 ) -> None:
     # Given a worker that stalls in a job while another does the same job and it is swapped in
     memory.register("m", "benign", "linear", budget=10.0)
-    memory.send_index("m", 0, 1)
-    memory.drain()
+    memory.delete("m", 0, 1)
     event = memory.ordered("m", size)
     other: list[bool] = []
 
@@ -136,8 +127,7 @@ def test_an_attempt_that_was_thought_dead_harms_nothing(
             memory.compute_refresh(event)
             memory.tell_refreshed(event)
             memory.drain()
-            memory.send_index("m", 2)
-            memory.drain()
+            memory.delete("m", 2)
 
     # When it wakes up, stores its result and says so
     moment = memory.load().meta.refreshed_at
@@ -148,8 +138,7 @@ def test_an_attempt_that_was_thought_dead_harms_nothing(
     memory.drain()
     # Then the swapped generation stands
     assert [v.refresh.size for v in memory.versions() if v.refresh] == [size]
-    memory.send_index("m", 3)
-    memory.drain()
+    memory.delete("m", 3)
     check_model(memory)
 
 
@@ -168,8 +157,7 @@ def test_every_row_deleted_while_a_refresh_is_under_way(
 ) -> None:
     limits = LimitsRecord(far_under=1e-8)  # so that a polish moves
     memory.register("m", "benign", kind, budget=10.0, limits=limits)
-    memory.send_index("m", 0, 1)
-    memory.drain()
+    memory.delete("m", 0, 1)
     event = memory.ordered("m", size)
     memory.compute_refresh(event)
     everybody = row_ids(memory.data["m"])
@@ -181,8 +169,7 @@ def test_every_row_deleted_while_a_refresh_is_under_way(
     assert memory.versions()[-1].status == "EMPTY"
     again = memory.send("m", *everybody[:5])
     memory.order("m", size)
-    memory.drain()
-    assert memory.final(again).status == "ALREADY_APPLIED"
+    assert memory.answer(again).status == "ALREADY_APPLIED"
     assert memory.versions()[-1].status == "EMPTY"
     check_model(memory)
 

@@ -134,8 +134,7 @@ def test_52_batches_and_all_sizes_through_kafka(
             platform.turn(platform.pair[0], 0.1)
         if batch % 13 == 12:
             platform.drain()
-            platform.order("m", SIZES[batch // 13])
-            platform.drain()
+            platform.refresh("m", SIZES[batch // 13])
             assert platform.versions()[-1].refresh is not None
             published = float(np.linalg.norm(platform.load().stream.published))
             assert true_error(platform) <= 0.05 * published
@@ -147,8 +146,7 @@ def test_a_generation_that_expires_during_its_swap_does_not_become_live(
     memory: Platform, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     memory.register("m", "benign", "linear", budget=10.0)
-    memory.send_index("m", 0, 1)
-    memory.drain()
+    memory.delete("m", 0, 1)
     event = memory.ordered("m", RefreshKind.REBUILD)
     memory.compute_refresh(event)
     # Given a key whose time ends after the staged generation was read
@@ -165,6 +163,5 @@ def test_a_generation_that_expires_during_its_swap_does_not_become_live(
     # Then the live generation stays, whole
     assert memory.load().meta.generation == 0
     load_factor(memory.store, memory.load())
-    memory.send_index("m", 2)
-    memory.drain()
+    memory.delete("m", 2)
     check_model(memory)

@@ -56,8 +56,7 @@ def stuck(memory: Platform, monkeypatch: pytest.MonkeyPatch) -> str:
     memory.register("m", "benign", "linear", budget=10.0, limits=CROWDED)
     with monkeypatch.context() as broken:
         broken.setattr(refresh_job, "rebuild", failing)
-        request = memory.send_index("m", *range(20))
-        memory.drain()
+        request = memory.delete("m", *range(20))
     state = memory.load()
     assert (list(state.deferred), state.meta.pending_job) == ([request], None)
     return request
@@ -89,8 +88,7 @@ def test_what_is_due_is_ordered_and_resolves_it(memory: Platform, stuck: str) ->
     assert job is not None
     assert job.reason == "deferred"
     memory.producer.publish([job_message(job, datetime.now(UTC))])
-    memory.drain()
-    assert memory.final(stuck).status == "APPLIED"
+    assert memory.answer(stuck).status == "APPLIED"
     assert drained(memory) == ""
     assert _due(memory.load(), RefreshKind.REBUILD, datetime.now(UTC)) is None
     check_model(memory)
@@ -98,8 +96,7 @@ def test_what_is_due_is_ordered_and_resolves_it(memory: Platform, stuck: str) ->
 
 def test_what_derives_from_deleted_rows_is_due_by_age_alone(memory: Platform) -> None:
     memory.register("m", "benign", "linear", budget=10.0)
-    memory.send_index("m", 7)
-    memory.drain()
+    memory.delete("m", 7)
     state, now = memory.load(), datetime.now(UTC)
     assert _due(state, RefreshKind.REBUILD, now) is None
     job = _due(state, RefreshKind.REBUILD, now + timedelta(days=31))
@@ -124,8 +121,7 @@ def test_a_refresh_that_is_refused_changes_nothing(
 ) -> None:
     """Not even where a smaller one is refused first, or where a generation was written already."""
     memory.register("m", "benign", "linear", budget=10.0)
-    memory.send_index("m", 1, 2)
-    memory.drain()
+    memory.delete("m", 1, 2)
     event, before, published = memory.ordered("m", size), contents(memory, "m"), memory.versions()
     for name in fails:
         module = refresh_job if hasattr(refresh_job, name) else new_generation
@@ -136,8 +132,7 @@ def test_a_refresh_that_is_refused_changes_nothing(
     memory.producer.publish([job_message(event, datetime.now(UTC))])
     memory.drain()
     assert memory.versions() == published
-    request = memory.send_index("m", 3)
-    memory.drain()
+    request = memory.delete("m", 3)
     assert memory.final(request).status == "APPLIED"
     check_model(memory)
 

@@ -36,6 +36,7 @@ from lethe.engine.store.server.rewrite import ERASURE_SECONDS, read_erasures
 from tests.integration.conftest import KAFKA, log_of
 from tests.integration.deletions.test_deferral import leveraged
 from tests.support.command import PROGRAM
+from tests.support.events import settle
 from tests.support.families import Data
 from tests.support.invariants import check_model, ledger_of
 from tests.support.memory_log import MemoryLog
@@ -240,12 +241,10 @@ def test_the_bytes_of_deleted_rows_are_gone_everywhere_after_t(
         assert raw.ttl(key) == -2 or 0 < raw.ttl(key) <= TIME_TO_LIVE
     if place.broker:  # in single-node mode the log goes back with the store: nothing to fold
         before = backup(platform)
-        platform.send_index("m", FOLDED)
-        platform.drain()
+        platform.delete("m", FOLDED)
         restore(platform, before)
         assert FOLDED in place.in_memory()
-        platform.pair[0].recover()
-        platform.drain()
+        settle(platform)
         gone.add(FOLDED)
     assert {f"row-{row}" for row in gone} == set(ledger_of(platform))
     # Then live keys hold nothing of them, only what the dead refresh staged, which expires

@@ -41,8 +41,7 @@ def test_the_features_of_an_erased_row_leave_the_file_with_the_rewrite(tmp_path:
     ):
         platform.register("m", kind="logistic")
         features = struct.pack("<2d", *platform.data["m"].X[3][:2])
-        platform.send_index("m", 3)
-        platform.drain()
+        platform.delete("m", 3)
         assert files_with(tmp_path, features)
         assert rewrite_append_only_file(platform.store.client)
         end = time.monotonic() + WAIT

@@ -30,6 +30,7 @@ from tests.integration.store.test_erased_data import (
     rows_in,
 )
 from tests.support.crash_lane import check_row_keys
+from tests.support.events import settle
 from tests.support.invariants import check_model, ledger_of
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, store_at
@@ -77,20 +78,17 @@ def keys_held(platform: Platform) -> set[str]:
 @pytest.mark.parametrize("kind", ["linear", "logistic"])
 def test_a_models_whole_life_with_encrypted_records(sealed: Platform, kind: str) -> None:
     sealed.register("m", "benign", kind, budget=10.0)
-    sealed.send_index("m", 0, 1)
-    sealed.drain()
+    sealed.delete("m", 0, 1)
     for size in (RefreshKind.COMPACT, RefreshKind.REBUILD, RefreshKind.POLISH):
         # Given a deletion between a refresh's snapshot and its swap
         event = sealed.ordered("m", size)
         sealed.compute_refresh(event)
-        sealed.send_index("m", 2 + 2 * list(RefreshKind).index(size))
-        sealed.drain()
+        sealed.delete("m", 2 + 2 * list(RefreshKind).index(size))
         sealed.tell_refreshed(event)
         sealed.drain()
         check_model(sealed)
     sealed.register("m", "benign", kind, budget=10.0, replace_model=True)
-    sealed.send_index("m", 20)
-    sealed.drain()
+    sealed.delete("m", 20)
     check_model(sealed)
     # Then every record is encrypted, and there is a key for each live row and no other
     live = sealed.load().generation_keys
@@ -117,8 +115,7 @@ def test_no_row_lies_beside_exact_sums(
     sealed.register("m", marked_data(), method="exact", budget=10.0, exact_sums=True)
     sealed.drain()  # the worker's first turn ends with a look at all models
     for row in (PLAIN, FOLDED):
-        sealed.send_index("m", row)
-        sealed.drain()
+        sealed.delete("m", row)
         sums = sealed.load().generation_keys.sums
         assert set(sealed.raw().hkeys(sums)) == {b"all"}
         assert rows_in(memory_of(sealed.raw())) == set()
@@ -134,8 +131,7 @@ def test_an_old_copy_of_the_store_cannot_give_a_deleted_row_back(
     # Given a copy of all files from before the deletion
     shutil.copytree(servers[0].data, tmp_path / "copy")
     before = backup(sealed, "m")
-    sealed.send_index("m", PLAIN)
-    sealed.drain()
+    sealed.delete("m", PLAIN)
     old = ValkeyProcess(tmp_path / "copy")
     old.start()
     try:
@@ -156,11 +152,9 @@ def test_an_old_copy_of_the_store_cannot_give_a_deleted_row_back(
         old.close()
     # and a store that is restored from it learns of the deletion from the log
     restore(sealed, before, "m")
-    sealed.pair[0].recover()
-    sealed.drain()
+    settle(sealed)
     assert f"row-{PLAIN}" in ledger_of(sealed)
-    later = sealed.send_index("m", LIVE)
-    sealed.drain()
+    later = sealed.delete("m", LIVE)
     assert sealed.final(later).status == "APPLIED"
     check_model(sealed)
 
@@ -168,12 +162,10 @@ def test_an_old_copy_of_the_store_cannot_give_a_deleted_row_back(
 def test_a_generation_that_comes_back_can_still_be_read(sealed: Platform) -> None:
     """Given a failover that loses a rebuild's swap and its result, it can be rebuilt again."""
     sealed.register("m", "benign", "linear", budget=10.0)
-    sealed.send_index("m", 0)
-    sealed.drain()
+    sealed.delete("m", 0)
     before = backup(sealed, "m")
     former = sealed.load().generation_keys
-    sealed.order("m", RefreshKind.REBUILD)
-    sealed.drain()
+    sealed.refresh("m", RefreshKind.REBUILD)
     assert sealed.load().meta.generation == 1
     assert sealed.store.row_keys is not None
     raw = sealed.store.row_keys._client
@@ -181,8 +173,7 @@ def test_a_generation_that_comes_back_can_still_be_read(sealed: Platform) -> Non
     assert all(seconds == -2 or 0 < seconds <= TIME_TO_LIVE for seconds in left)
     restore(sealed, before, "m")
     sealed.pair[0].recover()
-    later = sealed.send_index("m", 5)
-    sealed.drain()
+    later = sealed.delete("m", 5)
     assert sealed.final(later).status == "APPLIED"
     check_model(sealed)
 
@@ -221,16 +212,14 @@ def test_a_store_of_keys_that_is_away_is_waited_for(
     sealed: Platform, servers: tuple[ValkeyProcess, ValkeyProcess]
 ) -> None:
     sealed.register("m", "benign", "linear", budget=10.0)
-    sealed.send_index("m", 1)
-    sealed.drain()
+    sealed.delete("m", 1)
     servers[1].kill()
     request = sealed.send_index("m", 2)
     with pytest.raises(StoreUnavailable, match=r"store of row keys at .*LETHE_ROW_KEYS_URL"):
         sealed.pair[0].run_once(0.0)
     servers[1].start()
     sealed.pair[0].recover()
-    sealed.drain()
-    assert sealed.final(request).status == "APPLIED"
+    assert sealed.answer(request).status == "APPLIED"
     sealed.store.close()
     sealed.store = sealed.new_store()
     check_model(sealed)
@@ -319,16 +308,13 @@ def test_a_swap_whose_worker_dies_before_the_store_has_it_keeps_its_keys(sealed:
 def test_the_keys_of_a_swap_that_the_store_lost_with_its_rows_expire(sealed: Platform) -> None:
     """Given a store that goes back to before the rebuild was staged, they stayed for ever."""
     sealed.register("m", "benign", "linear", budget=10.0)
-    sealed.send_index("m", 0)
-    sealed.drain()
+    sealed.delete("m", 0)
     before = backup(sealed, "m")
-    sealed.order("m", RefreshKind.REBUILD)
-    sealed.drain()
+    sealed.refresh("m", RefreshKind.REBUILD)
     lost = sealed.load().generation_keys
     restore(sealed, before, "m")
     sealed.pair[0].recover()
-    sealed.send_index("m", 5)
-    sealed.drain()
+    sealed.delete("m", 5)
     live = sealed.load().generation_keys
     assert live.name != lost.name
     check_row_keys(sealed)

@@ -84,8 +84,7 @@ def test_chances_that_cannot_be_are_corrupt_state(platform: Platform, chances: l
 
 def _few_left(platform: Platform) -> ModelState:
     """Return the state after `GONE` deletions, with sixty of its sentinels."""
-    platform.send_index("m", *range(N - GONE, N))
-    platform.drain()
+    platform.delete("m", *range(N - GONE, N))
     state = platform.load()
     order = np.argsort(-np.asarray(state.sentinels.pi), kind="stable")
     left = {state.sentinels.ids[i] for i in order[:60]}

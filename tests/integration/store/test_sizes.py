@@ -33,8 +33,7 @@ def test_a_rebuild_leaves_it_as_it_was(memory: Platform) -> None:
     """Given a model whose rows were written anew, the former ones count no more."""
     memory.register("m")
     before = stored_bytes(memory.store, memory.load("m"))
-    memory.order("m", RefreshKind.REBUILD)
-    memory.drain()
+    memory.refresh("m", RefreshKind.REBUILD)
 
     after = stored_bytes(memory.store, memory.load("m"))
 

@@ -12,8 +12,7 @@ from tests.support.platform import Platform
 
 def test_it_is_what_the_state_says_and_reads_no_array(memory: Platform) -> None:
     memory.register("m")
-    memory.send_index("m", 3)
-    memory.drain()
+    memory.delete("m", 3)
     state = memory.load("m")
     memory.raw().delete(state.generation_keys.fixed)
     memory.raw().hdel(ModelKeys("m").head, "theta_exact")
