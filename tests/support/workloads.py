@@ -7,7 +7,7 @@ of any model: a receipt for each request, a whole chain of commits, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -79,10 +79,15 @@ class Workload:
     def _delete(self, row: int) -> str:
         return self.platform.send_index("m", row)
 
-    def judge(self) -> None:
-        """Check that each request was answered once, and what the model has become."""
+    def judge(self, strangers: Sequence[str] = ()) -> None:
+        """Check that each request was answered once, and what the model has become.
+
+        ``strangers`` are requests that name no row of the model.
+        """
         platform = self.platform
         finals = platform.finals("m")
+        for request in strangers:
+            assert finals.pop(request).code == "UNKNOWN_ROWS"
         assert finals.keys() == set(self.requests)
         assert {receipt.status for receipt in finals.values()} <= {"APPLIED", "ALREADY_APPLIED"}
         assert lost_keys(platform.raw(), ["m"]) == {}

@@ -230,11 +230,11 @@ def test_a_refresh_whose_result_is_lost_stands_and_a_rebuild_follows(load: Workl
     assert (state.head, state.version, state.newest) == (twin.head, twin.version, twin.newest)
     assert np.array_equal(state.stream.published, twin.stream.published)
     assert published(platform) == before
-    request = load.delete(LAST)
+    request, stranger = load.delete(LAST), platform.send("m", "nobody")
     platform.drain()
     assert platform.statuses(request) == ["DEFERRED", "APPLIED"]
     load.work()
-    load.judge()
+    load.judge(strangers=[stranger])
 
 
 # -- a store that loses more -----------------------------------------------------------------------

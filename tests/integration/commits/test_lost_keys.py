@@ -16,6 +16,7 @@ from lethe.engine.store.layout.keys import ModelKeys, shard_of
 from lethe.engine.store.membership import every_model
 from lethe.engine.store.server.connection import text
 from tests.support import erasures
+from tests.support.invariants import ledger_of
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, config_of, training_data
 from tests.support.stores import neighbour_of
@@ -42,6 +43,44 @@ def fresh(platform: Platform) -> DeletionWorker:
     """Return a worker that has no state in memory, in place of the platform's own."""
     platform.pair[0].close()
     return platform.deletion_worker()
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["warm", "fresh"])
+def test_a_lost_ledger_comes_back_from_commits_before_anything_is_decided(
+    memory: Platform, warm: bool
+) -> None:
+    used(memory)
+    before = ledger_of(memory)
+    assert len(before) == 6
+    memory.raw().delete(KEYS.ledger)
+    worker = memory.pair[0] if warm else fresh(memory)
+    again = memory.send_index("m", 0, 6)
+    twice = memory.send_index("m", 1)
+    memory.drain(worker)
+    assert memory.final(again).rows_deleted == 1, "row 0 was deleted before"
+    assert memory.final(twice).status == "ALREADY_APPLIED"
+    assert ledger_of(memory).keys() == {*before, "row-6"}
+    assert {row: version for row, version in ledger_of(memory).items() if row in before} == before
+    done = memory.register("m", replace_model=True)
+    assert done.left_out == 7
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["warm", "fresh"])
+def test_a_lost_index_comes_back_and_no_id_is_applied_twice(memory: Platform, warm: bool) -> None:
+    used(memory)
+    first = memory.send_index("m", 10, request_id="once")
+    memory.drain()
+    kept = memory.final(first)
+    index = memory.raw().hgetall(KEYS.requests)
+    memory.raw().delete(KEYS.requests)
+    worker = memory.pair[0] if warm else fresh(memory)
+    memory.send_index("m", 10, request_id="once")
+    other = memory.send_index("m", 11, request_id="once")
+    memory.drain(worker)
+    receipts = [receipt for receipt in memory.receipts() if receipt.request_id == other]
+    assert receipts[:2] == [kept, kept]
+    assert receipts[2].code == "REQUEST_ID_CONFLICT"
+    assert memory.raw().hgetall(KEYS.requests) == index
 
 
 @pytest.mark.parametrize("key", ["ledger", "requests"])
