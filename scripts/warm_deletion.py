@@ -1,5 +1,7 @@
 """Count the files and functions of ours that one warm deletion of one row runs through.
 
+A switch is a step, in the order in which functions are first called, from one file to another.
+
 From the poll that reads the request to the publication of its version, in one process, on the log
 in memory and a real Valkey: ``python scripts/warm_deletion.py``. ``--names`` lists them in order.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -78,10 +81,11 @@ def main() -> None:
         for code, times in found.items():
             table.add_row(str(_file_of(code)), code.co_qualname, str(times))
         console.print(table)
-    files = {_file_of(code) for code in found}
+    files = [_file_of(code) for code in found]
+    switches = sum(one != other for one, other in pairwise(files))
     console.print(
-        f"a warm deletion of one row: {len(files)} files, {len(found)} functions, "
-        f"{sum(found.values())} calls"
+        f"a warm deletion of one row: {len(set(files))} files, {len(found)} functions, "
+        f"{sum(found.values())} calls, {switches} switches of file"
     )
 
 
