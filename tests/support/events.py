@@ -69,14 +69,15 @@ def run_to_death(
 ) -> None:
     """Run a worker to where it ends, and take it out of its group as if its process had ended.
 
-    ``meanwhile`` happens after its first turn.
+    ``meanwhile`` happens after its first turn that had records: on a real log it joins first.
     """
 
     def run() -> None:
-        worker.run_once(0.05)
-        meanwhile()
-        for _ in range(200):
-            worker.run_once(0.05)
+        happened = False
+        for _ in range(400):
+            if worker.run_once(0.05) and not happened:
+                meanwhile()
+                happened = True
 
     with pytest.raises(Died):
         run()

@@ -217,7 +217,10 @@ def test_aborted_records_and_markers_are_passed_over(
 
     reader = log.reader()
     [partition] = reader.partitions(topic)
-    assert reader.bounds(partition) == Bounds(0, 4)
+    deadline = time.monotonic() + WAIT  # the coordinator writes markers after it has answered
+    while reader.bounds(partition) != Bounds(0, 4):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     found: list[Record] = []
     offset = 0
     started = time.monotonic()
