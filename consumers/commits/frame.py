@@ -137,25 +137,25 @@ def _open_part(data: Any) -> OpenPart:
         raise ValueError("the open part is no object")  # noqa: TRY004 - bad input, not a bad type
     version = data.get("version")
     return OpenPart(
-        text(data.get("model_id"), 512),
-        whole_number(data.get("commit")),
-        text(data.get("prev"), 64),
-        None if version is None else whole_number(version),
-        text(data.get("key"), 64),
+        _text(data.get("model_id"), 512),
+        _whole_number(data.get("commit")),
+        _text(data.get("prev"), 64),
+        None if version is None else _whole_number(version),
+        _text(data.get("key"), 64),
         data.get("checkpoint") is True,
-        whole_number(data.get("partitions")),
-        whole_number(data.get("format")),
+        _whole_number(data.get("partitions")),
+        _whole_number(data.get("format")),
     )
 
 
-def text(value: Any, limit: int) -> str:
+def _text(value: Any, limit: int) -> str:
     """Return a parsed value that is a text of at most ``limit`` bytes; raise ValueError if not."""
     if not isinstance(value, str) or len(value.encode()) > limit:
         raise ValueError("a text is none, or too long")
     return value
 
 
-def whole_number(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     """Return a parsed value that is a whole number from 0; raise ValueError if it is not."""
     if type(value) is not int or not 0 <= value < 10**MAX_DIGITS:
         raise ValueError("a number is none")

@@ -40,7 +40,7 @@ from lethe.engine.store.layout.meta import meta_json, parse_meta
 from lethe.engine.store.layout.reading import Texts, parse_json
 from lethe.engine.store.layout.state import DeferredRequest, Head
 
-Yes = Annotated[bool, Field(strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
 Place = Annotated[int, Field(strict=True, ge=-1, lt=1 << 53)]
 
 
@@ -55,10 +55,10 @@ class _Header(BaseModel):
     bodies: tuple[tuple[str, Place], ...]
     repeats: Whole
     thetas: Texts
-    columns: Yes
-    configures: Yes
-    makes_version: Yes
-    orders_job: Yes
+    columns: Flag
+    configures: Flag
+    makes_version: Flag
+    orders_job: Flag
     deleted: Texts
     erased: Texts | None
     left_out: Texts
@@ -68,8 +68,8 @@ class _Header(BaseModel):
     undisclosed: Texts
     deferred: dict[str, DeferredRequest]
     undeferred: Texts
-    clears_Q: Yes
-    empties: Yes
+    clears_Q: Flag
+    empties: Flag
     opening: dict[str, Whole] | None
     secret: str | None
     staged: Staged | None

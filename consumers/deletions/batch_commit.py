@@ -113,12 +113,12 @@ def _answer(draft: Draft, decision: Decision) -> None:
     """Give a request its receipt, if it gets one that is kept."""
     match decision:
         case AcceptedDeletion(asked=asked):
-            draft.apply(asked, rows_deleted=len(decision.rows))
+            draft.answer_applied(asked, rows_deleted=len(decision.rows))
         case AcceptedChange(asked=asked, kept=kept):
             which = "rows_inserted" if kept.inserts else "rows_corrected"
-            draft.apply(asked, **{which: len(kept.row_ids)})
+            draft.answer_applied(asked, **{which: len(kept.row_ids)})
         case Rejected(asked=asked):
-            draft.reject(asked, decision.code, decision.detail)
+            draft.answer_rejected(asked, decision.code, decision.detail)
         case Deferred(accepted=AcceptedDeletion(asked=asked), code=code):
             after = draft.state
             spent = code == "VERSIONS_SPENT"

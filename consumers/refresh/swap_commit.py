@@ -225,7 +225,7 @@ def unreachable(
     draft.order_refresh()
     detail = "a rebuild without its rows is over the error budget; nothing was deleted"
     for request in result.resolved:
-        draft.reject(Asked.of(before.deferred[request]), "BUDGET_UNREACHABLE", detail)
+        draft.answer_rejected(Asked.of(before.deferred[request]), "BUDGET_UNREACHABLE", detail)
     return draft.finish(undeferred=tuple(result.resolved))
 
 
@@ -281,10 +281,10 @@ def _with_resolved(
     for request in resolved:
         if request.subject_id is not None and not request.row_ids:
             detail = "the subject has no rows in this model, now or before"
-            draft.reject(Asked.of(request), "UNKNOWN_ROWS", detail)
+            draft.answer_rejected(Asked.of(request), "UNKNOWN_ROWS", detail)
         else:
             own = sum(new.get(row) == request.request_id for row in request.row_ids)
-            draft.apply(Asked.of(request), rows_deleted=own)
+            draft.answer_applied(Asked.of(request), rows_deleted=own)
     return draft.finish(
         request_ids=result.resolved,
         refresh=_info(result),

@@ -50,7 +50,7 @@ def registration(
     for request in in_turn(
         requests_of_other_namespaces(before.deferred, fresh.meta.config).values()
     ):
-        draft.reject(Asked.of(request), "UNKNOWN_ROWS", OTHER_PEOPLE)
+        draft.answer_rejected(Asked.of(request), "UNKNOWN_ROWS", OTHER_PEOPLE)
     former = (
         *(f"gen:{name}" for name in before.generations),
         *(f"data:{name}" for name in before.datasets),
@@ -95,7 +95,7 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
         "gone"
     )
     for request in in_turn(state.deferred.values()):
-        draft.reject(Asked.of(request), "MODEL_UNREGISTERED", detail)
+        draft.answer_rejected(Asked.of(request), "MODEL_UNREGISTERED", detail)
     return draft.finish(
         whole=True,  # the former thetas derive from the rows
         live=LiveGeneration(state.keys.generation("none"), ()),

@@ -128,13 +128,13 @@ class Draft:
         """Keep the receipt of a request."""
         self._answers.append((receipt, asked.body))
 
-    def reject(self, asked: Asked, code: str, detail: str) -> None:
+    def answer_rejected(self, asked: Asked, code: str, detail: str) -> None:
         """Reject a request."""
         model_id = self.before.model_id
         receipt = asked.receipt(model_id, "REJECTED", self.now, code=code, detail=detail)
         self.answer(asked, receipt)
 
-    def apply(self, asked: Asked, **rows: int) -> None:
+    def answer_applied(self, asked: Asked, **rows: int) -> None:
         """Answer a request that is applied, or was already: ``rows`` counts what changed."""
         after = self.state
         receipt = asked.receipt(
