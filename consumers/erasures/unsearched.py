@@ -7,7 +7,7 @@ An erasure waits for such a model if its subjects are of the same namespace, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lethe.consumers.contract import topics
@@ -142,7 +142,7 @@ class Unsearched:
                 undecided &= concerned[erasure.request.namespace]
                 if undecided != erasure.undecided:
                     erasure.undecided, erasure.commits = undecided, _commits_sent(self._reader)
-        applied, lacking = Applied.read(self._store), lacking_rows(self._store)
+        applied, lacking = Applied.read(self._store), models_that_lack_rows(self._store.client)
         news = []
         for erasure in erasures:
             if erasure.undecided is None or not applied.has(erasure.commits):
@@ -200,14 +200,6 @@ class Applied:
         return frozenset(
             model for model, (name, end) in self.behind.items() if end < fence.get(name, 0)
         )
-
-
-def lacking_rows(store: ModelStore) -> frozenset[str]:
-    """Return the models that have lost rows (``DATA_LOST``): they may not know whose they had."""
-    found: Iterable[Collection[str]] = (
-        models_that_lack_rows(store.client, partition) for partition in every_partition()
-    )
-    return frozenset().union(*found)
 
 
 def concerning(models: Models, namespace: str) -> frozenset[str]:

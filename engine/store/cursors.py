@@ -165,6 +165,18 @@ class Cursors:
             pipeline.hset(partition.cursors, mapping=fields)
             pipeline.execute()
 
+    def begin_all(self, topic_ids: Mapping[PartitionKeys, str]) -> None:
+        """Note the topics of partitions without models and records, in one round trip."""
+        if topic_ids:
+            run_pipeline(
+                self._client,
+                (),
+                lambda pipe: [
+                    pipe.hset(each.cursors, mapping={"topic": topic_id, "apply": 0, "published": 0})
+                    for each, topic_id in topic_ids.items()
+                ],
+            )
+
     def list_models(self, partition: PartitionKeys, models: Collection[str]) -> None:
         """Put models back on the list of a partition that lacks some."""
         if models:
@@ -206,7 +218,8 @@ class Cursors:
         halted: Collection[str] = (),
     ) -> None:
         """Pass void records, and those of halted models, from ``low`` on up to ``high``."""
-        self._call(partition, ["apply", low, high, last_digest, epoch, "", *halted])
+        if low < high:
+            self._call(partition, ["apply", low, high, last_digest, epoch, "", *halted])
 
     def move_published(
         self, partition: PartitionKeys, low: int, high: int, *, halted: Collection[str] = ()

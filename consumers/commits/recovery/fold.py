@@ -8,10 +8,10 @@ and publishes every record that counts; doing so twice changes nothing. A fold d
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from lethe.consumers.commits.journal import Tail, check_tail, commit_partitions
+from lethe.consumers.commits.journal import Followed, Tail, check_tail, commit_partitions
 from lethe.consumers.commits.recovery.fold_lease import FoldLease
 from lethe.consumers.commits.recovery.model_lists import restore_lists
 from lethe.consumers.commits.recovery.partition_fold import (
@@ -33,7 +33,7 @@ from lethe.engine.errors import CommitConflict, LetheError, LogReset, Unavailabl
 from lethe.engine.store.counts import lost_keys
 from lethe.engine.store.cursors import PartitionCursors
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
-from lethe.engine.store.membership import models_in
+from lethe.engine.store.membership import listed_models, models_in
 from lethe.engine.store.store import ModelStore
 
 _TRIES = 5  # for a store that keeps going back
@@ -104,6 +104,39 @@ class Fold:
             with suppress(Unavailable):
                 lease.give_up()
 
+    def empty(self, indexes: Collection[int]) -> dict[int, Folded]:
+        """Return those of these partitions in which there is nothing to fold, as a fold finds them.
+
+        A worker that starts takes over most of its partitions without a model and without a record.
+        Cost for all of them: two round trips to the store and one to the log; for a store without
+        cursors, one more and a pass over the published versions.
+
+        Raises
+        ------
+        StoreUnavailable, LogUnavailable
+            As `run`.
+        """
+        partitions = [commit_partitions(self._reader)[index] for index in indexes]
+        keys = [PartitionKeys(index) for index in indexes]
+        stored = self._store.cursors.read_all(keys)
+        named, lacking = listed_models(self._store.client, keys)
+        if any(cursors.topic_id == "" for cursors in stored):
+            named += self._published()
+        used = {commit_partition(name) for name in named} | {each.index for each in lacking}
+        ends = self._reader.ends(partitions)
+        new: dict[PartitionKeys, str] = {}
+        empty: dict[int, Folded] = {}
+        for each, partition, cursors in zip(keys, partitions, stored, strict=True):
+            if ends[partition] > 0 or each.index in used:
+                continue
+            if cursors.topic_id == "":
+                new[each] = partition.topic_id
+            elif cursors != PartitionCursors(partition.topic_id):
+                continue
+            empty[each.index] = Folded(Followed(Tail(partition, 0)))
+        self._store.cursors.begin_all(new)
+        return empty
+
     def _run(self, keys: PartitionKeys, lease: FoldLease) -> Folded:
         halted: Mapping[str, LetheError] = {}
         for tries in range(_TRIES, 0, -1):
@@ -155,9 +188,7 @@ class Fold:
         """
         cursors = self._store.cursors.read(keys)
         if cursors.topic_id == "":
-            if self._versioned is None:
-                self._versioned = versioned_models(self._reader)
-            models = [model for model in self._versioned if commit_partition(model) == keys.index]
+            models = [name for name in self._published() if commit_partition(name) == keys.index]
             begin = self._reader.bounds(partition).begin
             self._store.cursors.begin(keys, partition.topic_id, begin, models)
             return self._store.cursors.read(keys)
@@ -167,3 +198,9 @@ class Fold:
                 "name. Restore the log, or run `lethe recover` for each model"
             )
         return cursors
+
+    def _published(self) -> frozenset[str]:
+        """Return the models that have published versions: those of a store that was emptied."""
+        if self._versioned is None:
+            self._versioned = versioned_models(self._reader)
+        return self._versioned

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from lethe.consumers.commits.journal import Followed, Journal
 from lethe.consumers.commits.newest import NewestParameters
 from lethe.consumers.commits.recovery.fold import Fold
+from lethe.consumers.commits.recovery.partition_fold import Folded
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Consumer, Reader
@@ -91,9 +92,10 @@ class Follower:
 
         A partition that has lost commits is not followed, and its models halt.
         """
-        for index in indexes:
-            if self._journal.followed(index) is None:
-                self._follow(index)
+        unread = [index for index in indexes if self._journal.followed(index) is None]
+        empty = self._fold.empty(unread) if len(unread) > 1 else {}
+        for index in unread:
+            self._follow(index, empty.get(index))
 
     def follow_model(self, model_id: str) -> None:
         """Fold the partition of a model, unless it has been read to its end already.
@@ -112,11 +114,12 @@ class Follower:
         if model_id in self._halted[index]:
             raise self._halted[index][model_id]
 
-    def _follow(self, index: int) -> None:
+    def _follow(self, index: int, folded: Folded | None = None) -> None:
+        """Fold a partition, unless it is ``folded`` already."""
         begin = time.perf_counter()
         self._reset.pop(index, None)
         try:
-            folded = self._fold.run(index)
+            folded = folded or self._fold.run(index)
         except LogReset as error:
             self._reset[index] = error
             for model_id in models_in(self._store.client, PartitionKeys(index)):

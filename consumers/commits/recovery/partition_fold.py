@@ -163,11 +163,12 @@ class PartitionFold:
         self._apply(to_apply)
         self._publish(to_publish)
         self._finish(records)
-        lost = frozenset(models_that_lack_rows(self._store.client, self._keys))
+        models = models_in(self._store.client, self._keys)
+        lost = models_that_lack_rows(self._store.client, models)
         forgotten_models = {
             model: head_lost(model) for model in self._headless if model not in counted.newest
         }
-        incomplete = lost_keys(self._store.client, models_in(self._store.client, self._keys))
+        incomplete = lost_keys(self._store.client, models)
         halted: Mapping[str, LetheError] = {
             **incomplete, **forgotten_models, **self._gaps, **self._halted
         }  # fmt: skip
@@ -405,7 +406,8 @@ class PartitionFold:
         """Note that everything below ``end`` is published."""
         self._at_step(Step.FOLD_ADVANCE)
         low, self._published_to = self._published_to, end
-        self._store.cursors.move_published(self._keys, low, end, halted=self._stopped)
+        if low < end:
+            self._store.cursors.move_published(self._keys, low, end, halted=self._stopped)
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -416,10 +418,9 @@ class PartitionFold:
             tail = Tail(self._partition, self._end, last.digest, last.epoch)
         elif tail.offset != self._end:  # a record that is no commit of ours lies below
             tail = tail_of(self._reader, self._partition, self._end)
-        low = self._followed.valid_end
         self._store.cursors.move_apply(
             self._keys,
-            low,
+            self._followed.valid_end,
             self._end,
             last_digest=tail.last_digest,
             epoch=tail.epoch,

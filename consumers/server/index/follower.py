@@ -25,13 +25,10 @@ from lethe.consumers.contract.signed_log import is_believed, signed_type
 from lethe.consumers.log.base import Log, Partition, PartitionReset, Reader, Record
 from lethe.consumers.server.index import records, unsigned
 from lethe.consumers.server.index.schema import IndexFile
-from lethe.consumers.server.index.store_facts import (
-    StoreFacts,
-    facts_of_models,
-    models_with_lost_rows,
-)
+from lethe.consumers.server.index.store_facts import StoreFacts, facts_of_models
 from lethe.consumers.service.telemetry.logs import log_defect, logger
 from lethe.engine.errors import LetheError
+from lethe.engine.store.membership import models_that_lack_rows
 from lethe.engine.store.store import ModelStore
 
 DEFAULT_RETENTION = timedelta(days=90)
@@ -312,7 +309,7 @@ class _StoreWatch:
         if now < self._next:
             return 0
         if now >= self._next_lost:
-            self._lost = models_with_lost_rows(self._store.client)
+            self._lost = models_that_lack_rows(self._store.client)
             self._next_lost = now + _LOST_SECONDS
         facts = facts_of_models(self._store.client, self._lost)
         self._next = time.monotonic() + _STORE_SECONDS

@@ -16,7 +16,7 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.store.cursors import Cursors
 from lethe.engine.store.layout.keys import ModelKeys, every_partition
 from lethe.engine.store.layout.reading import parse_json_value
-from lethe.engine.store.membership import every_model, models_that_lack_rows
+from lethe.engine.store.membership import every_model
 from lethe.engine.store.server.pipeline import chunks, run_pipeline
 
 HALTED = "HALTED"
@@ -39,7 +39,7 @@ class StoreFacts:
 
 
 def facts_of_models(client: redis.Redis, lost: frozenset[str]) -> dict[str, StoreFacts]:
-    """Return the facts of every model; ``lost`` are those that lack rows (`models_with_lost_rows`).
+    """Return the facts of every model; ``lost`` are those that lack rows (`models_that_lack_rows`).
 
     Raises
     ------
@@ -66,15 +66,6 @@ def _queue(names: Sequence[str], pipeline: Any) -> None:
     for name in names:
         pipeline.hmget(ModelKeys(name).head, ["status", "meta", "arrays"])
         pipeline.hlen(ModelKeys(name).deferred)
-
-
-def models_with_lost_rows(client: redis.Redis) -> frozenset[str]:
-    """Return the models that lack rows in the store. Cost: eight counts a model."""
-    return frozenset(
-        model
-        for partition in every_partition()
-        for model in models_that_lack_rows(client, partition)
-    )
 
 
 def _facts(

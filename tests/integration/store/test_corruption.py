@@ -72,7 +72,7 @@ def _read_everything(platform: Platform, job_id: str) -> None:
         lambda: receipt_of(store, "r1"),
         lambda: read_heads(store.client, ["m"], ModelKeys("m").partition),
         lambda: store.cursors.read(keys.partition),
-        lambda: models_that_lack_rows(store.client, keys.partition),
+        lambda: models_that_lack_rows(store.client, ["m"]),
         lambda: read_members(client, read_predecessor(client, keys)),
         lambda: store.rows_in_ledger(keys, ["row-1"]),
         lambda: registered_models(store.client),

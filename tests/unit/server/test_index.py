@@ -473,7 +473,7 @@ def test_a_file_that_somebody_else_writes_to_is_waited_for_and_not_made_again(
 ) -> None:
     monkeypatch.setattr(follower, "_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(follower, "facts_of_models", lambda *_: {})
-    monkeypatch.setattr(follower, "models_with_lost_rows", lambda *_: frozenset())
+    monkeypatch.setattr(follower, "models_that_lack_rows", lambda *_: frozenset())
     monkeypatch.setattr(schema, "_BUSY_MS", 10)
     written.receipt(receipt("churn", "before"))
     read_all(written, file)
