@@ -28,7 +28,12 @@ from lethe.engine.errors import LogReset, LogUnavailable, ModelExists
 from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.store.apply import Applied, ArraysChange, Place, StoreChange, Swap
 from lethe.engine.store.layout.config import LimitsRecord
-from lethe.engine.store.layout.keys import PartitionKeys, commit_partition, watermark
+from lethe.engine.store.layout.keys import (
+    COMMIT_PARTITIONS,
+    PartitionKeys,
+    commit_partition,
+    watermark,
+)
 from lethe.engine.store.layout.state import Head
 from lethe.engine.store.server.connection import connect, text
 from tests.support.events import settle
@@ -239,6 +244,31 @@ def test_a_commits_topic_that_was_made_again_is_a_log_that_was_reset(memory: Pla
     memory.log.ensure_topics(topics.specs(2))
     with pytest.raises(LogReset, match="made again"):
         Fold(memory.store, memory.reader, memory.producer, memory.seals).run(INDEX)
+
+
+def test_partitions_with_nothing_to_fold_are_found_together_as_a_fold_finds_them(
+    memory: Platform,
+) -> None:
+    """What has a model, a record, other cursors or too short a list of models is folded."""
+    memory.register("m", budget=10.0)
+    memory.drain()
+    every = set(range(COMMIT_PARTITIONS))
+    short, other, behind, written = sorted(every - {INDEX})[:4]
+    client = memory.store.client
+    client.flushdb()  # so that cursors are new
+
+    def fold() -> Fold:
+        return Fold(memory.store, memory.reader, memory.producer, memory.seals)
+
+    empty = fold().empty(every)
+    assert set(empty) == every - {INDEX}  # versions name its model
+    assert empty == {index: fold().run(index) for index in empty}
+    assert fold().empty(every) == empty
+    client.hset(PartitionKeys(short).cursors, "models", "1")
+    client.hset(PartitionKeys(other).cursors, "topic", "another")
+    client.hset(PartitionKeys(behind).cursors, "behind:gone", "0 0")
+    append(memory, b"no commit", written)
+    assert set(fold().empty(every)) == every - {INDEX, short, other, behind, written}
 
 
 def test_nobody_appends_who_could_not_open_the_head(memory: Platform) -> None:
