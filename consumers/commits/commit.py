@@ -153,7 +153,7 @@ class Commit:
     newest
         Number of the newest version afterwards.
     offsets
-        Next offsets that it sets, by partition of ``lethe.deletions``.
+        Next offsets that it sets, by partition of ``lethe.deletions`` and ``lethe.row-changes``.
     answers, repeats
         Receipts that are kept, and bytes of receipts that are only published (again).
     deleted, erased

@@ -247,7 +247,9 @@ class Journal:
             self._followed.pop(index, None)
 
     def append(self, commits: Sequence[Commit]) -> list[Sealed]:
-        """Append (step 6) commits of different models, all at once, and return those that won.
+        """Append commits of different models, all at once, and return those that won.
+
+        `begin` and `finish` in one, for registration and recovery; a worker's step 6 calls the two.
 
         The partitions of the others are forgotten: fold them, and decide again. A commit that no
         longer continues the newest known commit is not sent at all.

@@ -31,7 +31,7 @@ _JSON, _PACKED = 0, 1
 _STATUSES: tuple[ReceiptStatus, ...] = get_args(ReceiptStatus)
 _ErrorKind = Literal["exact", "estimate", "certificate", "unknown"]
 _KINDS: tuple[_ErrorKind, ...] = get_args(_ErrorKind)
-_CODES = (
+_PACKED_CODES = (
     None,
     "UNKNOWN_ROWS",
     "INVALID_REQUEST",
@@ -46,7 +46,11 @@ _CODES = (
     "DATA_LOST",
     "VERSIONS_SPENT",
 )
-"""Append only: their positions are stored."""
+"""Codes with a number in the packed form; a receipt with any other is kept as JSON.
+
+Their positions are stored, so only append. A release that does not know a code that was appended
+takes the receipt for damaged.
+"""
 
 _HAS_ERROR, _HAS_COMMITMENT, _HAS_DETAIL, _HAS_CERTIFICATE = 1, 2, 4, 8
 _HAS_VALUE, _HAS_BOUND, _BOUND_IS_VALUE, _HAS_RELATIVE, _IS_ROUNDED = 4, 8, 16, 32, 64
@@ -70,7 +74,7 @@ def pack(answer: KeptReceipt) -> bytes:
     receipt = answer.receipt
     out = bytearray(b"F" if receipt.final else b"P")
     fits = (
-        receipt.code in _CODES
+        receipt.code in _PACKED_CODES
         and receipt.source.topic == topics.DELETIONS
         and receipt.conflicts_with is None
         and not isinstance(receipt.certificate, OutputCertificateRecord)
@@ -127,7 +131,7 @@ def _pack(out: bytearray, receipt: Receipt) -> None:
         + _HAS_CERTIFICATE * (certificate is not None)
     )
     out.append(_STATUSES.index(receipt.status) << 4 | present)
-    out.append(_CODES.index(receipt.code))
+    out.append(_PACKED_CODES.index(receipt.code))
     milliseconds = (receipt.completed_at - _EPOCH) // _MILLISECOND
     for number in (
         receipt.rows_deleted,
@@ -236,7 +240,7 @@ def _unpack(reader: _Reader, model_id: str, request_id: str) -> Receipt:
         request_id=request_id,
         model_id=model_id,
         status=_STATUSES[status_and_flags >> 4],
-        code=_CODES[code],
+        code=_PACKED_CODES[code],
         detail=detail,
         rows_deleted=deleted,
         rows_unknown=unknown,

@@ -43,6 +43,7 @@ def encode(commit: Commit, seals: SealKeys, signer: Signer | None) -> tuple[byte
             "prev": commit.prev,
             "version": version,
             "key": seals.current,
+            # Named when only checkpoints skipped numbers: a registration after a loss does, too.
             **({"checkpoint": True} if commit.skips else {}),
         },
         ensure_ascii=False,

@@ -152,7 +152,7 @@ class JobQueue:
         try:
             if self._limit.seconds:
                 state = self._store.load_model(event.model_id)
-                refusal = self._refusal(job, event, state)
+                refusal = self._begin_or_refuse(job, event, state)
                 if refusal is not None:
                     write_refusal(self._store.client, state.keys, event.job_id, refusal)
         except Unavailable:
@@ -167,8 +167,11 @@ class JobQueue:
         self._warn(event, "refresh request refused", "refresh_refused", reason=refusal)
         return None
 
-    def _refusal(self, job: _Job, event: RefreshRequested, state: ModelState) -> str | None:
-        """Return why a job is refused; None if it begins now, or waits until it is due."""
+    def _begin_or_refuse(self, job: _Job, event: RefreshRequested, state: ModelState) -> str | None:
+        """Begin a job, which moves the model's pace, or set when it is due.
+
+        Returns why it is refused, or None if it is not.
+        """
         pending = state.meta.pending_job
         job.own = pending is not None and pending.job_id == event.job_id
         if not job.own and state.meta.generation > event.generation:

@@ -77,15 +77,17 @@ def _swap(
     if _changes_nothing(state, result):
         transition = dropped(state, result.job_id, origin, now=now)
         return Outcome(transition, f"nothing to refresh: {result.reason}")
-    if result.size in (RefreshKind.COMPLETE, RefreshKind.POLISH):
-        transition = small_refresh(state, result, arrays, origin, now=now)
-        return Outcome(transition, f"refreshed: {result.size}, {result.reason}")
-    resolved = with_rows_resolved(store, state, result.resolved)
-    state = replace(state, deferred={**state.deferred, **resolved})
-    if result.staged_key is None:
-        return _swap_empty(store, state, result, origin, now)
-    where = state.keys.generation(result.staged_key)
-    return _swap_generation(store, state, result, where, arrays, origin, now)
+    match result.size:
+        case RefreshKind.COMPLETE | RefreshKind.POLISH:
+            transition = small_refresh(state, result, arrays, origin, now=now)
+            return Outcome(transition, f"refreshed: {result.size}, {result.reason}")
+        case RefreshKind.COMPACT | RefreshKind.REBUILD:
+            resolved = with_rows_resolved(store, state, result.resolved)
+            state = replace(state, deferred={**state.deferred, **resolved})
+            if result.staged_key is None:
+                return _swap_empty(store, state, result, origin, now)
+            where = state.keys.generation(result.staged_key)
+            return _swap_generation(store, state, result, where, arrays, origin, now)
 
 
 def _changes_nothing(state: ModelState, result: JobResult) -> bool:

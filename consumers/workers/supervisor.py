@@ -101,7 +101,7 @@ class Supervisor:
         Whether a server that is down when the workers start is an error; by default the workers
         wait for it.
     at_step
-        The hook of the deletion worker (`consumers.service.telemetry.steps`).
+        The hook of the deletion and of the erasure worker (`consumers.service.telemetry.steps`).
     mapping
         What the intake worker reads.
     """

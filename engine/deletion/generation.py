@@ -4,7 +4,7 @@ The paper handles one batch and leaves streams open. During a *generation*, the 
 (theta_b, A_b = L L^T, dual rows, curvatures s_i at theta_b) stays as it is, and the stream keeps
 
 - ``theta_exact``, the running answer of the quadratic model,
-- ``V`` with A_t^-1 = A_b^-1 + V^T V,
+- ``V`` with A_t^-1 = A_b^-1 + V^T J V,
 - ``theta_r``, the reference: the last point known to be optimal for the rows live then.
 
 Errors of deleted rows are linearised at theta_r, never taken at the drifting theta: so the state
@@ -40,7 +40,7 @@ class Generation:
     Attributes
     ----------
     number
-        Counts the precomputations of a model, from 0.
+        Counts the precomputations and compacts of a model, from 0.
     objective
         Loss and penalty.
     theta_b

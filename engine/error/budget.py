@@ -1,9 +1,9 @@
 """Whether an error is over its budget, and what happens to a version whose error is.
 
-The rule is applied where a version is made from a deletion (`consumers.versions.transition`, which
-completes it), where its requests are computed (`consumers.deletions.compute`, which defers or
-rejects them under ``hold``), and where the result of a refresh is swapped in for such requests
-(`consumers.refresh.swap`).
+The rule is applied where a version is made from a deletion
+(`consumers.versions.draft.Draft.number_version`, which completes it), where its requests are
+computed (`consumers.deletions.compute`, which defers or rejects them under ``hold``), and where the
+result of a refresh is swapped in for such requests (`consumers.refresh.swap`).
 """
 
 from __future__ import annotations

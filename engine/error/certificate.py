@@ -4,9 +4,9 @@ With H the Hessian of the live loss at theta, g its gradient there,
 
     nu = sqrt(g^T H^-1 g),   mu <= lam_min(H),   rho = max_i sqrt(x_i^T H^-1 x_i),
 
-the logistic loss obeys |s'| <= s (generalised self-concordance; Bach 2010, "Self-concordant
-analysis for logistic regression"), so that if rho nu < 1, a = -ln(1 - rho nu) / rho bounds
-|theta* - theta|_H, and with r = rho a
+the logistic and the Poisson loss obey |s'| <= s (generalised self-concordance; Bach 2010,
+"Self-concordant analysis for logistic regression"), so that if rho nu < 1,
+a = -ln(1 - rho nu) / rho bounds |theta* - theta|_H, and with r = rho a
 
     |theta* - theta| <= |H^-1 g| + ((e^r - 1 - r) / r) a / sqrt(mu).
 

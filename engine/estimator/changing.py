@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from numpy.typing import ArrayLike
 
@@ -240,14 +241,18 @@ class ChangingModel(BaseModel):
         facts = state.facts(self.error_budget)
         choice = choose(facts, limits, requested)
         target = limits.far_under * facts.budget
-        if choice.size is RefreshKind.REBUILD or state.members.weighted == 0:
-            self._rebuild(state, leave_out)
-        elif choice.size is RefreshKind.COMPLETE:
-            state.stream = complete(state.stream)
-        elif choice.size is RefreshKind.COMPACT:
-            choice = self._compact(state, choice)
-        else:
-            choice = self._polish(state, choice, target, needed=requested is None)
+        size = RefreshKind.REBUILD if state.members.weighted == 0 else choice.size
+        match size:
+            case RefreshKind.REBUILD:
+                self._rebuild(state, leave_out)
+            case RefreshKind.COMPLETE:
+                state.stream = complete(state.stream)
+            case RefreshKind.COMPACT:
+                choice = self._compact(state, choice)
+            case RefreshKind.POLISH:
+                choice = self._polish(state, choice, target, needed=requested is None)
+            case _:
+                assert_never(size)
         return choice
 
     def _polish(self, state: Fitted, choice: Choice, target: float, *, needed: bool) -> Choice:

@@ -1,6 +1,7 @@
 """From rows to a fitted model: objective, minimiser, factored Hessian, precomputation.
 
-The lowest package of the engine: only `precompute` imports another (`engine.error.certificate`).
+The lowest package of the engine: `precompute` imports `engine.error.certificate`, and `fit` imports
+`engine.exact` for a correctly rounded minimiser; nothing else here imports another package.
 
 - `losses`: square, logistic and Poisson loss, with their derivatives in the margin
 - `multinomial`: the softmax objective, of coupled classes

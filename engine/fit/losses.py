@@ -36,7 +36,11 @@ class Loss(Protocol):
         """Return what rounding in `error` is relative to, where u is given."""
 
     def curvature(self, u: Array) -> Array:
-        """Return the second derivative s, above or equal to 0."""
+        """Return the second derivative s, above or equal to 0.
+
+        It must not depend on y: a loss for which it does (Gamma with the log link) needs y here and
+        in `engine.fit.objective.Objective.curvature_at`.
+        """
 
     def skewness(self, u: Array) -> Array:
         """Return s' / s: how fast the curvature changes."""

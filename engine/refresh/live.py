@@ -41,7 +41,7 @@ class Point:
 
 @dataclass(slots=True)
 class Live:
-    """What stays the same during one polish of a logistic model.
+    """What stays the same during one polish of a model that is not linear.
 
     Attributes
     ----------

@@ -68,3 +68,26 @@ def test_every_make_target_that_is_named_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = re.findall(r"(?:`|^    )make ([a-z-]+)", present(page), re.MULTILINE)
     assert set(named) <= targets
+
+
+def test_what_the_code_refers_to_exists() -> None:
+    """Names in backticks that begin with a package of ours: docstrings outlive what they name."""
+    missing = []
+    for path in sorted(
+        path for top in ("engine", "consumers") for path in (ROOT / top).rglob("*.py")
+    ):
+        named = re.findall(r"`((?:engine|consumers|tests)\.[\w.]*\w)`", path.read_text())
+        missing += [f"{path.relative_to(ROOT)}: {name}" for name in named if not defined(name)]
+    assert missing == []
+
+
+def defined(name: str) -> bool:
+    """Return whether a dotted name is a package, a module, or something that a module defines."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        base, rest = ROOT.joinpath(*parts[:length]), parts[length:]
+        for file in (base.with_suffix(".py"), base / "__init__.py"):
+            if file.is_file():
+                text = file.read_text()
+                return all(re.search(rf"^\s*(?:def |class )?{one}\b", text, re.M) for one in rest)
+    return False

@@ -1,5 +1,7 @@
 """The way back, after a crash or a loss: a fold reads the log again, and repeats steps 7 to 9.
 
+Two modules serve the normal way, too: `follower` at every poll, `changed_rows` at every insert.
+
 - `follower`: when a partition of the log must be folded
 - `fold`: folds it, as often as the store goes back meanwhile
 - `fold_lease`: one worker at a time does so where that is long

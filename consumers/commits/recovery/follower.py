@@ -78,9 +78,9 @@ class Follower:
     def assigned_partitions(self) -> list[int]:
         """Return the commits partitions of the models whose requests are in assigned partitions.
 
-        Of models whose changes of rows alone are read here, they are followed once one comes.
-        If there are as many partitions of requests, the numbers are the same; otherwise these may
-        be any of them.
+        ``lethe.deletions`` has as many partitions as ``lethe.commits`` unless somebody changed
+        that: then the numbers agree, else all are returned. A model of which this worker reads only
+        changes of rows is not among them: it is followed when its first change comes.
         """
         if len(self._reader.partitions(topics.DELETIONS)) != COMMIT_PARTITIONS:
             return list(range(COMMIT_PARTITIONS))

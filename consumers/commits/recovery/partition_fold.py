@@ -259,10 +259,11 @@ class PartitionFold:
 
     @property
     def _stopped(self) -> list[str]:
-        """Models of which the partition's cursors pass records that this fold cannot apply.
+        """Models whose records this fold leaves behind: halted ones, and those with a gap.
 
-        One with a gap is brought up to it first, as whoever read those records before the gap was
-        there has done: else a store that went back could not follow the log as far as others have.
+        The partition's cursors pass those records, so each of the models keeps a pair of its own.
+        What lies before a gap is applied first, as workers did that read it before the gap arose:
+        else a store that went back could not follow the log as far as they have.
         """
         return sorted({*self._halted, *self._gaps})
 

@@ -157,7 +157,10 @@ class Replay:
                 else:
                     change = checkpoint_change(self._store, sealed, state)
                 return change
-            case _:
+            case (
+                _
+            ):  # makes another generation live (a registration, a compact, a rebuild) or leaves
+                # none (an unregistration, the last rows)
                 self._states.drop(commit.model_id)
                 return self._swap(sealed, state)
 

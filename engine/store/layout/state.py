@@ -184,7 +184,7 @@ class ModelState:
     generation, stream, sentinels
         What a step needs.
     offsets
-        Next offset to process, by partition of ``lethe.deletions``.
+        Next offset to process, by partition of ``lethe.deletions`` and ``lethe.row-changes``.
     deferred
         Requests that wait for a rebuild.
     opening
