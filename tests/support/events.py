@@ -11,6 +11,7 @@ import pytest
 from lethe.consumers.contract import topics
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
+from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.store.layout.state import ModelState
 from tests.support.memory_log import MemoryConsumer, MemoryLog
@@ -62,6 +63,15 @@ def ends_at(step: str, times: int = 1) -> Callable[[str], None]:
                 raise Died(step)
 
     return at_step
+
+
+def another_owner(
+    platform: Platform, patch: pytest.MonkeyPatch, at_step: AtStep = no_hook
+) -> DeletionWorker:
+    """Return a worker that reads every request as well, in a group of its own."""
+    with patch.context() as within:
+        within.setattr(deletion_worker, "GROUP", "another-group")
+        return platform.deletion_worker(at_step=at_step)
 
 
 def run_to_death(

@@ -1,9 +1,9 @@
 """Every kind of model through every event: nothing is lost, nothing doubled or contradicted.
 
 The workloads, and who judges them, are those of `tests.support.workloads`. Workers die at each
-step, stall there while a successor goes on, or find that their store went back; refreshes are
-folded, or lost; the store is wiped, or loses a key. What is particular to one kind of model or one
-guard stands in a module of its own.
+step, stall there while a successor goes on, are two in place of one, or find that their store went
+back; refreshes are folded, or lost; the store is wiped, or loses a key. What is particular to one
+kind of model or one guard stands in a module of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.error import gaussian
 from lethe.engine.refresh.kind import RefreshKind
@@ -21,6 +22,7 @@ from tests.integration.conftest import KAFKA
 from tests.support.events import (
     FOLD_STEPS,
     STEPS,
+    another_owner,
     check_same,
     ends_at,
     evict,
@@ -135,6 +137,30 @@ def test_a_stalled_worker_wakes_up_after_its_successor_went_on(load: Workload) -
         load.ask()
         platform.drain(stalled, refresher)
     load.judge()
+
+
+@FEW
+def test_two_owners_that_read_the_same_requests_decide_each_once(
+    load: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In two groups: whichever appends first decides, between any two steps of the other one."""
+    platform, refresher, turns = load.platform, load.platform.refresh_worker(), list(STEPS)
+
+    def meanwhile(step: str) -> None:
+        if turns and step == turns[0]:
+            turns.pop(0)
+            load.ask()
+            platform.drain(other)
+
+    other = another_owner(platform, monkeypatch)
+    metrics = Metrics()
+    worker = platform.deletion_worker(at_step=meanwhile, metrics=metrics)
+    while turns:
+        load.ask()
+        platform.drain(worker, refresher)
+    platform.drain(other)
+    load.judge()
+    assert metrics.registry.get_sample_value("lethe_commits_total", {"outcome": "contested"})
 
 
 # -- a store that goes back ------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from lethe.consumers.deletions.rounds import Loaded, Round
 from lethe.consumers.deletions.validate import Refreshed
 from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
 from lethe.consumers.service.telemetry.steps import Step, no_hook
-from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogReset, LogUnavailable, ModelExists
 from lethe.engine.refresh.kind import RefreshKind
@@ -36,7 +35,7 @@ from lethe.engine.store.layout.keys import (
 )
 from lethe.engine.store.layout.state import Head
 from lethe.engine.store.server.connection import connect, text
-from tests.support.events import settle
+from tests.support.events import another_owner, settle
 from tests.support.invariants import check_model, live_rows
 from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.platform import SECRET, Platform, config_of, training_data
@@ -93,15 +92,6 @@ def commits(platform: Platform, index: int = INDEX) -> list[Record]:
 def append(platform: Platform, value: bytes | None, index: int = INDEX) -> None:
     """Append a record to a commits partition, as a stranger may."""
     platform.producer.append([Message(topics.COMMITS, b"m", value, partition=index)])
-
-
-def another_owner(
-    platform: Platform, patch: pytest.MonkeyPatch, at_step: Callable[[str], None]
-) -> DeletionWorker:
-    """Return a worker that reads every request as well."""
-    with patch.context() as within:
-        within.setattr(deletion_worker, "GROUP", "another-group")
-        return platform.deletion_worker(at_step=at_step)
 
 
 def leave(platform: Platform, worker: DeletionWorker) -> None:
@@ -954,8 +944,7 @@ def test_a_result_is_dropped_only_by_who_knows_every_commit(
     limits = LimitsRecord(fraction_of_d=0.0, floor_rows=1)
     memory.register("m", "benign", "linear", budget=10.0, limits=limits)
     memory.drain()
-    monkeypatch.setattr(deletion_worker, "GROUP", "another")
-    behind = memory.deletion_worker()
+    behind = another_owner(memory, monkeypatch)
     table = Table(memory)
     table.delete("row-1")
     memory.drain(behind)
