@@ -8,8 +8,10 @@ of any model: a receipt for each request, a whole chain of commits, and nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -19,7 +21,9 @@ from lethe.engine.error.terms import ObjectiveNoise, OutputNoise
 from lethe.engine.fit.objective import Kind, Rows as Weighted
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
 from lethe.engine.store.counts import lost_keys
+from lethe.engine.store.server.connection import connect
 from tests.support import noise
+from tests.support.crash_lane import check_row_keys
 from tests.support.evidence import check_receipt_log
 from tests.support.families import Array, Data
 from tests.support.invariants import check_commits, check_model, check_rows, check_versions
@@ -97,6 +101,23 @@ class Workload:
     def check(self) -> None:
         """Check the model: by default with all that `tests.support.invariants` knows."""
         check_model(self.platform)
+
+
+class Encrypted(Workload):
+    """Deletions of a model whose row records are encrypted."""
+
+    def register(self, **options: Any) -> None:
+        """Register the model, with the keys of its rows in another database."""
+        self.platform.keys_url = urlsplit(self.platform.url)._replace(path="/15").geturl()
+        with closing(connect(self.platform.keys_url)) as keys:
+            keys.flushdb()
+        self.platform.reconnect()
+        super().register(**options)
+
+    def check(self) -> None:
+        """Check that live rows have their keys, and deleted rows have none."""
+        super().check()
+        check_row_keys(self.platform)
 
 
 class Certified(Workload):
@@ -226,6 +247,13 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "pipeline-sums": partial(Pipeline, exact_sums=True),
     "pipeline-logistic": partial(Pipeline, n=1500, columns=FEW, kind=Kind.LOGISTIC),
 }
+
+ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {
+    "encrypted": Encrypted,
+    "encrypted-sums": partial(Encrypted, method="exact", exact_sums=True),
+    "encrypted-classes": partial(Encrypted, family="classes", kind="logistic"),
+}
+"""Where the store goes back without the keys, their rows are lost: they stand apart."""
 
 MAIN = ("linear", "logistic", "classes", "noise", "changes", "sums", "pipeline", "pipeline-sums")
 """One of each kind that is kept in the store in another way."""

@@ -34,7 +34,7 @@ from tests.support.events import (
 from tests.support.invariants import ledger_of
 from tests.support.platform import Platform
 from tests.support.stores import Backup, backup, neighbour_of, restore, wipe
-from tests.support.workloads import MAIN, WORKLOADS, Workload
+from tests.support.workloads import ENCRYPTED, MAIN, WORKLOADS, Workload
 
 KEYS = ModelKeys("m")
 LAST = 119
@@ -59,10 +59,12 @@ def load(request: pytest.FixtureRequest, memory: Platform) -> Workload:
 EVERY = pytest.mark.parametrize("load", WORKLOADS, indirect=True)
 FEW = pytest.mark.parametrize("load", MAIN, indirect=True)
 """Where what happens to a worker is the same for all kinds of models that are kept alike."""
+WORKERS = pytest.mark.parametrize("load", [*MAIN, *ENCRYPTED], indirect=True)
+"""Where the store does not go back."""
 
 
 def registered(platform: Platform, name: str) -> Workload:
-    made = WORKLOADS[name](platform)
+    made = (WORKLOADS | ENCRYPTED)[name](platform)
     made.register()
     return made
 
@@ -94,7 +96,7 @@ def die_one_after_another(load: Workload) -> None:
     platform._workers.remove(refresher)
 
 
-@FEW
+@WORKERS
 def test_workers_that_die_at_each_step_lose_and_double_nothing(load: Workload) -> None:
     """The next one finds in the log what was decided; nobody decides it again."""
     die_one_after_another(load)
@@ -113,7 +115,7 @@ def test_on_a_real_log_too_workers_that_die_lose_and_double_nothing(
     load.judge()
 
 
-@FEW
+@WORKERS
 def test_a_stalled_worker_wakes_up_after_its_successor_went_on(load: Workload) -> None:
     """A pause of one process within a commit, in one group: its partitions moved meanwhile.
 
@@ -139,7 +141,7 @@ def test_a_stalled_worker_wakes_up_after_its_successor_went_on(load: Workload) -
     load.judge()
 
 
-@FEW
+@WORKERS
 def test_two_owners_that_read_the_same_requests_decide_each_once(
     load: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
