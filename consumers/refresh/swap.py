@@ -21,7 +21,6 @@ from lethe.engine.deletion.stream import distance_to_exact
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import IllConditioned, StoreUnavailable, Uncertified
 from lethe.engine.refresh.kind import RefreshKind
-from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
 from lethe.engine.store.offline.jobs import JobResult, read_result, read_staged
@@ -57,149 +56,151 @@ def swap(
         transition = dropped(state, job_id, origin, now=now, order_again=False)
         return Outcome(transition, f"the refresh failed: {stored}")
     result, arrays = stored
-    stale = stale_reason(state, result)
-    if stale is not None:
-        return _drop(state, result, origin, now, stale)
-    try:
-        return _swap(store, state, result, arrays, origin, now)
-    except Uncertified as error:
-        return _drop(state, result, origin, now, str(error))
+    return _Swap(store, state, result, origin, now).outcome(arrays)
 
 
-def _swap(
-    store: ModelStore,
-    state: ModelState,
-    result: JobResult,
-    arrays: Mapping[bytes, bytes],
-    origin: Origin,
-    now: datetime,
-) -> Outcome:
-    if _changes_nothing(state, result):
-        transition = dropped(state, result.job_id, origin, now=now)
-        return Outcome(transition, f"nothing to refresh: {result.reason}")
-    match result.size:
-        case RefreshKind.COMPLETE | RefreshKind.POLISH:
-            transition = small_refresh(state, result, arrays, origin, now=now)
-            return Outcome(transition, f"refreshed: {result.size}, {result.reason}")
-        case RefreshKind.COMPACT | RefreshKind.REBUILD:
-            resolved = with_rows_resolved(store, state, result.resolved)
-            state = replace(state, deferred={**state.deferred, **resolved})
-            if result.staged_key is None:
-                return _swap_empty(store, state, result, origin, now)
-            where = state.keys.generation(result.staged_key)
-            return _swap_generation(store, state, result, where, arrays, origin, now)
+@dataclass(frozen=True, slots=True)
+class _Swap:
+    """The swap of one result, in a model's state, by the record that names its job."""
 
+    store: ModelStore
+    state: ModelState
+    result: JobResult
+    origin: Origin
+    now: datetime
 
-def _changes_nothing(state: ModelState, result: JobResult) -> bool:
-    """Return whether a completion that nobody asked for finds theta_exact published already."""
-    if result.asked or result.drifted or result.size is not RefreshKind.COMPLETE:
-        return False
-    return len(state.stream.Q) == 0 and distance_to_exact(state.stream) == 0
+    def outcome(self, arrays: Mapping[bytes, bytes]) -> Outcome:
+        """Return the outcome; ``arrays`` are those of the result."""
+        stale = stale_reason(self.state, self.result)
+        if stale is not None:
+            return self._drop(stale)
+        try:
+            return self._swap(arrays)
+        except Uncertified as error:
+            return self._drop(str(error))
 
+    def _swap(self, arrays: Mapping[bytes, bytes]) -> Outcome:
+        state, result = self.state, self.result
+        if self._changes_nothing():
+            transition = dropped(state, result.job_id, self.origin, now=self.now)
+            return Outcome(transition, f"nothing to refresh: {result.reason}")
+        match result.size:
+            case RefreshKind.COMPLETE | RefreshKind.POLISH:
+                return self._done(small_refresh(state, result, arrays, self.origin, now=self.now))
+            case RefreshKind.COMPACT | RefreshKind.REBUILD:
+                resolved = with_rows_resolved(self.store, state, result.resolved)
+                swap = replace(self, state=replace(state, deferred={**state.deferred, **resolved}))
+                if result.staged_key is None:
+                    return swap._empty()
+                return swap._generation(result.staged_key, arrays)
 
-def _swap_empty(
-    store: ModelStore, state: ModelState, result: JobResult, origin: Origin, now: datetime
-) -> Outcome:
-    rows = [row for request in result.resolved for row in _rows(state, request)]
-    ledgered = store.rows_in_ledger(state.keys, rows)
-    if _rows_left(state, ledgered, rows) != 0:
-        return _drop(state, result, origin, now, "the model has rows left after all")
-    transition = emptied(state, result, ledgered, origin, now=now)
-    transition = _disclosing(store, state, result, transition)
-    return Outcome(transition, f"refreshed: {result.size}, {result.reason}")
+    def _changes_nothing(self) -> bool:
+        """Return whether a completion that nobody asked for finds theta_exact published already."""
+        result, stream = self.result, self.state.stream
+        if result.asked or result.drifted or result.size is not RefreshKind.COMPLETE:
+            return False
+        return len(stream.Q) == 0 and distance_to_exact(stream) == 0
 
+    def _empty(self) -> Outcome:
+        ledgered = self._ledgered()
+        if self._rows_left(ledgered) != 0:
+            return self._drop("the model has rows left after all")
+        transition = emptied(self.state, self.result, ledgered, self.origin, now=self.now)
+        return self._done(self._disclosing(transition))
 
-def _swap_generation(
-    store: ModelStore,
-    state: ModelState,
-    result: JobResult,
-    where: GenerationKeys,
-    arrays: Mapping[bytes, bytes],
-    origin: Origin,
-    now: datetime,
-) -> Outcome:
-    rows = [row for request in result.resolved for row in _rows(state, request)]
-    ledgered = store.rows_in_ledger(state.keys, rows)
-    staged = read_staged(store, where, state.meta, result, arrays)
-    caught_up = _EXPIRED if staged is None else _up_to_date(store, state, result, staged)
-    if isinstance(caught_up, str):
-        return _drop(state, result, origin, now, caught_up)
-    misfit = _misfit_reason(result, caught_up, _rows_left(state, ledgered, rows))
-    if misfit is not None:
-        return _drop(state, result, origin, now, misfit)
-    persist = to_persist(store.client, where.required(), where.optional())
-    if persist is None:  # it has expired since it was read
-        return _drop(state, result, origin, now, _EXPIRED)
-    transition = new_generation(state, result, caught_up, persist, ledgered, origin, now=now)
-    transition = with_scale_measured(
-        _disclosing(store, state, result, transition),
-        state,
-        result.disclosure_then,
-        result.disclosure,
-        same=caught_up.same and not result.caught_up,
-    )
-    if _must_hold(state, result, transition):
-        return _held(state, result, caught_up, origin, now)
-    return Outcome(transition, f"refreshed: {result.size}, {result.reason}")
+    def _generation(self, name: str, arrays: Mapping[bytes, bytes]) -> Outcome:
+        store, state, result = self.store, self.state, self.result
+        where = state.keys.generation(name)
+        ledgered = self._ledgered()
+        staged = read_staged(store, where, state.meta, result, arrays)
+        caught_up = _EXPIRED if staged is None else self._up_to_date(staged)
+        if isinstance(caught_up, str):
+            return self._drop(caught_up)
+        misfit = _misfit_reason(result, caught_up, self._rows_left(ledgered))
+        if misfit is not None:
+            return self._drop(misfit)
+        persist = to_persist(store.client, where.required(), where.optional())
+        if persist is None:  # it has expired since it was read
+            return self._drop(_EXPIRED)
+        transition = new_generation(
+            state, result, caught_up, persist, ledgered, self.origin, now=self.now
+        )
+        transition = with_scale_measured(
+            self._disclosing(transition),
+            state,
+            result.disclosure_then,
+            result.disclosure,
+            same=caught_up.same and not result.caught_up,
+        )
+        if _must_hold(state, result, transition):
+            return self._held(caught_up)
+        return self._done(transition)
 
+    def _disclosing(self, transition: Transition) -> Transition:
+        """Add what the version discloses of the rows of deferred requests that it deletes."""
+        state, commit = self.state, transition.commit
+        if state.meta.disclosure is None or not commit.answers:
+            return transition
+        erased = rows_erased({r: _rows(state, r) for r in self.result.resolved})
+        records: Mapping[str, bytes] = {}
+        factor = None
+        if commit.erased and not commit.empties:
+            records = self.store.records_if_there(state.generation_keys, commit.erased)
+            factor = load_factor(self.store, transition.after)
+        return with_disclosures(transition, state, records, erased=erased, factor=factor)
 
-def _disclosing(
-    store: ModelStore, state: ModelState, result: JobResult, transition: Transition
-) -> Transition:
-    """Add what the version discloses of the rows of deferred requests that it deletes."""
-    commit = transition.commit
-    if state.meta.disclosure is None or not commit.answers:
-        return transition
-    erased = rows_erased({r: _rows(state, r) for r in result.resolved})
-    records: Mapping[str, bytes] = {}
-    factor = None
-    if commit.erased and not commit.empties:
-        records = store.records_if_there(state.generation_keys, commit.erased)
-        factor = load_factor(store, transition.after)
-    return with_disclosures(transition, state, records, erased=erased, factor=factor)
+    def _up_to_date(self, staged: StagedGeneration) -> CaughtUp | str:
+        """Return the staged generation with the live rows, or why it cannot take them."""
+        store, state = self.store, self.state
+        later = store.deletions_since(state, self.result.sealed, state.meta.deletions_logged)
+        touched = rows_touched(store, state, self.result.changed)
+        if touched is None:
+            raise StoreUnavailable(
+                f"model {state.model_id!r}: the store is at another commit by now"
+            )
+        if touched.changed and store.row_keys is not None:
+            return "rows changed before their records were encrypted"
+        if touched.changed and to_persist(store.client, staged.keys.required(), ()) is None:
+            return _EXPIRED  # new rows need its factor
+        try:
+            return catch_up(store, staged, state.meta, later, touched.changed)
+        except IllConditioned as error:
+            return f"it cannot catch up: {error}"
 
+    def _ledgered(self) -> frozenset[str]:
+        """Return the rows of the resolved requests that are deleted already."""
+        return self.store.rows_in_ledger(self.state.keys, self._resolved_rows())
 
-def _up_to_date(
-    store: ModelStore, state: ModelState, result: JobResult, staged: StagedGeneration
-) -> CaughtUp | str:
-    """Return the staged generation with the live rows, or why it cannot take them."""
-    later = store.deletions_since(state, result.sealed, state.meta.deletions_logged)
-    touched = rows_touched(store, state, result.changed)
-    if touched is None:
-        raise StoreUnavailable(f"model {state.model_id!r}: the store is at another commit by now")
-    if touched.changed and store.row_keys is not None:
-        return "rows changed before their records were encrypted"
-    if touched.changed and to_persist(store.client, staged.keys.required(), ()) is None:
-        return _EXPIRED  # new rows need its factor
-    try:
-        return catch_up(store, staged, state.meta, later, touched.changed)
-    except IllConditioned as error:
-        return f"it cannot catch up: {error}"
+    def _resolved_rows(self) -> list[str]:
+        return [row for request in self.result.resolved for row in _rows(self.state, request)]
+
+    def _rows_left(self, ledgered: frozenset[str]) -> int:
+        retired = {row for request in self.state.deferred.values() for row in request.retired}
+        return self.state.meta.rows_live - len(set(self._resolved_rows()) - ledgered - retired)
+
+    def _held(self, caught_up: CaughtUp) -> Outcome:
+        """Drop the result; reject its requests if even the rebuild itself is over the budget."""
+        if not caught_up.same:
+            return self._drop("later requests take it over the budget")
+        message = "the rebuild is over the error budget: its requests are rejected"
+        return Outcome(unreachable(self.state, self.result, self.origin, now=self.now), message)
+
+    def _drop(self, why: str) -> Outcome:
+        transition = dropped(self.state, self.result.job_id, self.origin, now=self.now)
+        return Outcome(transition, f"refresh result dropped: {why}")
+
+    def _done(self, transition: Transition) -> Outcome:
+        return Outcome(transition, f"refreshed: {self.result.size}, {self.result.reason}")
 
 
 def _rows(state: ModelState, request: str) -> tuple[str, ...]:
     return (*state.deferred[request].row_ids, *state.deferred[request].retired)
 
 
-def _rows_left(state: ModelState, ledgered: frozenset[str], rows: list[str]) -> int:
-    retired = {row for request in state.deferred.values() for row in request.retired}
-    return state.meta.rows_live - len(set(rows) - ledgered - retired)
-
-
 def _must_hold(state: ModelState, result: JobResult, transition: Transition) -> bool:
     """Return whether the result of deferred requests is over a budget that holds versions back."""
     holds = state.meta.config.over_budget is OverBudget.HOLD and not state.awaiting_rebuild
     return holds and bool(result.resolved) and transition.after.meta.error.over
-
-
-def _held(
-    state: ModelState, result: JobResult, caught_up: CaughtUp, origin: Origin, now: datetime
-) -> Outcome:
-    """Drop the result; reject its requests if even the rebuild itself is over the budget."""
-    if not caught_up.same:
-        return _drop(state, result, origin, now, "later requests take it over the budget")
-    message = "the rebuild is over the error budget: its requests are rejected"
-    return Outcome(unreachable(state, result, origin, now=now), message)
 
 
 def _misfit_reason(result: JobResult, caught_up: CaughtUp, rows_left: int) -> str | None:
@@ -218,8 +219,3 @@ def _misfit_reason(result: JobResult, caught_up: CaughtUp, rows_left: int) -> st
     if counts is not None and 0 in counts and not penalised:
         return "later deletions took its last rows of a class"
     return None
-
-
-def _drop(state: ModelState, result: JobResult, origin: Origin, now: datetime, why: str) -> Outcome:
-    transition = dropped(state, result.job_id, origin, now=now)
-    return Outcome(transition, f"refresh result dropped: {why}")

@@ -45,11 +45,7 @@ def stale_reason(state: ModelState, result: JobResult) -> str | None:
         return "no row is left"
     if result.size is RefreshKind.POLISH and result.reference_epoch != state.meta.reference_epoch:
         return "the model has another reference point by now"
-    return _unresolvable_reason(state, set(result.resolved))
-
-
-def _unresolvable_reason(state: ModelState, resolved: set[str]) -> str | None:
-    if not resolved <= state.deferred.keys():
+    if not state.deferred.keys() >= set(result.resolved):
         return "a request that it resolves is no longer deferred"
     return None
 

@@ -338,7 +338,6 @@ class PartitionFold:
                 self._note_applied(sealed, change)
             elif sealed.commit.model_id not in self._halted:
                 self._apply_once_more(sealed, change, answer)
-        changes.clear()
 
     def _noting_halted(self, change: StoreChange) -> StoreChange:
         """Return a change that notes the halted models before the cursor passes their commits.

@@ -141,27 +141,20 @@ class Replay:
                 f"log begin with number {commit.number}: earlier ones have expired. Restore a "
                 "backup, or register it again with --replace"
             )
+        self._states.drop(commit.model_id)  # a batch puts the state after it there
         match commit.kind:
             case CommitKind.REQUESTS if state is not None and not commit.empties:
                 return self._requests(sealed, state, records.get(commit.model_id, {}), given)
             case CommitKind.REFRESH if commit.staged is None and not commit.empties:
-                self._states.drop(commit.model_id)
-                arrays = None
-                if commit.clears_Q and state is not None:
-                    arrays = unchanged(state)
+                arrays = unchanged(state) if commit.clears_Q and state is not None else None
                 return change_of(sealed, state, arrays=arrays)
-            case CommitKind.OPENING | CommitKind.CHECKPOINT:
-                self._states.drop(commit.model_id)
-                if commit.kind is CommitKind.OPENING:
-                    change = change_of(sealed, state)
-                else:
-                    change = checkpoint_change(self._store, sealed, state)
-                return change
-            case (
-                _
-            ):  # makes another generation live (a registration, a compact, a rebuild) or leaves
-                # none (an unregistration, the last rows)
-                self._states.drop(commit.model_id)
+            case CommitKind.OPENING:
+                return change_of(sealed, state)
+            case CommitKind.CHECKPOINT:
+                return checkpoint_change(self._store, sealed, state)
+            # A registration, a compact or a rebuild makes another generation live; an
+            # unregistration and a commit that empties the model leave none.
+            case _:
                 return self._swap(sealed, state)
 
     def _requests(
