@@ -112,6 +112,11 @@ class ModelConfig(Stored):
         """Length of theta, the intercept included."""
         return len(self.feature_names) + int(self.fit_intercept)
 
+    @cached_property
+    def hard_rows(self) -> int:
+        """The most rows that may change between two rebuilds."""
+        return self.limits.limits().hard_rows(self.d)
+
     @property
     def row_width(self) -> int:
         """Numbers that a record keeps of a row: its features, or its columns as given."""
