@@ -38,9 +38,6 @@ from lethe.consumers.deletions.batch_processor import BatchProcessor
 from lethe.consumers.deletions.batching import Batching, BatchWindow
 from lethe.consumers.deletions.grouping import Group, group_records
 from lethe.consumers.deletions.load import BatchLoader
-from lethe.consumers.deletions.report import (
-    report_dropped,
-)
 from lethe.consumers.deletions.rounds import Round
 from lethe.consumers.deletions.validate import Refused
 from lethe.consumers.log.base import Log, Partition, Record
@@ -60,6 +57,11 @@ from lethe.engine.store.sums import has_rows_beside, rewrite_sums
 
 GROUP = "lethe-deletions"
 _ROUNDS = 2_000  # of one poll: each processes a record of some model, or loses to a rival
+_READS = (topics.DELETIONS, topics.ROW_CHANGES)
+_WRITES = (
+    topics.RECEIPTS, topics.VERSIONS, topics.MODELS, topics.REFRESH_JOBS, topics.DEAD_LETTERS
+)  # fmt: skip
+"""Topics; of lethe.commits, which it reads and writes too, the fold takes care."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +71,6 @@ class BatchLimits:
     records: int = 256
     rows: int = 10_000
     poll_seconds: float = 0.5
-
-
-def _watched() -> tuple[str, ...]:
-    """Return the topics that it reads or writes; of lethe.commits the fold sees to it."""
-    return (
-        topics.DELETIONS,
-        topics.ROW_CHANGES,
-        topics.RECEIPTS,
-        topics.VERSIONS,
-        topics.MODELS,
-        topics.REFRESH_JOBS,
-        topics.DEAD_LETTERS,
-    )
 
 
 @dataclass(slots=True)
@@ -134,8 +123,8 @@ class DeletionWorker(PartitionWorker):
         received: Callable[[Sequence[Record]], None] | None = None,
         **reporting: Unpack[Reporting],
     ) -> None:
-        reads = [topics.DELETIONS, topics.ROW_CHANGES]
-        super().__init__(log, store, "deletions", GROUP, reads, reporting, watches=_watched())
+        watched = (*_READS, *_WRITES)
+        super().__init__(log, store, "deletions", GROUP, _READS, reporting, watches=watched)
         self._limits = limits or BatchLimits()
         self.poll_seconds = self._limits.poll_seconds
         self._request_keys = request_keys
@@ -214,9 +203,6 @@ class DeletionWorker(PartitionWorker):
         if not records and outstanding:
             self._publisher.advance()
             records = self._consumer.poll(timeout, self._room())
-        records = self._held(records)
-        if self._received is not None and records:
-            self._received(records)
         return records
 
     def _process(self, records: Sequence[Record]) -> int:
@@ -275,6 +261,8 @@ class DeletionWorker(PartitionWorker):
     def _validate(self, records: Sequence[Record]) -> _Poll:
         """Validate (step 2) each record alone, and group them by model."""
         if records:
+            if self._received is not None:
+                self._received(records)
             self._at_step(Step.VALIDATE)
         self._follower.new_poll()
         groups, dead_letters = group_records(records, self._request_keys)
@@ -290,7 +278,8 @@ class DeletionWorker(PartitionWorker):
     def _more_to_do(self, poll: _Poll, result: Round) -> bool:
         """Act on what a round did not commit; return whether another round is needed."""
         poll.unknown += result.unknown
-        report_dropped(self._logger, result.dropped)
+        for model, version, message in result.dropped:
+            self._logger.info(message, action="drop_result", model=model, version=version)
         for group, rest in result.rest:
             self._window.keep(group, rest)
             self._logger.info(

@@ -121,7 +121,11 @@ class PartitionWorker(ABC):
             self._resume()
             self._assignment.take_over(fresh)
             self._rewind = False
-        done = self._process(self._poll(self.poll_seconds if timeout is None else timeout))
+        records = self._poll(self.poll_seconds if timeout is None else timeout)
+        if lost := self._drop_lost():  # those of them that are assigned again are read again, too
+            records = [record for record in records if record.partition not in lost]
+        self._assignment.move(records)
+        done = self._process(records)
         self._watch.check_if_due()
         return done
 
@@ -184,17 +188,7 @@ class PartitionWorker(ABC):
 
     def _poll(self, timeout: float) -> Sequence[Record]:
         self._keepalive.check()
-        return self._held(self._consumer.poll(timeout, self._room()))
-
-    def _held(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Move past the records whose partitions are not lost, and return them.
-
-        A partition that was lost and is assigned again is read from its watermark, too.
-        """
-        if lost := self._drop_lost():
-            records = [record for record in records if record.partition not in lost]
-        self._assignment.move(records)
-        return records
+        return self._consumer.poll(timeout, self._room())
 
     def _watermarks(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the offsets below which every record is processed for good."""
