@@ -63,9 +63,9 @@ def requests_transition(
     retired = [row for d in decisions if isinstance(d, AcceptedDeletion) for row in d.retired]
     changes = [d for d in decisions if isinstance(d, AcceptedChange)]
     waiting = {one.accepted.asked.request_id: one.stored() for one in deferrals}
-    empties = step.moves and step.after.meta.rows_live == 0
-    meta = step.after.meta
-    first = meta.first_deletion_at or now if step.moves and not empties else meta.first_deletion_at
+    meta, moves = step.after.meta, step.moves
+    empties = moves and meta.rows_live == 0
+    first = meta.first_deletion_at or now if moves and not empties else meta.first_deletion_at
     logged = meta.deletions_logged + len(retired)
     draft = Draft(before, CommitKind.REQUESTS, now, origin)
     draft.state = replace(
@@ -73,7 +73,7 @@ def requests_transition(
         meta=with_meta(meta, deletions_logged=logged, first_deletion_at=first),
         deferred={**before.deferred, **waiting},
     )
-    if step.moves:
+    if moves:
         draft.number_version()
     elif deferrals or _changes_rows(decisions):
         draft.order_refresh()
@@ -82,7 +82,7 @@ def requests_transition(
     arrays, live = None, None
     if empties:
         arrays, live = NOTHING, LiveGeneration(draft.state.generation_keys, ())
-    elif step.moves:
+    elif moves:
         arrays = arrays_of(before, draft.state)
     made = [
         d

@@ -128,11 +128,6 @@ class _Found:
     shares: set[str] = field(default_factory=set)
     deleted_before: int = 0
 
-    @property
-    def known(self) -> bool:
-        """Whether any of them is or was the model's."""
-        return bool(self.live or self.retired or self.deleted_before)
-
 
 @dataclass
 class _Decider:
@@ -191,7 +186,7 @@ class _Decider:
         rows = _rows_of(item, facts.subjects)
         found = self._find(rows)
         asked = self._bound(asked, rows, len(found.unknown))
-        if not found.known:
+        if not (found.live or found.retired or found.deleted_before):
             # Many can read a receipt, so it names neither rows nor subjects.
             by_subject = request.subject_id is not None
             which = "no row of this subject" if by_subject else "none of these rows"

@@ -222,8 +222,10 @@ class BatchLoader:
         except Exception as error:
             out.failed[group.model_id] = error
             return None
-        opening = 0 if state is None else self._opening(state, group)
-        decided = 0 if state is None else state.offsets.get(str(group.partition), 0)
+        # A model that is registered but not opened yet is opened by the first worker that loads it
+        # (`BatchProcessor`).
+        place = str(group.partition)
+        opening = 0 if state is None else (state.opening or {}).get(place, 0)
         for item in group.items:
             if state is None or item.record.offset < opening:
                 receipt = None if isinstance(item, Refreshed) else unknown_model(item)
@@ -232,18 +234,9 @@ class BatchLoader:
         if state is None:
             group.items = []
             return None
-        group.items = [i for i in group.items if i.record.offset >= max(opening, decided)]
+        begin = max(opening, state.offsets.get(place, 0))
+        group.items = [item for item in group.items if item.record.offset >= begin]
         return state
-
-    def _opening(self, state: ModelState, group: Group) -> int:
-        """Return the offset from which a partition's requests are the model's.
-
-        A model that is registered but not opened yet is opened by the first worker that loads it
-        (`_open`).
-        """
-        if state.opening is None:
-            return 0
-        return state.opening.get(str(group.partition), 0)
 
     def _load_subjects(self, loaded: Sequence[Loaded], out: Round) -> None:
         """Load the rows of all subjects that requests name."""
@@ -277,13 +270,14 @@ class BatchLoader:
         """
         if loaded.changes_rows:
             items = items[: _distinct_rows(items)]
-        config = loaded.state.meta.config
-        row_limit = min(self._rows, config.limits.limits().hard_rows(config.d))
+        row_limit = min(self._rows, loaded.state.meta.config.hard_rows)
         rows = size = 0
         for index, item in enumerate(items):
             named = rows_named([item], loaded.subjects)
             rows += len(named)
-            size += _size(item, named)
+            by_subject = isinstance(item, Valid) and item.request.subject_id is not None
+            ids = json.dumps(named, ensure_ascii=False).encode() if by_subject else None
+            size += len(ids or item.record.value or b"")
             if index and (rows > row_limit or size > BATCH_BYTES):
                 return items[:index]
         return items
@@ -321,10 +315,3 @@ def _distinct_rows(items: Sequence[Valid | Refused]) -> int:
             return index
         seen.update(rows)
     return len(items)
-
-
-def _size(item: Valid | Refused, named: Sequence[str]) -> int:
-    """Return the most bytes that a request adds to a commit: its ids as JSON."""
-    if isinstance(item, Valid) and item.request.subject_id is not None:
-        return len(json.dumps(named, ensure_ascii=False).encode())
-    return len(item.record.value or b"")

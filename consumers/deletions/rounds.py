@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from lethe.consumers.commits.journal import Followed
 from lethe.consumers.contract import topics
@@ -21,7 +22,7 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import Lookup
 
 
-@dataclass(slots=True)
+@dataclass
 class Loaded:
     """The first items of a group, processed together, and what was loaded for them."""
 
@@ -34,7 +35,7 @@ class Loaded:
     factor: Factor | None = None
     erased: Collection[str] = ()
 
-    @property
+    @cached_property
     def changes_rows(self) -> bool:
         """Whether its requests insert or correct rows."""
         return self.group.partition.topic == topics.ROW_CHANGES

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
@@ -32,7 +33,7 @@ from lethe.engine.store.layout.reading import first_error
 _DETAIL_LIMIT = 300
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Valid:
     """A well-formed request. ``body`` identifies its content: same id and body, same request."""
 
@@ -40,12 +41,12 @@ class Valid:
     request: DeletionRequest | RowsChanged
     body: bytes
 
-    @property
+    @cached_property
     def model_id(self) -> str:
         """The model that it is for."""
         return self.request.model_id
 
-    @property
+    @cached_property
     def request_id(self) -> str:
         """Its id."""
         return self.request.request_id
