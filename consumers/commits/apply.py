@@ -144,8 +144,8 @@ def change_of(
         The rows that it inserts and corrects; None if there are none. A corrected row whose values
         are lost has no record afterwards.
     """
-    commit, keys = sealed.commit, ModelKeys(sealed.commit.model_id)
-    rows = "" if before is None else before.rows_generation
+    commit, rows = sealed.commit, "" if before is None else before.rows_generation
+    keys = ModelKeys(commit.model_id) if before is None else before.keys
     target = keys.generation(rows) if live is None else live.keys
     head = _head(sealed, meta or commit.meta)
     if lost:
@@ -342,8 +342,8 @@ def _head(sealed: Sealed, meta: Meta) -> dict[str, bytes]:
         fields[GRADIENT] = b""
     if commit.configures:
         fields["config"] = commit.meta.config.model_dump_json().encode()
-    if commit.tip is not None:
-        fields["version_digest"], fields["newest"] = commit.tip[0].encode(), commit.tip[1]
+    if (tip := commit.tip) is not None:
+        fields["version_digest"], fields["newest"] = tip[0].encode(), tip[1]
     if commit.opening is not None:
         fields["opening"] = json.dumps(dict(commit.opening)).encode()
     if commit.secret is not None:

@@ -162,16 +162,14 @@ def parameters_value(
     It is serialised once: that is 36 KB for 1,000 features. ``columns``, its last member, are JSON
     already, and are put in as they are: they can be longer than the rest.
     """
-
-    def with_columns(event: Parameters) -> bytes:
-        return event.value()[:-1] + b',"columns":%b}' % columns if columns else event.value()
-
+    end = b',"columns":%b}' % columns if columns else b"}"
     event = parameters_event(version, config, theta)
-    value = with_columns(event)
+    value = event.value()[:-1] + end
     if len(value) <= PARAMETERS_LIMIT:
         return value
     uri = f"lethe-store:{ModelKeys(version.model_id).head}#published"
-    return with_columns(event.model_copy(update={"theta": None, "intercept": None, "uri": uri}))
+    by_uri = event.model_copy(update={"theta": None, "intercept": None, "uri": uri})
+    return by_uri.value()[:-1] + end
 
 
 def parameters_event(
@@ -180,12 +178,7 @@ def parameters_event(
     """Return the parameters event of a version, with its theta."""
     p = len(config.feature_names)
     flat = config.m == 1
-
-    def shaped(block: Array) -> tuple[float, ...] | tuple[tuple[float, ...], ...]:
-        if flat:
-            return tuple(block[:, 0].tolist())
-        return tuple(tuple(row) for row in block.tolist())
-
+    block = theta[:p, 0] if flat else theta[:p]
     intercept = theta[p].tolist() if config.fit_intercept else None
     return Parameters(
         model_id=version.model_id,
@@ -202,7 +195,7 @@ def parameters_event(
         target_names=config.target_names,
         fit_intercept=config.fit_intercept,
         intercept=None if intercept is None else intercept[0] if flat else tuple(intercept),
-        theta=shaped(theta[:p]),
+        theta=tuple(block.tolist() if flat else map(tuple, block.tolist())),
         classes=config.class_names,
         columns=columns,
     )

@@ -186,6 +186,7 @@ class Draft:
                 refresh=refresh,
                 source=self.origin.range,
                 completed=self.completed,
+                certificate=self._certificate,
                 now=self.now,
             )
             self.state = replace(state, digest=version.digest, newest=version.value())
