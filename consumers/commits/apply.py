@@ -307,7 +307,7 @@ def thetas_in(commit: Commit) -> dict[str, Array]:
 def _arrays(arrays: Arrays, *, clears_Q: bool) -> ArraysChange:
     return ArraysChange(
         arrays.expected,
-        new_arrays_id(),
+        secrets.token_hex(8),  # so that two writers of one commit notice each other
         packed_correction(arrays.V_rows, arrays.signs),
         [codec.pack(row) for row in arrays.Q_rows],
         arrays.V_before,
@@ -316,11 +316,6 @@ def _arrays(arrays: Arrays, *, clears_Q: bool) -> ArraysChange:
         arrays.sums,
         arrays.whole,
     )
-
-
-def new_arrays_id() -> str:
-    """Return a new id for V and Q, so that two writers of one commit notice each other."""
-    return secrets.token_hex(8)
 
 
 def _head(sealed: Sealed, meta: Meta) -> dict[str, bytes]:

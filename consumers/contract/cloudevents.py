@@ -81,19 +81,16 @@ def parse(record: Record, read: Callable[[bytes], Any] = parse_json) -> Incoming
         raise ValueError("the record has no value")
     data = read(record.value)
     content_type = _text(named.get("content-type")) or ""
-    if content_type.startswith(_STRUCTURED) or _looks_structured(data, named):
-        if not isinstance(data, dict) or "data" not in data:
-            raise ValueError("a structured CloudEvent without data")
-        return Incoming(_string(data.get("type")), _string(data.get("id")), data["data"])
-    return Incoming(_text(named.get("ce_type")), _text(named.get("ce_id")), data)
-
-
-def _looks_structured(data: Any, named: dict[str, bytes]) -> bool:
-    return (
+    looks_structured = (
         "ce_type" not in named
         and isinstance(data, dict)
         and {"specversion", "type", "id", "source", "data"} <= data.keys()
     )
+    if content_type.startswith(_STRUCTURED) or looks_structured:
+        if not isinstance(data, dict) or "data" not in data:
+            raise ValueError("a structured CloudEvent without data")
+        return Incoming(_string(data.get("type")), _string(data.get("id")), data["data"])
+    return Incoming(_text(named.get("ce_type")), _text(named.get("ce_id")), data)
 
 
 def _text(value: bytes | None) -> str | None:

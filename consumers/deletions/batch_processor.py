@@ -133,10 +133,8 @@ class BatchProcessor:
             group.items = []
             return None
         origin = origin_of([item.record for item in items])
-        transition = with_disclosures(
-            requests_transition(state, step, origin, now=now, clock=lookup.clock),
-            state,
-            lookup.records,
-            erased=rows_of_erasures(items, step.decisions, batch.subjects),
-        )
+        transition = requests_transition(state, step, origin, now=now, clock=lookup.clock)
+        if state.meta.disclosure is not None:
+            erased = rows_of_erasures(items, step.decisions, batch.subjects)
+            transition = with_disclosures(transition, state, lookup.records, erased=erased)
         return Prepared(group, state, transition, len(items), time.perf_counter() - begin)

@@ -187,19 +187,13 @@ class BatchLoader:
 
     def _look_up(self, requests: Sequence[LookupRequest], out: Round) -> list[Lookup | None]:
         """Look everything up in one round trip; None for a model whose stored data is damaged."""
-        if not requests:
-            return []
         try:
             return [*self._store.look_up(requests)]
-        except CorruptState:
-            return [self._look_up_alone(request, out) for request in requests]
-
-    def _look_up_alone(self, request: LookupRequest, out: Round) -> Lookup | None:
-        try:
-            return self._store.look_up([request])[0]
         except CorruptState as error:
-            out.failed[request.state.model_id] = error
-            return None
+            if len(requests) == 1:
+                out.failed[requests[0].state.model_id] = error
+                return [None]
+            return [found for request in requests for found in self._look_up([request], out)]
 
     def _state_of(self, group: Group, out: Round) -> ModelState | None:
         """Return the state that a group is processed on; answer requests from before the model.

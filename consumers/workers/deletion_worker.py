@@ -333,17 +333,15 @@ class DeletionWorker(PartitionWorker):
 
     # -- taking over partitions ---------------------------------------------------------------
 
-    def _take_fresh(self) -> frozenset[Partition]:
-        """Return the partitions to resume: all where halted models hold back records of some.
+    def _starts_anew(self, fresh: frozenset[Partition]) -> bool:
+        """Return whether halted models are tried again, whose records may lie in all partitions.
 
-        These are tried again only when everything up to the ends at takeover is read: the first
-        request of such a model holds the watermark back, and reading what follows it may take
-        longer than the time between two attempts.
+        That is only when everything up to the ends at takeover is read: the first request of such a
+        model holds the watermark back, and reading what follows it may take longer than the time
+        between two attempts.
         """
-        fresh = super()._take_fresh()
         due = self._halts.due and self._assignment.caught_up()
-        again = due or (fresh and len(self._halts))
-        return fresh | self._consumer.assignment() if again else fresh
+        return due or bool(fresh and len(self._halts))
 
     def _forget(self, partitions: frozenset[Partition]) -> None:
         self._window.drop(partitions)
@@ -361,13 +359,11 @@ class DeletionWorker(PartitionWorker):
         self._gauges.take_over(homes)
         self._lag.measure_next()
 
-    def _drop_lost(self) -> frozenset[Partition]:
-        lost = super()._drop_lost()
-        if lost:
-            self._gauges.keep(self._follower.assigned_partitions())
-            self._journal.forget()
-            self._publisher.forget()
-        return lost
+    def _lose(self, partitions: frozenset[Partition]) -> None:
+        super()._lose(partitions)
+        self._gauges.keep(self._follower.assigned_partitions())
+        self._journal.forget()
+        self._publisher.forget()
 
     def _halt(self, model_id: str, error: Exception) -> None:
         self._halts.halt(model_id, error)

@@ -116,7 +116,10 @@ class PartitionWorker(ABC):
     def run_once(self, timeout: float | None = None) -> int:
         """Take one turn; return how many records it had."""
         self._drop_lost()
-        if fresh := self._take_fresh():
+        fresh = self._consumer.take_assigned()
+        if self._rewind or self._starts_anew(fresh):
+            fresh |= self._consumer.assignment()
+        if fresh:
             self._forget(fresh)
             self._resume()
             self._assignment.take_over(fresh)
@@ -166,8 +169,17 @@ class PartitionWorker(ABC):
         """Return whether something that was read is unfinished."""
         return False
 
+    def _starts_anew(self, fresh: frozenset[Partition]) -> bool:
+        """Return whether all partitions are resumed, and not only those that are new."""
+        del fresh
+        return False
+
     def _forget(self, partitions: frozenset[Partition]) -> None:  # noqa: B027 - may be nothing
         """Forget what was read of partitions that were lost, or that are read again."""
+
+    def _lose(self, partitions: frozenset[Partition]) -> None:
+        """Forget what was read of partitions that others have by now."""
+        self._forget(partitions)
 
     def _resume(self) -> None:  # noqa: B027 - may be nothing
         """Do what is needed before partitions are resumed at their watermarks."""
@@ -178,13 +190,8 @@ class PartitionWorker(ABC):
         """Forget the partitions that other workers have by now; return them."""
         lost = self._assignment.drop_lost()
         if lost:
-            self._forget(lost)
+            self._lose(lost)
         return lost
-
-    def _take_fresh(self) -> frozenset[Partition]:
-        """Return the partitions to resume: new ones, and after an error all of them."""
-        fresh = self._consumer.take_assigned()
-        return fresh | self._consumer.assignment() if self._rewind else fresh
 
     def _poll(self, timeout: float) -> Sequence[Record]:
         self._keepalive.check()

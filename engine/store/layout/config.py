@@ -112,7 +112,7 @@ class ModelConfig(Stored):
         """Length of theta, the intercept included."""
         return len(self.feature_names) + int(self.fit_intercept)
 
-    @cached_property
+    @property
     def hard_rows(self) -> int:
         """The most rows that may change between two rebuilds."""
         return self.limits.limits().hard_rows(self.d)
