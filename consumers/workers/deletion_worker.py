@@ -57,11 +57,6 @@ from lethe.engine.store.sums import has_rows_beside, rewrite_sums
 
 GROUP = "lethe-deletions"
 _ROUNDS = 2_000  # of one poll: each processes a record of some model, or loses to a rival
-_READS = (topics.DELETIONS, topics.ROW_CHANGES)
-_WRITES = (
-    topics.RECEIPTS, topics.VERSIONS, topics.MODELS, topics.REFRESH_JOBS, topics.DEAD_LETTERS
-)  # fmt: skip
-"""Topics; of lethe.commits, which it reads and writes too, the fold takes care."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +118,12 @@ class DeletionWorker(PartitionWorker):
         received: Callable[[Sequence[Record]], None] | None = None,
         **reporting: Unpack[Reporting],
     ) -> None:
-        watched = (*_READS, *_WRITES)
-        super().__init__(log, store, "deletions", GROUP, _READS, reporting, watches=watched)
+        reads = (topics.DELETIONS, topics.ROW_CHANGES)
+        writes = (
+            topics.RECEIPTS, topics.VERSIONS, topics.MODELS, topics.REFRESH_JOBS, topics.DEAD_LETTERS
+        )  # fmt: skip
+        watched = (*reads, *writes)  # of lethe.commits, which it reads and writes, the fold does it
+        super().__init__(log, store, "deletions", GROUP, reads, reporting, watches=watched)
         self._limits = limits or BatchLimits()
         self.poll_seconds = self._limits.poll_seconds
         self._request_keys = request_keys
