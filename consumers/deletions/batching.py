@@ -16,8 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lethe.consumers.deletions.grouping import Group
-from lethe.consumers.deletions.validate import Refreshed, Valid, Validated
+from lethe.consumers.deletions.validate import Group, Refreshed, Valid, Validated
 from lethe.consumers.log.base import Partition, Record
 
 HELD_RECORDS = 20_000

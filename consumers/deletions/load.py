@@ -14,9 +14,8 @@ from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.batch_commit import unknown_model
 from lethe.consumers.deletions.decide import rows_named, tombstones_of
-from lethe.consumers.deletions.grouping import Group
 from lethe.consumers.deletions.rounds import Loaded, Round
-from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
+from lethe.consumers.deletions.validate import Group, Refreshed, Refused, Valid, Validated
 from lethe.consumers.log.base import Reader
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, Step
@@ -114,9 +113,8 @@ class BatchLoader:
         for one in loaded:
             if isinstance(one.items, Refreshed) or one.group.model_id in out.failed:
                 continue
-            one.items = self._first_batch(one, one.items)
+            one.items, rows = self._first_batch(one, one.items)
             ids = [item.request_id for item in one.items if item.request_id is not None]
-            rows = rows_named(one.items, one.subjects)
             marks = tombstones_of(one.state, rows) if one.changes_rows else []
             requests.append(LookupRequest(one.state, ids, rows, marks))
             batches.append(one)
@@ -257,24 +255,26 @@ class BatchLoader:
 
     def _first_batch(
         self, loaded: Loaded, items: Sequence[Valid | Refused]
-    ) -> Sequence[Valid | Refused]:
-        """Return the first items, at least one, whose rows and ids fit into one commit.
+    ) -> tuple[Sequence[Valid | Refused], list[str]]:
+        """Return the first items, at least one, whose rows and ids fit into one commit; and rows.
 
         Only here is it known how many rows a request by subject names.
         """
         if loaded.changes_rows:
             items = items[: _distinct_rows(items)]
         row_limit = min(self._rows, loaded.state.meta.config.hard_rows)
-        rows = size = 0
+        rows: dict[str, None] = {}
+        number = size = 0
         for index, item in enumerate(items):
-            named = rows_named([item], loaded.subjects)
-            rows += len(named)
+            named = rows_named(item, loaded.subjects)
+            number += len(named)
             by_subject = isinstance(item, Valid) and item.request.subject_id is not None
             ids = json.dumps(named, ensure_ascii=False).encode() if by_subject else None
             size += len(ids or item.record.value or b"")
-            if index and (rows > row_limit or size > BATCH_BYTES):
-                return items[:index]
-        return items
+            if index and (number > row_limit or size > BATCH_BYTES):
+                return items[:index], list(rows)
+            rows |= dict.fromkeys(named)
+        return items, list(rows)
 
 
 def _current(loaded: Sequence[Loaded], out: Round) -> list[Loaded]:

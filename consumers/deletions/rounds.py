@@ -14,8 +14,7 @@ from lethe.consumers.commits.journal import Followed
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.batching import Remainder
-from lethe.consumers.deletions.grouping import Group
-from lethe.consumers.deletions.validate import Refreshed, Refused, Valid
+from lethe.consumers.deletions.validate import Group, Refreshed, Refused, Valid
 from lethe.consumers.versions.draft import Transition
 from lethe.engine.fit.factor import Factor
 from lethe.engine.store.layout.state import ModelState

@@ -40,7 +40,7 @@ _LONGEST_PAUSE = 3600.0
 
 
 def order_refresh(
-    state: ModelState, version: int, now: datetime, *, over_budget: bool = False
+    state: ModelState, now: datetime, *, over_budget: bool = False
 ) -> tuple[ModelState, RefreshRequested | None]:
     """Schedule a refresh if one is needed, none is pending, and the last has not just failed.
 
@@ -57,14 +57,14 @@ def order_refresh(
     reason = refresh_reason(state, now, over_budget=over_budget)
     if reason is None:
         return state, None
-    seed = f"{meta.config.model_id}\n{version}\n{state.head.commit}"
+    seed = f"{meta.config.model_id}\n{state.version}\n{state.head.commit}"
     job_id = hashlib.sha256(seed.encode()).hexdigest()[:32]
     pending = PendingJob(job_id=job_id, reason=reason, ordered_at=now)
     order = RefreshRequested(
         job_id=job_id,
         model_id=meta.config.model_id,
         generation=meta.generation,
-        version=version,
+        version=state.version,
         reason=reason,
     )
     return replace(state, meta=meta.model_copy(update={"pending_job": pending})), order

@@ -36,10 +36,9 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.deletions.batch_processor import BatchProcessor
 from lethe.consumers.deletions.batching import Batching, BatchWindow
-from lethe.consumers.deletions.grouping import Group, group_records
 from lethe.consumers.deletions.load import BatchLoader
 from lethe.consumers.deletions.rounds import Round
-from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.deletions.validate import Group, Refused, group_records
 from lethe.consumers.log.base import Log, Partition, Record
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import Step
@@ -119,14 +118,12 @@ class DeletionWorker(PartitionWorker):
         **reporting: Unpack[Reporting],
     ) -> None:
         reads = (topics.DELETIONS, topics.ROW_CHANGES)
-        writes = (
-            topics.RECEIPTS, topics.VERSIONS, topics.MODELS, topics.REFRESH_JOBS, topics.DEAD_LETTERS
-        )  # fmt: skip
-        watched = (*reads, *writes)  # of lethe.commits, which it reads and writes, the fold does it
+        writes = (topics.RECEIPTS, topics.VERSIONS, topics.MODELS, topics.REFRESH_JOBS)
+        watched = (*reads, *writes, topics.DEAD_LETTERS)  # lethe.commits is watched by the fold
         super().__init__(log, store, "deletions", GROUP, reads, reporting, watches=watched)
         self._limits = limits or BatchLimits()
         self.poll_seconds = self._limits.poll_seconds
-        self._request_keys = request_keys
+        self._checked = None if request_keys is None else request_keys.checked
         self._now = now
         self._received = received
         self._window = BatchWindow(batching or Batching())
@@ -264,7 +261,7 @@ class DeletionWorker(PartitionWorker):
                 self._received(records)
             self._at_step(Step.VALIDATE)
         self._follower.new_poll()
-        groups, dead_letters = group_records(records, self._request_keys)
+        groups, dead_letters = group_records(records, self._checked)
         self._partitioner.look(groups)
         ready = []
         for group in self._window.join(groups, self._now()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lethe.consumers.deletions.grouping import Group
+from lethe.consumers.deletions.validate import Group
 from lethe.consumers.log.base import Reader
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.engine.store.layout.keys import partition_index

@@ -119,7 +119,7 @@ class Bench:
         records = {
             name: pack_row(rows.X[i], rows.y[i], 1.0, W[i])
             for i, name in enumerate(names)
-            if name in rows_named(self.items, subjects)
+            if any(name in rows_named(item, subjects) for item in self.items)
             and name not in self.ledger
             and name not in self.retired
         }
