@@ -10,7 +10,6 @@ A receipt that the packed layout cannot hold (a code of a later release, say) is
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
@@ -152,7 +151,8 @@ def _pack(out: bytearray, receipt: Receipt) -> None:
         _varints(out, len(text))
         out += text
     if certificate is not None:
-        _doubles(out, certificate.model_dump().values())  # `pack` passes no other kind
+        numbers = certificate.model_dump().values()  # `pack` passes no other kind
+        out += struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def _pack_error(out: bytearray, error: ErrorRecord) -> None:
@@ -169,12 +169,8 @@ def _pack_error(out: bytearray, error: ErrorRecord) -> None:
     certified = error.certified_version
     _varints(out, 0 if certified is None else certified + 1)
     bound = None if bound_is_value else error.bound
-    _doubles(out, (x for x in (error.value, bound, error.relative, error.budget) if x is not None))
-
-
-def _doubles(out: bytearray, numbers: Iterable[float]) -> None:
-    for number in numbers:
-        out += _DOUBLE.pack(number)
+    numbers = [x for x in (error.value, bound, error.relative, error.budget) if x is not None]
+    out += struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def _varints(out: bytearray, *numbers: int) -> None:

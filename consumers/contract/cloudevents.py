@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from lethe.consumers.contract.events import rfc3339
-from lethe.consumers.log.base import Headers, Record
+from lethe.consumers.log.base import Headers, Message, Record
 from lethe.engine.store.layout.reading import parse_json
 
 SOURCE = "/lethe"
@@ -49,6 +49,13 @@ def headers(event_type: str, event_id: str, time: datetime, subject: str) -> Hea
         ("ce_time", rfc3339(time).encode()),
         ("content-type", b"application/json"),
     )
+
+
+def message(
+    topic: str, event_type: str, event_id: str, time: datetime, model_id: str, value: bytes
+) -> Message:
+    """Return the message of an event about a model, whose id is its key."""
+    return Message(topic, model_id.encode(), value, headers(event_type, event_id, time, model_id))
 
 
 def trace_context(named: Mapping[str, str]) -> Headers:

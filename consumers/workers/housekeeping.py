@@ -12,9 +12,8 @@ from datetime import datetime
 
 from redis.exceptions import RedisError
 
-from lethe.consumers.contract import cloudevents, topics
-from lethe.consumers.contract.events import REFRESH_REQUESTED
-from lethe.consumers.log.base import Message, Producer
+from lethe.consumers.commits.publish import job_message
+from lethe.consumers.log.base import Producer
 from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.engine.errors import LetheError, Unavailable
@@ -149,9 +148,7 @@ class Housekeeper:
         for job in jobs:
             if job.job_id in self._jobs_sent:
                 continue
-            headers = cloudevents.headers(REFRESH_REQUESTED, job.job_id, now, job.model_id)
-            message = Message(topics.REFRESH_JOBS, job.model_id.encode(), job.value(), headers)
-            self._producer.publish([message])
+            self._producer.publish([job_message(job, now)])
             self._jobs_sent[job.job_id] = now
             self._logger.info(
                 "rebuild scheduled: what derives from deleted rows has reached its age limit",
