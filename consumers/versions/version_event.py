@@ -84,6 +84,7 @@ def new_version(
 ) -> Version:
     """Return a state's version event with its digest; ``state.digest`` is the previous one's."""
     meta, config = state.meta, state.meta.config
+    frozen = config.frozen_transformer is not None
     unsigned = Version(
         model_id=config.model_id,
         generation=meta.generation,
@@ -106,10 +107,6 @@ def new_version(
         commit_prev=state.head.digest,
         receipt_log=None if meta.receipt_log is None else meta.receipt_log.head(),
         completed=completed,
-        preprocess="live"
-        if config.preprocess
-        else None
-        if config.frozen_transformer is None
-        else "frozen",
+        preprocess="live" if config.preprocess else "frozen" if frozen else None,
     )
     return unsigned.model_copy(update={"digest": version_chain.version_digest(unsigned)})
