@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -125,9 +125,8 @@ class Event(BaseModel):
         return self.model_dump_json().encode()
 
 
-def absent(member: object) -> bool:
-    """Return whether a member is None, and so left out."""
-    return member is None
+absent = partial(operator.is_, None)
+"""Whether a member is None, and so left out."""
 
 
 class SparseEvent(Event):
