@@ -100,7 +100,7 @@ def rows_of_erasures(
     erasures = [
         item for item in requests if item.request_id in ids and is_of_erasure(item.request_id)
     ]
-    return [row for item in erasures for row in rows_named(item, subjects)]
+    return list(dict.fromkeys(row for one in erasures for row in rows_named(one, subjects)))
 
 
 def tombstones_of(state: ModelState, rows: Sequence[str]) -> list[str]:
