@@ -81,10 +81,39 @@ def pack(answer: KeptReceipt) -> bytes:
     out.append(_PACKED if fits else _JSON)
     out += answer.body
     _varints(out, answer.place + 1)
-    if fits:
-        _pack(out, receipt)
-    else:
-        out += answer.value
+    if not fits:
+        return bytes(out + answer.value)
+    error, commitment = receipt.error, receipt.rows_commitment
+    certificate, detail = receipt.certificate, receipt.detail
+    present = (
+        _HAS_ERROR * (error is not None)
+        + _HAS_COMMITMENT * (commitment is not None)
+        + _HAS_DETAIL * (detail is not None)
+        + _HAS_CERTIFICATE * (certificate is not None)
+    )
+    out.append(_STATUSES.index(receipt.status) << 4 | present)
+    out.append(_PACKED_CODES.index(receipt.code))
+    _varints(
+        out,
+        receipt.rows_deleted + 1,
+        receipt.rows_unknown + 1,
+        0 if receipt.version is None else receipt.version + 1,
+        0 if receipt.generation is None else receipt.generation + 1,
+        receipt.source.partition + 1,
+        receipt.source.offset + 1,
+        (receipt.completed_at - _EPOCH) // _MILLISECOND + 1,
+    )
+    if error is not None:
+        _pack_error(out, error)
+    if commitment is not None:
+        out += bytes.fromhex(commitment)
+    if detail is not None:
+        text = detail.encode()
+        _varints(out, len(text))
+        out += text
+    if certificate is not None:
+        numbers = certificate.model_dump().values()
+        out += struct.pack(f"<{len(numbers)}d", *numbers)
     return bytes(out)
 
 
@@ -118,41 +147,6 @@ def unpack(stored: bytes, model_id: str, request_id: str) -> Indexed:
 
 
 # -- packing --------------------------------------------------------------------------------------
-
-
-def _pack(out: bytearray, receipt: Receipt) -> None:
-    error, commitment = receipt.error, receipt.rows_commitment
-    certificate, detail = receipt.certificate, receipt.detail
-    present = (
-        _HAS_ERROR * (error is not None)
-        + _HAS_COMMITMENT * (commitment is not None)
-        + _HAS_DETAIL * (detail is not None)
-        + _HAS_CERTIFICATE * (certificate is not None)
-    )
-    out.append(_STATUSES.index(receipt.status) << 4 | present)
-    out.append(_PACKED_CODES.index(receipt.code))
-    milliseconds = (receipt.completed_at - _EPOCH) // _MILLISECOND
-    _varints(
-        out,
-        receipt.rows_deleted + 1,
-        receipt.rows_unknown + 1,
-        0 if receipt.version is None else receipt.version + 1,
-        0 if receipt.generation is None else receipt.generation + 1,
-        receipt.source.partition + 1,
-        receipt.source.offset + 1,
-        milliseconds + 1,
-    )
-    if error is not None:
-        _pack_error(out, error)
-    if commitment is not None:
-        out += bytes.fromhex(commitment)
-    if detail is not None:
-        text = detail.encode()
-        _varints(out, len(text))
-        out += text
-    if certificate is not None:
-        numbers = certificate.model_dump().values()  # `pack` passes no other kind
-        out += struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def _pack_error(out: bytearray, error: ErrorRecord) -> None:
