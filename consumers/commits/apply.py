@@ -144,8 +144,8 @@ def change_of(
         The rows that it inserts and corrects; None if there are none. A corrected row whose values
         are lost has no record afterwards.
     """
-    commit, keys = sealed.commit, ModelKeys(sealed.commit.model_id)
-    rows = "" if before is None else before.rows_generation
+    commit, rows = sealed.commit, "" if before is None else before.rows_generation
+    keys = ModelKeys(commit.model_id) if before is None else before.keys
     target = keys.generation(rows) if live is None else live.keys
     head = _head(sealed, meta or commit.meta)
     if lost:
@@ -307,7 +307,7 @@ def thetas_in(commit: Commit) -> dict[str, Array]:
 def _arrays(arrays: Arrays, *, clears_Q: bool) -> ArraysChange:
     return ArraysChange(
         arrays.expected,
-        new_arrays_id(),
+        secrets.token_hex(8),  # so that two writers of one commit notice each other
         packed_correction(arrays.V_rows, arrays.signs),
         [codec.pack(row) for row in arrays.Q_rows],
         arrays.V_before,
@@ -316,11 +316,6 @@ def _arrays(arrays: Arrays, *, clears_Q: bool) -> ArraysChange:
         arrays.sums,
         arrays.whole,
     )
-
-
-def new_arrays_id() -> str:
-    """Return a new id for V and Q, so that two writers of one commit notice each other."""
-    return secrets.token_hex(8)
 
 
 def _head(sealed: Sealed, meta: Meta) -> dict[str, bytes]:
@@ -342,8 +337,8 @@ def _head(sealed: Sealed, meta: Meta) -> dict[str, bytes]:
         fields[GRADIENT] = b""
     if commit.configures:
         fields["config"] = commit.meta.config.model_dump_json().encode()
-    if commit.tip is not None:
-        fields["version_digest"], fields["newest"] = commit.tip[0].encode(), commit.tip[1]
+    if (tip := commit.tip) is not None:
+        fields["version_digest"], fields["newest"] = tip[0].encode(), tip[1]
     if commit.opening is not None:
         fields["opening"] = json.dumps(dict(commit.opening)).encode()
     if commit.secret is not None:

@@ -258,11 +258,6 @@ class Commit:
         return None
 
     @property
-    def continues(self) -> Head:
-        """The commit before it."""
-        return Head(self.number - 1, self.prev)
-
-    @property
     def jumps(self) -> bool:
         """Whether it applies to any head that is not beyond it: it is complete in itself."""
         return self.kind in (CommitKind.REGISTRATION, CommitKind.CHECKPOINT)

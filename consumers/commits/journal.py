@@ -274,7 +274,11 @@ class Journal:
         continuing: list[Commit] = []
         overtaken: list[Commit] = []
         for commit in commits:
-            (continuing if self._continues(commit) else overtaken).append(commit)
+            followed = self._followed.get(commit_partition(commit.model_id))
+            newest = None if followed is None else followed.heads.get(commit.model_id, Head())
+            before = Head(commit.number - 1, commit.prev)
+            continues = newest is not None and (commit.skips or newest == before)
+            (continuing if continues else overtaken).append(commit)
         if not continuing:
             return Appending(None, [], overtaken)
         contested = self._contested.intersection(commit.model_id for commit in continuing)
@@ -324,14 +328,6 @@ class Journal:
         if won:
             self._contested.add(model_id)
         return won
-
-    def _continues(self, commit: Commit) -> bool:
-        """Return whether a commit continues the newest one that is known."""
-        followed = self._followed.get(commit_partition(commit.model_id))
-        if followed is None:
-            return False
-        newest = followed.heads.get(commit.model_id, Head())
-        return commit.skips or newest == commit.continues
 
     def _won(self, index: int, appends: list[tuple[Appended, Commit, str]]) -> list[Sealed]:
         """Return the commits of one partition, sealed, if they continue its tail; else none."""

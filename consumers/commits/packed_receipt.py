@@ -10,7 +10,6 @@ A receipt that the packed layout cannot hold (a code of a later release, say) is
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
@@ -81,11 +80,40 @@ def pack(answer: KeptReceipt) -> bytes:
     )
     out.append(_PACKED if fits else _JSON)
     out += answer.body
-    _varint(out, answer.place + 1)
-    if fits:
-        _pack(out, receipt)
-    else:
-        out += answer.value
+    _varints(out, answer.place + 1)
+    if not fits:
+        return bytes(out + answer.value)
+    error, commitment = receipt.error, receipt.rows_commitment
+    certificate, detail = receipt.certificate, receipt.detail
+    present = (
+        _HAS_ERROR * (error is not None)
+        + _HAS_COMMITMENT * (commitment is not None)
+        + _HAS_DETAIL * (detail is not None)
+        + _HAS_CERTIFICATE * (certificate is not None)
+    )
+    out.append(_STATUSES.index(receipt.status) << 4 | present)
+    out.append(_PACKED_CODES.index(receipt.code))
+    _varints(
+        out,
+        receipt.rows_deleted + 1,
+        receipt.rows_unknown + 1,
+        0 if receipt.version is None else receipt.version + 1,
+        0 if receipt.generation is None else receipt.generation + 1,
+        receipt.source.partition + 1,
+        receipt.source.offset + 1,
+        (receipt.completed_at - _EPOCH) // _MILLISECOND + 1,
+    )
+    if error is not None:
+        _pack_error(out, error)
+    if commitment is not None:
+        out += bytes.fromhex(commitment)
+    if detail is not None:
+        text = detail.encode()
+        _varints(out, len(text))
+        out += text
+    if certificate is not None:
+        numbers = certificate.model_dump().values()
+        out += struct.pack(f"<{len(numbers)}d", *numbers)
     return bytes(out)
 
 
@@ -121,40 +149,6 @@ def unpack(stored: bytes, model_id: str, request_id: str) -> Indexed:
 # -- packing --------------------------------------------------------------------------------------
 
 
-def _pack(out: bytearray, receipt: Receipt) -> None:
-    error, commitment = receipt.error, receipt.rows_commitment
-    certificate, detail = receipt.certificate, receipt.detail
-    present = (
-        _HAS_ERROR * (error is not None)
-        + _HAS_COMMITMENT * (commitment is not None)
-        + _HAS_DETAIL * (detail is not None)
-        + _HAS_CERTIFICATE * (certificate is not None)
-    )
-    out.append(_STATUSES.index(receipt.status) << 4 | present)
-    out.append(_PACKED_CODES.index(receipt.code))
-    milliseconds = (receipt.completed_at - _EPOCH) // _MILLISECOND
-    for number in (
-        receipt.rows_deleted,
-        receipt.rows_unknown,
-        -1 if receipt.version is None else receipt.version,
-        -1 if receipt.generation is None else receipt.generation,
-        receipt.source.partition,
-        receipt.source.offset,
-        milliseconds,
-    ):
-        _varint(out, number + 1)
-    if error is not None:
-        _pack_error(out, error)
-    if commitment is not None:
-        out += bytes.fromhex(commitment)
-    if detail is not None:
-        text = detail.encode()
-        _varint(out, len(text))
-        out += text
-    if certificate is not None:
-        _doubles(out, certificate.model_dump().values())  # `pack` passes no other kind
-
-
 def _pack_error(out: bytearray, error: ErrorRecord) -> None:
     bound_is_value = error.bound is not None and error.bound == error.value
     if not error.bound:  # zero and minus zero differ in the published bytes
@@ -167,22 +161,20 @@ def _pack_error(out: bytearray, error: ErrorRecord) -> None:
         | _HAS_RELATIVE * (error.relative is not None)
     )
     certified = error.certified_version
-    _varint(out, 0 if certified is None else certified + 1)
+    _varints(out, 0 if certified is None else certified + 1)
     bound = None if bound_is_value else error.bound
-    _doubles(out, (x for x in (error.value, bound, error.relative, error.budget) if x is not None))
+    numbers = [x for x in (error.value, bound, error.relative, error.budget) if x is not None]
+    out += struct.pack(f"<{len(numbers)}d", *numbers)
 
 
-def _doubles(out: bytearray, numbers: Iterable[float]) -> None:
-    for number in numbers:
-        out += _DOUBLE.pack(number)
-
-
-def _varint(out: bytearray, number: int) -> None:
-    """Append a non-negative number: 7 bits per byte, the lowest first."""
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
+def _varints(out: bytearray, *numbers: int) -> None:
+    """Append non-negative numbers: 7 bits per byte, the lowest first."""
+    for each in numbers:
+        number = each
+        while number > 127:
+            out.append(number & 127 | 128)
+            number >>= 7
+        out.append(number)
 
 
 # -- unpacking ------------------------------------------------------------------------------------

@@ -88,33 +88,24 @@ def receipt_message(receipt: Receipt, value: bytes) -> Message:
     """Return the message of a receipt; the same receipt gives the same bytes."""
     identity = f"{receipt.model_id}\n{receipt.request_id}\n{receipt.status}\n{receipt.code}"
     event_id = hashlib.sha256(identity.encode()).hexdigest()[:32]
-    return Message(
-        topics.RECEIPTS,
-        receipt.model_id.encode(),
-        value,
-        cloudevents.headers(DELETION_RECEIPT, event_id, receipt.completed_at, receipt.model_id),
-    )
+    moment, model_id = receipt.completed_at, receipt.model_id
+    return cloudevents.message(topics.RECEIPTS, DELETION_RECEIPT, event_id, moment, model_id, value)
 
 
 def version_message(version: Version, value: bytes) -> Message:
     """Return the message of a version."""
-    return Message(
-        topics.VERSIONS,
-        version.model_id.encode(),
-        value,
-        cloudevents.headers(
-            MODEL_VERSION, version.digest[:32], version.created_at, version.model_id
-        ),
-    )
+    return _of_version(topics.VERSIONS, MODEL_VERSION, version, value)
+
+
+def _of_version(topic: str, event_type: str, version: Version, value: bytes) -> Message:
+    event_id, moment = version.digest[:32], version.created_at
+    return cloudevents.message(topic, event_type, event_id, moment, version.model_id, value)
 
 
 def job_message(job: RefreshRequested, at: datetime) -> Message:
     """Return the message that schedules a refresh."""
-    return Message(
-        topics.REFRESH_JOBS,
-        job.model_id.encode(),
-        job.value(),
-        cloudevents.headers(REFRESH_REQUESTED, job.job_id, at, job.model_id),
+    return cloudevents.message(
+        topics.REFRESH_JOBS, REFRESH_REQUESTED, job.job_id, at, job.model_id, job.value()
     )
 
 
@@ -142,36 +133,18 @@ def parameters_message(
 ) -> Message:
     """Return the message of a version's parameters, theta d x m with any intercept last.
 
-    ``columns``: those of a model with preprocessing, fitted, as JSON.
+    Too large a theta stays in the head, named by uri. The event is serialised once: that is 36 KB
+    for 1,000 features. ``columns``, its last member, are those of a model with preprocessing,
+    fitted: JSON already, they are put in as they are, and can be longer than the rest.
     """
-    return Message(
-        topics.MODELS,
-        version.model_id.encode(),
-        parameters_value(version, config, theta, columns),
-        cloudevents.headers(
-            MODEL_PARAMETERS, version.digest[:32], version.created_at, version.model_id
-        ),
-    )
-
-
-def parameters_value(
-    version: Version, config: ModelConfig, theta: Array, columns: bytes = b""
-) -> bytes:
-    """Return the parameters event as JSON; too large a theta stays in the head, named by uri.
-
-    It is serialised once: that is 36 KB for 1,000 features. ``columns``, its last member, are JSON
-    already, and are put in as they are: they can be longer than the rest.
-    """
-
-    def with_columns(event: Parameters) -> bytes:
-        return event.value()[:-1] + b',"columns":%b}' % columns if columns else event.value()
-
+    end = b',"columns":%b}' % columns if columns else b"}"
     event = parameters_event(version, config, theta)
-    value = with_columns(event)
-    if len(value) <= PARAMETERS_LIMIT:
-        return value
-    uri = f"lethe-store:{ModelKeys(version.model_id).head}#published"
-    return with_columns(event.model_copy(update={"theta": None, "intercept": None, "uri": uri}))
+    value = event.value()[:-1] + end
+    if len(value) > PARAMETERS_LIMIT:
+        uri = f"lethe-store:{ModelKeys(version.model_id).head}#published"
+        by_uri = event.model_copy(update={"theta": None, "intercept": None, "uri": uri})
+        value = by_uri.value()[:-1] + end
+    return _of_version(topics.MODELS, MODEL_PARAMETERS, version, value)
 
 
 def parameters_event(
@@ -180,12 +153,7 @@ def parameters_event(
     """Return the parameters event of a version, with its theta."""
     p = len(config.feature_names)
     flat = config.m == 1
-
-    def shaped(block: Array) -> tuple[float, ...] | tuple[tuple[float, ...], ...]:
-        if flat:
-            return tuple(block[:, 0].tolist())
-        return tuple(tuple(row) for row in block.tolist())
-
+    block = theta[:p, 0] if flat else theta[:p]
     intercept = theta[p].tolist() if config.fit_intercept else None
     return Parameters(
         model_id=version.model_id,
@@ -202,7 +170,7 @@ def parameters_event(
         target_names=config.target_names,
         fit_intercept=config.fit_intercept,
         intercept=None if intercept is None else intercept[0] if flat else tuple(intercept),
-        theta=shaped(theta[:p]),
+        theta=tuple(block.tolist() if flat else map(tuple, block.tolist())),
         classes=config.class_names,
         columns=columns,
     )

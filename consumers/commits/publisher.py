@@ -55,7 +55,8 @@ class Publisher:
     """Publishes commits for a worker; one thread uses it.
 
     ``newest`` sends the newest parameters again where those that were sent here may be older than
-    what another worker has published since.
+    what another worker has published since. ``to_note`` is what is acknowledged and must be noted,
+    in the next round trip to the store.
     """
 
     def __init__(
@@ -66,25 +67,20 @@ class Publisher:
         self._newest = newest
         self._at_step = at_step
         self._in_flight: tuple[Flush, Notes] | None = None
-        self._to_note: Notes | None = None
+        self.to_note: Notes | None = None
 
     @property
     def outstanding(self) -> bool:
         """Whether something was sent but is not noted yet."""
-        return self._in_flight is not None or self._to_note is not None
-
-    @property
-    def to_note(self) -> Notes | None:
-        """What is acknowledged and must be noted, in the next round trip to the store."""
-        return self._to_note
+        return self._in_flight is not None or self.to_note is not None
 
     def forget(self) -> None:
         """Forget what was sent: a fold sends it again, and this may land later than that."""
-        if self._to_note is not None:
-            self._newest.in_doubt(self._to_note.ranges)
+        if self.to_note is not None:
+            self._newest.in_doubt(self.to_note.ranges)
         if self._in_flight is not None:
             self._newest.in_doubt(self._in_flight[1].ranges)
-        self._in_flight = self._to_note = None
+        self._in_flight = self.to_note = None
 
     def begin(
         self,
@@ -132,14 +128,14 @@ class Publisher:
             return
         flush, notes = self._in_flight
         flush.wait(_SECONDS)
-        self._in_flight, self._to_note = None, notes
+        self._in_flight, self.to_note = None, notes
         self._newest.acknowledged(notes.ranges, notes.since)
         self._at_step(Step.ADVANCE)
 
     def _note(self) -> None:
         """Note what is acknowledged, in a round trip of its own."""
-        if self._to_note is not None:
-            _, answers = self._store.apply((), self._to_note.queue)
+        if self.to_note is not None:
+            _, answers = self._store.apply((), self.to_note.queue)
             self.noted(answers)
 
     def noted(self, answers: Sequence[Any]) -> None:
@@ -148,7 +144,7 @@ class Publisher:
         Where another worker has published beyond it, the parameters that were sent here may be the
         older ones and have landed last.
         """
-        notes = self._to_note
+        notes = self.to_note
         if notes is None:
             raise AssertionError("nothing was to be noted")
         self._newest.in_doubt(
@@ -156,7 +152,7 @@ class Publisher:
             for each, answer in zip(notes.ranges, answers, strict=False)
             if Cursors.noted(answer).published > each[2]
         )
-        self._to_note = None
+        self.to_note = None
         notes.then()
 
 

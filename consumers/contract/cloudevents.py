@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from lethe.consumers.contract.events import rfc3339
-from lethe.consumers.log.base import Headers, Record
+from lethe.consumers.log.base import Headers, Message, Record
 from lethe.engine.store.layout.reading import parse_json
 
 SOURCE = "/lethe"
@@ -51,6 +51,13 @@ def headers(event_type: str, event_id: str, time: datetime, subject: str) -> Hea
     )
 
 
+def message(
+    topic: str, event_type: str, event_id: str, time: datetime, model_id: str, value: bytes
+) -> Message:
+    """Return the message of an event about a model, whose id is its key."""
+    return Message(topic, model_id.encode(), value, headers(event_type, event_id, time, model_id))
+
+
 def trace_context(named: Mapping[str, str]) -> Headers:
     """Return the headers of a request's trace context (W3C) as a record carries them.
 
@@ -81,19 +88,16 @@ def parse(record: Record, read: Callable[[bytes], Any] = parse_json) -> Incoming
         raise ValueError("the record has no value")
     data = read(record.value)
     content_type = _text(named.get("content-type")) or ""
-    if content_type.startswith(_STRUCTURED) or _looks_structured(data, named):
-        if not isinstance(data, dict) or "data" not in data:
-            raise ValueError("a structured CloudEvent without data")
-        return Incoming(_string(data.get("type")), _string(data.get("id")), data["data"])
-    return Incoming(_text(named.get("ce_type")), _text(named.get("ce_id")), data)
-
-
-def _looks_structured(data: Any, named: dict[str, bytes]) -> bool:
-    return (
+    looks_structured = (
         "ce_type" not in named
         and isinstance(data, dict)
         and {"specversion", "type", "id", "source", "data"} <= data.keys()
     )
+    if content_type.startswith(_STRUCTURED) or looks_structured:
+        if not isinstance(data, dict) or "data" not in data:
+            raise ValueError("a structured CloudEvent without data")
+        return Incoming(_string(data.get("type")), _string(data.get("id")), data["data"])
+    return Incoming(_text(named.get("ce_type")), _text(named.get("ce_id")), data)
 
 
 def _text(value: bytes | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -59,14 +59,11 @@ def _in_utc(moment: datetime) -> datetime:
     return moment
 
 
+@lru_cache(maxsize=16)  # all events of a batch have the same time
 def rfc3339(moment: datetime) -> str:
     """Return a time as RFC 3339 in UTC with milliseconds."""
-    return _rfc3339(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
-
-
-@lru_cache(maxsize=16)  # all events of a batch have the same time
-def _rfc3339(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    in_utc = moment.astimezone(UTC)
+    return in_utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 Id = Annotated[
@@ -128,9 +125,8 @@ class Event(BaseModel):
         return self.model_dump_json().encode()
 
 
-def absent(member: object) -> bool:
-    """Return whether a member is None, and so left out."""
-    return member is None
+absent = partial(operator.is_, None)
+"""Whether a member is None, and so left out."""
 
 
 class SparseEvent(Event):

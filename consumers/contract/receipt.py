@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
@@ -17,10 +18,6 @@ ReceiptStatus = Literal["APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED"]
 Op = Literal["delete", "insert", "correct"]
 
 
-def _is_deletion(op: object) -> bool:
-    return op == "delete"
-
-
 class Receipt(SparseEvent):
     """The outcome of one request; final unless ``DEFERRED``.
 
@@ -31,7 +28,7 @@ class Receipt(SparseEvent):
 
     request_id: str
     model_id: str
-    op: Op = Field(default="delete", exclude_if=_is_deletion)
+    op: Op = Field(default="delete", exclude_if=partial(operator.eq, "delete"))
     status: ReceiptStatus
     code: str | None = None
     detail: str | None = None

@@ -74,8 +74,7 @@ class RequestKeys:
                 "its signed value alone is another request than with its key and headers: model_id "
                 "and request_id must be in the value, and the others must not contradict it"
             )
-        named = item.request if isinstance(item, Valid) else item
-        model_id, request_id = named.model_id or "", named.request_id or ""
+        model_id, request_id = item.model_id or "", item.request_id or ""
         patterns = self.models.get(key_id)
         if patterns is not None and is_of_erasure(request_id):
             raise Unauthenticated(

@@ -63,9 +63,9 @@ def requests_transition(
     retired = [row for d in decisions if isinstance(d, AcceptedDeletion) for row in d.retired]
     changes = [d for d in decisions if isinstance(d, AcceptedChange)]
     waiting = {one.accepted.asked.request_id: one.stored() for one in deferrals}
-    empties = step.moves and step.after.meta.rows_live == 0
-    meta = step.after.meta
-    first = meta.first_deletion_at or now if step.moves and not empties else meta.first_deletion_at
+    meta, moves = step.after.meta, step.moves
+    empties = moves and meta.rows_live == 0
+    first = meta.first_deletion_at or now if moves and not empties else meta.first_deletion_at
     logged = meta.deletions_logged + len(retired)
     draft = Draft(before, CommitKind.REQUESTS, now, origin)
     draft.state = replace(
@@ -73,16 +73,15 @@ def requests_transition(
         meta=with_meta(meta, deletions_logged=logged, first_deletion_at=first),
         deferred={**before.deferred, **waiting},
     )
-    if step.moves:
+    if moves:
         draft.number_version()
     elif deferrals or _changes_rows(decisions):
         draft.order_refresh()
-    for decision in decisions:
-        _answer(draft, decision)
+    sent = [_answer(draft, decision) for decision in decisions]
     arrays, live = None, None
     if empties:
         arrays, live = NOTHING, LiveGeneration(draft.state.generation_keys, ())
-    elif step.moves:
+    elif moves:
         arrays = arrays_of(before, draft.state)
     made = [
         d
@@ -91,7 +90,7 @@ def requests_transition(
     ]
     return draft.finish(
         request_ids=[decision.asked.request_id for decision in made],
-        repeats=[sent for d in decisions for sent in _repeated(before.model_id, d, now)],
+        repeats=[receipt for receipt in sent if receipt is not None],
         arrays=arrays,
         live=live,
         written=step.written,
@@ -109,8 +108,11 @@ def _changes_rows(decisions: Sequence[Decision]) -> bool:
     return any(isinstance(d, Rejected) and d.asked.op != "delete" for d in decisions)
 
 
-def _answer(draft: Draft, decision: Decision) -> None:
-    """Give a request its receipt, if it gets one that is kept."""
+def _answer(draft: Draft, decision: Decision) -> bytes | str | None:
+    """Give a request its receipt, or return one that is only sent.
+
+    That is its bytes, or the id of a request of the same batch, whose receipt it is.
+    """
     match decision:
         case AcceptedDeletion(asked=asked):
             draft.answer_applied(asked, rows_deleted=len(decision.rows))
@@ -133,22 +135,21 @@ def _answer(draft: Draft, decision: Decision) -> None:
                 generation=after.meta.generation,
             )
             draft.answer(asked, receipt)
-
-
-def _repeated(model_id: str, decision: Decision, now: datetime) -> list[bytes | str]:
-    """Return a receipt that is only sent: its bytes, or the id of a request of the same batch."""
-    match decision:
         case Conflicting(asked=asked, first=first):
             detail = "this request id was used before for another body; the first receipt stands"
-            receipt = asked.receipt(
-                model_id, "REJECTED", now, code=CONFLICT, detail=detail, conflicts_with=first
-            )
-            return [receipt.value()]
+            return asked.receipt(
+                draft.before.model_id,
+                "REJECTED",
+                draft.now,
+                code=CONFLICT,
+                detail=detail,
+                conflicts_with=first,
+            ).value()
         case Duplicate(receipt=receipt):
-            return [receipt.value()]
+            return receipt.value()
         case DuplicateInBatch(request_id=request_id):
-            return [request_id]
-    return []
+            return request_id
+    return None
 
 
 def _tombstones(

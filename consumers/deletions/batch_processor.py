@@ -62,23 +62,21 @@ class BatchProcessor:
         if loaded:
             self._at_step(Step.DECIDE)
         for batch in loaded:
-            model_id = batch.group.model_id
+            prepared: Prepared | None
             try:
-                prepared = self._process(batch, out)
+                if batch.state.registered and batch.state.opening is None:
+                    prepared = self._open(batch)
+                elif isinstance(batch.items, Refreshed):
+                    prepared = self._refresh(batch, batch.items, out)
+                else:
+                    prepared = self._requests(batch, batch.items, out)
             except TRANSIENT:
                 raise
             except Exception as error:
-                out.failed[model_id] = error
+                out.failed[batch.group.model_id] = error
                 continue
             if prepared is not None:
                 out.prepared.append(prepared)
-
-    def _process(self, batch: Loaded, out: Round) -> Prepared | None:
-        if batch.state.registered and batch.state.opening is None:
-            return self._open(batch)
-        if isinstance(batch.items, Refreshed):
-            return self._refresh(batch, batch.items, out)
-        return self._requests(batch, batch.items, out)
 
     def _open(self, batch: Loaded) -> Prepared:
         """Return the opening of a model whose registration died before it: `read_opening`."""
@@ -135,10 +133,8 @@ class BatchProcessor:
             group.items = []
             return None
         origin = origin_of([item.record for item in items])
-        transition = with_disclosures(
-            requests_transition(state, step, origin, now=now, clock=lookup.clock),
-            state,
-            lookup.records,
-            erased=rows_of_erasures(items, step.decisions, batch.subjects),
-        )
+        transition = requests_transition(state, step, origin, now=now, clock=lookup.clock)
+        if state.meta.disclosure is not None:
+            erased = rows_of_erasures(items, step.decisions, batch.subjects)
+            transition = with_disclosures(transition, state, lookup.records, erased=erased)
         return Prepared(group, state, transition, len(items), time.perf_counter() - begin)

@@ -12,12 +12,11 @@ timestamp in the log, so reading it again does not prolong the wait.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lethe.consumers.deletions.grouping import Group
-from lethe.consumers.deletions.validate import Refreshed, Valid, Validated
+from lethe.consumers.deletions.validate import Group, Refreshed, Valid, Validated
 from lethe.consumers.log.base import Partition, Record
 
 HELD_RECORDS = 20_000
@@ -91,23 +90,25 @@ class BatchWindow:
         These are the groups of models without requests that wait, and waiting groups that may have
         enough rows or have waited long enough; the others stay.
         """
+        ready = []
         for group in groups:
             for item in group.items:
                 group.since[item.record.offset] = waits_since(item.record, now)
-        ready = [group for group in groups if not self._extend(group)]
-        return [*ready, *self._take_due(now)]
-
-    def _extend(self, group: Group) -> bool:
-        """Add a group to the one of its model that waits; False if none does."""
-        waiting = self._groups.get((group.model_id, group.partition))
-        if waiting is None:
-            return False
-        waiting.group.items += group.items
-        waiting.group.since |= group.since
-        if not waiting.closed:
-            waiting.rows += self._most_rows(group.items)
-            waiting.closed = _has_refresh(group.items)
-        return True
+            waiting = self._groups.get((group.model_id, group.partition))
+            if waiting is None:
+                ready.append(group)
+                continue
+            waiting.group.items += group.items
+            waiting.group.since |= group.since
+            if not waiting.closed:
+                waiting.rows += self._most_rows(group.items)
+                waiting.closed = _has_refresh(group.items)
+        for place, waiting in list(self._groups.items()):
+            since = waiting.group.since[waiting.group.items[0].record.offset]
+            if waiting.rows >= self._batching.rows or self._batching.due(since, now):
+                del self._groups[place]
+                ready.append(waiting.group)
+        return ready
 
     def _most_rows(self, items: Sequence[Validated]) -> int:
         """Return how many rows these items name at most; a subject may have any number."""
@@ -120,14 +121,6 @@ class BatchWindow:
                     return self._batching.rows
                 named.update(item.request.row_ids)
         return len(named)
-
-    def _take_due(self, now: datetime) -> Iterator[Group]:
-        for place, waiting in list(self._groups.items()):
-            group = waiting.group
-            since = group.since[group.items[0].record.offset]
-            if waiting.rows >= self._batching.rows or self._batching.due(since, now):
-                del self._groups[place]
-                yield group
 
     def keep(self, group: Group, rest: Remainder) -> None:
         """Hold back the items of a group that have to wait."""

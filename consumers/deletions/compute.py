@@ -171,18 +171,16 @@ def _delete(
     if versions_spent(at):
         detail = f"the terms allow {meta.noised} versions, and as many are published"
         raise GuardRefusal("VERSIONS_SPENT", detail)
-    limit = config.limits.limits().hard_rows(config.d)
-    full = GuardRefusal(
-        "GENERATION_FULL", f"more than {limit} rows would be deleted since the last rebuild"
-    )
+    limit = config.hard_rows
+    full = f"more than {limit} rows would be deleted since the last rebuild"
     if not lookup.unread.isdisjoint(ids):
-        raise full
+        raise GuardRefusal("GENERATION_FULL", full)
     what = f"model {config.model_id!r}, rows to delete"
     leaving = read_rows(config, at.pipeline, [lookup.records[row] for row in ids], what).moved
     moved = RowsMoved(leaving=leaving)
     counts = _class_counts(at, moved)
     if len(at.stream.V) + len(ids) > limit:
-        raise full
+        raise GuardRefusal("GENERATION_FULL", full)
     if at.pipeline is not None and factor is None:
         raise AssertionError(f"model {at.model_id!r}: its factor was not loaded")
     try:
@@ -247,7 +245,7 @@ def _change(
     step: BatchStep, requests: Sequence[AcceptedChange], lookup: Lookup, factor: Factor | None
 ) -> BatchStep:
     at, config = step.after, step.after.meta.config
-    limit = config.limits.limits().hard_rows(config.d)
+    limit = config.hard_rows
     rows = sum(len(change.kept.row_ids) * (1 if change.kept.inserts else 2) for change in requests)
     if len(at.stream.V) + rows > limit:
         raise GuardRefusal(

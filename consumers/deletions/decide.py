@@ -80,15 +80,13 @@ def op_of(item: Valid | Refused) -> Op:
     return "delete"
 
 
-def rows_named(
-    requests: Sequence[Valid | Refused], subjects: Mapping[str, Sequence[str]]
-) -> list[str]:
-    """Return all rows that a batch names, without repeats, in order."""
-    named: dict[str, None] = {}
-    for item in requests:
-        if isinstance(item, Valid):
-            named |= dict.fromkeys(_rows_of(item, subjects))
-    return list(named)
+def rows_named(item: Valid | Refused, subjects: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return all rows that a request names, without repeats, in order."""
+    if isinstance(item, Refused):
+        return ()
+    if item.request.subject_id is not None:
+        return tuple(dict.fromkeys(subjects.get(item.request.subject_id, ())))
+    return item.request.row_ids or ()
 
 
 def rows_of_erasures(
@@ -102,19 +100,12 @@ def rows_of_erasures(
     erasures = [
         item for item in requests if item.request_id in ids and is_of_erasure(item.request_id)
     ]
-    return rows_named(erasures, subjects)
+    return list(dict.fromkeys(row for one in erasures for row in rows_named(one, subjects)))
 
 
 def tombstones_of(state: ModelState, rows: Sequence[str]) -> list[str]:
     """Return what a deletion that found none of these rows has left of them."""
     return [] if state.secret is None else [tombstone_of(state.secret, row) for row in rows]
-
-
-def _rows_of(item: Valid, subjects: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    request = item.request
-    if request.subject_id is not None:
-        return tuple(dict.fromkeys(subjects.get(request.subject_id, ())))
-    return request.row_ids or ()
 
 
 @dataclass(slots=True)
@@ -127,11 +118,6 @@ class _Found:
     perhaps: list[str] = field(default_factory=list)
     shares: set[str] = field(default_factory=set)
     deleted_before: int = 0
-
-    @property
-    def known(self) -> bool:
-        """Whether any of them is or was the model's."""
-        return bool(self.live or self.retired or self.deleted_before)
 
 
 @dataclass
@@ -188,10 +174,10 @@ class _Decider:
                 asked, (), subject_id=request.subject_id, namespace=request.namespace
             )
             return Deferred(accepted, DATA_LOST, _LOST)
-        rows = _rows_of(item, facts.subjects)
+        rows = rows_named(item, facts.subjects)
         found = self._find(rows)
         asked = self._bound(asked, rows, len(found.unknown))
-        if not found.known:
+        if not (found.live or found.retired or found.deleted_before):
             # Many can read a receipt, so it names neither rows nor subjects.
             by_subject = request.subject_id is not None
             which = "no row of this subject" if by_subject else "none of these rows"

@@ -14,9 +14,8 @@ from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.batch_commit import unknown_model
 from lethe.consumers.deletions.decide import rows_named, tombstones_of
-from lethe.consumers.deletions.grouping import Group
 from lethe.consumers.deletions.rounds import Loaded, Round
-from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated
+from lethe.consumers.deletions.validate import Group, Refreshed, Refused, Valid, Validated
 from lethe.consumers.log.base import Reader
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, Step
@@ -114,9 +113,8 @@ class BatchLoader:
         for one in loaded:
             if isinstance(one.items, Refreshed) or one.group.model_id in out.failed:
                 continue
-            one.items = self._first_batch(one, one.items)
+            one.items, rows = self._first_batch(one, one.items)
             ids = [item.request_id for item in one.items if item.request_id is not None]
-            rows = rows_named(one.items, one.subjects)
             marks = tombstones_of(one.state, rows) if one.changes_rows else []
             requests.append(LookupRequest(one.state, ids, rows, marks))
             batches.append(one)
@@ -187,19 +185,13 @@ class BatchLoader:
 
     def _look_up(self, requests: Sequence[LookupRequest], out: Round) -> list[Lookup | None]:
         """Look everything up in one round trip; None for a model whose stored data is damaged."""
-        if not requests:
-            return []
         try:
             return [*self._store.look_up(requests)]
-        except CorruptState:
-            return [self._look_up_alone(request, out) for request in requests]
-
-    def _look_up_alone(self, request: LookupRequest, out: Round) -> Lookup | None:
-        try:
-            return self._store.look_up([request])[0]
         except CorruptState as error:
-            out.failed[request.state.model_id] = error
-            return None
+            if len(requests) == 1:
+                out.failed[requests[0].state.model_id] = error
+                return [None]
+            return [found for request in requests for found in self._look_up([request], out)]
 
     def _state_of(self, group: Group, out: Round) -> ModelState | None:
         """Return the state that a group is processed on; answer requests from before the model.
@@ -222,8 +214,10 @@ class BatchLoader:
         except Exception as error:
             out.failed[group.model_id] = error
             return None
-        opening = 0 if state is None else self._opening(state, group)
-        decided = 0 if state is None else state.offsets.get(str(group.partition), 0)
+        # A model that is registered but not opened yet is opened by the first worker that loads it
+        # (`BatchProcessor`).
+        place = str(group.partition)
+        opening = 0 if state is None else (state.opening or {}).get(place, 0)
         for item in group.items:
             if state is None or item.record.offset < opening:
                 receipt = None if isinstance(item, Refreshed) else unknown_model(item)
@@ -232,18 +226,9 @@ class BatchLoader:
         if state is None:
             group.items = []
             return None
-        group.items = [i for i in group.items if i.record.offset >= max(opening, decided)]
+        begin = max(opening, state.offsets.get(place, 0))
+        group.items = [item for item in group.items if item.record.offset >= begin]
         return state
-
-    def _opening(self, state: ModelState, group: Group) -> int:
-        """Return the offset from which a partition's requests are the model's.
-
-        A model that is registered but not opened yet is opened by the first worker that loads it
-        (`_open`).
-        """
-        if state.opening is None:
-            return 0
-        return state.opening.get(str(group.partition), 0)
 
     def _load_subjects(self, loaded: Sequence[Loaded], out: Round) -> None:
         """Load the rows of all subjects that requests name."""
@@ -270,23 +255,26 @@ class BatchLoader:
 
     def _first_batch(
         self, loaded: Loaded, items: Sequence[Valid | Refused]
-    ) -> Sequence[Valid | Refused]:
-        """Return the first items, at least one, whose rows and ids fit into one commit.
+    ) -> tuple[Sequence[Valid | Refused], list[str]]:
+        """Return the first items, at least one, whose rows and ids fit into one commit; and rows.
 
         Only here is it known how many rows a request by subject names.
         """
         if loaded.changes_rows:
             items = items[: _distinct_rows(items)]
-        config = loaded.state.meta.config
-        row_limit = min(self._rows, config.limits.limits().hard_rows(config.d))
-        rows = size = 0
+        row_limit = min(self._rows, loaded.state.meta.config.hard_rows)
+        rows: dict[str, None] = {}
+        number = size = 0
         for index, item in enumerate(items):
-            named = rows_named([item], loaded.subjects)
-            rows += len(named)
-            size += _size(item, named)
-            if index and (rows > row_limit or size > BATCH_BYTES):
-                return items[:index]
-        return items
+            named = rows_named(item, loaded.subjects)
+            number += len(named)
+            by_subject = isinstance(item, Valid) and item.request.subject_id is not None
+            ids = json.dumps(named, ensure_ascii=False).encode() if by_subject else None
+            size += len(ids or item.record.value or b"")
+            if index and (number > row_limit or size > BATCH_BYTES):
+                return items[:index], list(rows)
+            rows |= dict.fromkeys(named)
+        return items, list(rows)
 
 
 def _current(loaded: Sequence[Loaded], out: Round) -> list[Loaded]:
@@ -321,10 +309,3 @@ def _distinct_rows(items: Sequence[Valid | Refused]) -> int:
             return index
         seen.update(rows)
     return len(items)
-
-
-def _size(item: Valid | Refused, named: Sequence[str]) -> int:
-    """Return the most bytes that a request adds to a commit: its ids as JSON."""
-    if isinstance(item, Valid) and item.request.subject_id is not None:
-        return len(json.dumps(named, ensure_ascii=False).encode())
-    return len(item.record.value or b"")

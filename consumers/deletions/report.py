@@ -76,12 +76,6 @@ def report_decisions(
     )
 
 
-def report_dropped(logger: Logger, dropped: Sequence[tuple[str, int, str]]) -> None:
-    """Log refresh results that change nothing."""
-    for model, version, message in dropped:
-        logger.info(message, action="drop_result", model=model, version=version)
-
-
 def report_without_commit(
     metrics: Metrics, logger: Logger, unknown: Sequence[Receipt], letters: Sequence[Refused]
 ) -> None:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from lethe.consumers.commits.journal import Followed
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.batching import Remainder
-from lethe.consumers.deletions.grouping import Group
-from lethe.consumers.deletions.validate import Refreshed, Refused, Valid
+from lethe.consumers.deletions.validate import Group, Refreshed, Refused, Valid
 from lethe.consumers.versions.draft import Transition
 from lethe.engine.fit.factor import Factor
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import Lookup
 
 
-@dataclass(slots=True)
+@dataclass
 class Loaded:
     """The first items of a group, processed together, and what was loaded for them."""
 
@@ -34,7 +34,7 @@ class Loaded:
     factor: Factor | None = None
     erased: Collection[str] = ()
 
-    @property
+    @cached_property
     def changes_rows(self) -> bool:
         """Whether its requests insert or correct rows."""
         return self.group.partition.topic == topics.ROW_CHANGES

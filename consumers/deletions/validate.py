@@ -1,13 +1,17 @@
 """Step 2: each record alone becomes a request, a refused request, or an unreadable record.
 
-A bad record never holds back its neighbours. What is read here is bounded: the log limits the bytes
+Those of one model are processed together, in order: they are a group. A bad record never holds back
+its neighbours. What is read here is bounded: the log limits the bytes
 of a record, and this module limits the number and length of ids.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,14 +29,14 @@ from lethe.consumers.contract.events import (
     RowsChanged,
 )
 from lethe.consumers.contract.requests import BODY_BYTES
-from lethe.consumers.log.base import Reader, Record
+from lethe.consumers.log.base import Partition, Reader, Record
 from lethe.consumers.log.scan import read_at
 from lethe.engine.store.layout.reading import first_error
 
 _DETAIL_LIMIT = 300
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Valid:
     """A well-formed request. ``body`` identifies its content: same id and body, same request."""
 
@@ -40,12 +44,12 @@ class Valid:
     request: DeletionRequest | RowsChanged
     body: bytes
 
-    @property
+    @cached_property
     def model_id(self) -> str:
         """The model that it is for."""
         return self.request.model_id
 
-    @property
+    @cached_property
     def request_id(self) -> str:
         """Its id."""
         return self.request.request_id
@@ -77,6 +81,49 @@ class Refreshed:
 
 
 Validated = Valid | Refused | Refreshed
+
+
+@dataclass(slots=True)
+class Group:
+    """Records of one partition that name one model, in order.
+
+    Attributes
+    ----------
+    model_id, partition
+        Which model, and which partition the records are in.
+    items
+        The validated records.
+    since
+        By offset: when the log received the record, for those that wait to be batched.
+    """
+
+    model_id: str
+    partition: Partition
+    items: list[Validated]
+    since: dict[int, datetime] = field(default_factory=dict)
+
+
+def group_records(
+    records: Sequence[Record], check: Callable[[Validated], Validated] | None
+) -> tuple[list[Group], list[Refused]]:
+    """Validate (step 2) each record alone, and group the records by model.
+
+    ``check`` refuses requests that are not signed by whoever may send them; None: nobody signs.
+
+    Also returned are the refused records whose bytes go to dead letters, including those that name
+    no request and therefore have no group.
+    """
+    groups: dict[tuple[str, Partition], Group] = {}
+    dead_letters: list[Refused] = []
+    for record in records:
+        item = validate(record) if check is None else check(validate(record))
+        if isinstance(item, Refused) and item.dead_letter:
+            dead_letters.append(item)
+        model_id = item.event.model_id if isinstance(item, Refreshed) else item.model_id
+        if model_id is not None:
+            place = model_id, record.partition
+            groups.setdefault(place, Group(*place, [])).items.append(item)
+    return list(groups.values()), dead_letters
 
 
 def request_at(

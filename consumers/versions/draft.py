@@ -119,10 +119,7 @@ class Draft:
 
     def order_refresh(self, *, over_budget: bool = False) -> None:
         """Schedule a refresh if one is needed, and none is pending."""
-        state = self.state
-        self.state, self.job = order_refresh(
-            state, state.version, self.now, over_budget=over_budget
-        )
+        self.state, self.job = order_refresh(self.state, self.now, over_budget=over_budget)
 
     def answer(self, asked: Asked, receipt: Receipt) -> None:
         """Keep the receipt of a request."""
@@ -186,6 +183,7 @@ class Draft:
                 refresh=refresh,
                 source=self.origin.range,
                 completed=self.completed,
+                certificate=self._certificate,
                 now=self.now,
             )
             self.state = replace(state, digest=version.digest, newest=version.value())

@@ -40,48 +40,40 @@ _LONGEST_PAUSE = 3600.0
 
 
 def order_refresh(
-    state: ModelState, version: int, now: datetime, *, over_budget: bool = False
+    state: ModelState, now: datetime, *, over_budget: bool = False
 ) -> tuple[ModelState, RefreshRequested | None]:
     """Schedule a refresh if one is needed, none is pending, and the last has not just failed.
 
     ``over_budget``: the error was over the budget before the version was completed.
     """
     meta = state.meta
-    must_wait = _is_pending(meta, now) or _backs_off(meta, now)
-    reason = None if must_wait else refresh_reason(state, now, over_budget=over_budget)
+    job, failures = meta.pending_job, meta.failures
+    if job is not None and (now - job.ordered_at).total_seconds() < TIME_TO_LIVE:
+        return state, None  # one whose result would have expired by now is lost
+    if failures is not None:
+        pause = min(_FIRST_PAUSE * 2.0 ** min(failures.times - 1, 16), _LONGEST_PAUSE)
+        if (now - failures.newest_at).total_seconds() < pause:
+            return state, None
+    reason = refresh_reason(state, now, over_budget=over_budget)
     if reason is None:
         return state, None
-    seed = f"{meta.config.model_id}\n{version}\n{state.head.commit}"
+    seed = f"{meta.config.model_id}\n{state.version}\n{state.head.commit}"
     job_id = hashlib.sha256(seed.encode()).hexdigest()[:32]
     pending = PendingJob(job_id=job_id, reason=reason, ordered_at=now)
-    job = RefreshRequested(
+    order = RefreshRequested(
         job_id=job_id,
         model_id=meta.config.model_id,
         generation=meta.generation,
-        version=version,
+        version=state.version,
         reason=reason,
     )
-    return replace(state, meta=meta.model_copy(update={"pending_job": pending})), job
-
-
-def _is_pending(meta: Meta, now: datetime) -> bool:
-    """Return whether a job is pending; one whose result would have expired by now is lost."""
-    job = meta.pending_job
-    return job is not None and (now - job.ordered_at).total_seconds() < TIME_TO_LIVE
+    return replace(state, meta=meta.model_copy(update={"pending_job": pending})), order
 
 
 def one_more_failure(meta: Meta, now: datetime) -> Failures:
     """Return the failures of a model after another one."""
     times = 0 if meta.failures is None else meta.failures.times
     return Failures(times=times + 1, newest_at=now)
-
-
-def _backs_off(meta: Meta, now: datetime) -> bool:
-    """Return whether a refresh failed so recently that no commit schedules it again yet."""
-    if meta.failures is None:
-        return False
-    pause = min(_FIRST_PAUSE * 2.0 ** min(meta.failures.times - 1, 16), _LONGEST_PAUSE)
-    return (now - meta.failures.newest_at).total_seconds() < pause
 
 
 def refresh_reason(state: ModelState, now: datetime, *, over_budget: bool = False) -> str | None:
@@ -149,21 +141,15 @@ def _left_by_completing(state: ModelState, pipeline: LivePipeline) -> float:
 
 
 def _facts(state: ModelState, now: datetime, estimate: float | None) -> RefreshFacts:
+    first = state.meta.first_deletion_at
     return facts_of(
         state.generation,
         state.stream,
         rows_live=state.meta.rows_live,
         estimate=estimate,
         budget_relative=state.meta.config.error_budget,
-        v_age_seconds=_v_age(state.meta, now),
+        v_age_seconds=0.0 if first is None else (now - first).total_seconds(),
         deferred=len(resolvable(state)),
         audited=state.meta.certified_bound is not None,
         stored=True,
     )
-
-
-def _v_age(meta: Meta, now: datetime) -> float:
-    """Return how many seconds ago the first deletion since the last rebuild was."""
-    if meta.first_deletion_at is None:
-        return 0.0
-    return (now - meta.first_deletion_at).total_seconds()

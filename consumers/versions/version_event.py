@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Literal
 
 from lethe.consumers.contract import version_chain
 from lethe.consumers.contract.events import RefreshInfo, SourceRange, Version
-from lethe.consumers.versions.certificates import certificate_of, output_error
+from lethe.consumers.versions.certificates import output_error
 from lethe.engine.error.estimate import ErrorKind, PublishedError, published_error
-from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.fitted_columns import Learnt, empty_columns, fitted_columns
-from lethe.engine.store.layout.records import ErrorRecord
+from lethe.engine.store.layout.records import Certificate, ErrorRecord
 from lethe.engine.store.layout.state import ModelState, PublishedPipeline
 
 
@@ -81,10 +79,12 @@ def new_version(
     refresh: RefreshInfo | None,
     source: SourceRange | None,
     completed: bool,
+    certificate: Certificate | None,
     now: datetime,
 ) -> Version:
     """Return a state's version event with its digest; ``state.digest`` is the previous one's."""
     meta, config = state.meta, state.meta.config
+    frozen = config.frozen_transformer is not None
     unsigned = Version(
         model_id=config.model_id,
         generation=meta.generation,
@@ -98,7 +98,7 @@ def new_version(
         rows_live=meta.rows_live,
         rows_deleted=meta.rows_deleted,
         error=meta.error,
-        certificate=certificate_of(state),
+        certificate=certificate,
         request_ids=tuple(request_ids),
         refresh=refresh,
         source=source,
@@ -107,12 +107,6 @@ def new_version(
         commit_prev=state.head.digest,
         receipt_log=None if meta.receipt_log is None else meta.receipt_log.head(),
         completed=completed,
-        preprocess=_preprocess(config),
+        preprocess="live" if config.preprocess else "frozen" if frozen else None,
     )
     return unsigned.model_copy(update={"digest": version_chain.version_digest(unsigned)})
-
-
-def _preprocess(config: ModelConfig) -> Literal["live", "frozen"] | None:
-    if config.preprocess:
-        return "live"
-    return None if config.frozen_transformer is None else "frozen"

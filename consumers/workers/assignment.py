@@ -134,19 +134,16 @@ class Assignment:
 
     def watermarks(self, offsets: Mapping[Partition, int]) -> dict[str, Watermark]:
         """Return what to store of partitions of which everything below an offset is processed."""
-        return {
-            self._name_of(partition): Watermark(offset, self._mark(partition, offset))
-            for partition, offset in offsets.items()
-        }
-
-    def _mark(self, partition: Partition, offset: int) -> Mark | None:
-        newest = self._newest.get(partition)
-        if newest is None:
-            return None
-        if offset > newest.offset:
-            self._answered_ms[partition] = newest.timestamp_ms
-        answered = self._answered_ms.get(partition, 0)
-        return Mark(newest.offset + 1, digest_of(newest), answered)
+        watermarks = {}
+        for partition, offset in offsets.items():
+            newest, mark = self._newest.get(partition), None
+            if newest is not None:
+                if offset > newest.offset:
+                    self._answered_ms[partition] = newest.timestamp_ms
+                answered = self._answered_ms.get(partition, 0)
+                mark = Mark(newest.offset + 1, digest_of(newest), answered)
+            watermarks[self._name_of(partition)] = Watermark(offset, mark)
+        return watermarks
 
 
 def ranges_of(partitions: Iterable[Partition]) -> str:

@@ -36,13 +36,9 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
 from lethe.consumers.deletions.batch_processor import BatchProcessor
 from lethe.consumers.deletions.batching import Batching, BatchWindow
-from lethe.consumers.deletions.grouping import Group, group_records
 from lethe.consumers.deletions.load import BatchLoader
-from lethe.consumers.deletions.report import (
-    report_dropped,
-)
 from lethe.consumers.deletions.rounds import Round
-from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.deletions.validate import Group, Refused, group_records
 from lethe.consumers.log.base import Log, Partition, Record
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import Step
@@ -69,19 +65,6 @@ class BatchLimits:
     records: int = 256
     rows: int = 10_000
     poll_seconds: float = 0.5
-
-
-def _watched() -> tuple[str, ...]:
-    """Return the topics that it reads or writes; of lethe.commits the fold sees to it."""
-    return (
-        topics.DELETIONS,
-        topics.ROW_CHANGES,
-        topics.RECEIPTS,
-        topics.VERSIONS,
-        topics.MODELS,
-        topics.REFRESH_JOBS,
-        topics.DEAD_LETTERS,
-    )
 
 
 @dataclass(slots=True)
@@ -134,11 +117,13 @@ class DeletionWorker(PartitionWorker):
         received: Callable[[Sequence[Record]], None] | None = None,
         **reporting: Unpack[Reporting],
     ) -> None:
-        reads = [topics.DELETIONS, topics.ROW_CHANGES]
-        super().__init__(log, store, "deletions", GROUP, reads, reporting, watches=_watched())
+        reads = (topics.DELETIONS, topics.ROW_CHANGES)
+        writes = (topics.RECEIPTS, topics.VERSIONS, topics.MODELS, topics.REFRESH_JOBS)
+        watched = (*reads, *writes, topics.DEAD_LETTERS)  # lethe.commits is watched by the fold
+        super().__init__(log, store, "deletions", GROUP, reads, reporting, watches=watched)
         self._limits = limits or BatchLimits()
         self.poll_seconds = self._limits.poll_seconds
-        self._request_keys = request_keys
+        self._checked = None if request_keys is None else request_keys.checked
         self._now = now
         self._received = received
         self._window = BatchWindow(batching or Batching())
@@ -214,9 +199,6 @@ class DeletionWorker(PartitionWorker):
         if not records and outstanding:
             self._publisher.advance()
             records = self._consumer.poll(timeout, self._room())
-        records = self._held(records)
-        if self._received is not None and records:
-            self._received(records)
         return records
 
     def _process(self, records: Sequence[Record]) -> int:
@@ -275,9 +257,11 @@ class DeletionWorker(PartitionWorker):
     def _validate(self, records: Sequence[Record]) -> _Poll:
         """Validate (step 2) each record alone, and group them by model."""
         if records:
+            if self._received is not None:
+                self._received(records)
             self._at_step(Step.VALIDATE)
         self._follower.new_poll()
-        groups, dead_letters = group_records(records, self._request_keys)
+        groups, dead_letters = group_records(records, self._checked)
         self._partitioner.look(groups)
         ready = []
         for group in self._window.join(groups, self._now()):
@@ -290,7 +274,8 @@ class DeletionWorker(PartitionWorker):
     def _more_to_do(self, poll: _Poll, result: Round) -> bool:
         """Act on what a round did not commit; return whether another round is needed."""
         poll.unknown += result.unknown
-        report_dropped(self._logger, result.dropped)
+        for model, version, message in result.dropped:
+            self._logger.info(message, action="drop_result", model=model, version=version)
         for group, rest in result.rest:
             self._window.keep(group, rest)
             self._logger.info(
@@ -344,17 +329,15 @@ class DeletionWorker(PartitionWorker):
 
     # -- taking over partitions ---------------------------------------------------------------
 
-    def _take_fresh(self) -> frozenset[Partition]:
-        """Return the partitions to resume: all where halted models hold back records of some.
+    def _starts_anew(self, fresh: frozenset[Partition]) -> bool:
+        """Return whether halted models are tried again, whose records may lie in all partitions.
 
-        These are tried again only when everything up to the ends at takeover is read: the first
-        request of such a model holds the watermark back, and reading what follows it may take
-        longer than the time between two attempts.
+        That is only when everything up to the ends at takeover is read: the first request of such a
+        model holds the watermark back, and reading what follows it may take longer than the time
+        between two attempts.
         """
-        fresh = super()._take_fresh()
         due = self._halts.due and self._assignment.caught_up()
-        again = due or (fresh and len(self._halts))
-        return fresh | self._consumer.assignment() if again else fresh
+        return due or bool(fresh and len(self._halts))
 
     def _forget(self, partitions: frozenset[Partition]) -> None:
         self._window.drop(partitions)
@@ -372,13 +355,11 @@ class DeletionWorker(PartitionWorker):
         self._gauges.take_over(homes)
         self._lag.measure_next()
 
-    def _drop_lost(self) -> frozenset[Partition]:
-        lost = super()._drop_lost()
-        if lost:
-            self._gauges.keep(self._follower.assigned_partitions())
-            self._journal.forget()
-            self._publisher.forget()
-        return lost
+    def _lose(self, partitions: frozenset[Partition]) -> None:
+        super()._lose(partitions)
+        self._gauges.keep(self._follower.assigned_partitions())
+        self._journal.forget()
+        self._publisher.forget()
 
     def _halt(self, model_id: str, error: Exception) -> None:
         self._halts.halt(model_id, error)

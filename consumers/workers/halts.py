@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container
 
-from lethe.consumers.deletions.grouping import Group
+from lethe.consumers.deletions.validate import Group
 from lethe.consumers.log.base import Partition
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.consumers.service.telemetry.metrics import Metrics

@@ -12,9 +12,8 @@ from datetime import datetime
 
 from redis.exceptions import RedisError
 
-from lethe.consumers.contract import cloudevents, topics
-from lethe.consumers.contract.events import REFRESH_REQUESTED
-from lethe.consumers.log.base import Message, Producer
+from lethe.consumers.commits.publish import job_message
+from lethe.consumers.log.base import Producer
 from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.engine.errors import LetheError, Unavailable
@@ -63,26 +62,26 @@ class Housekeeper:
         """
         now = self._now()
         try:
-            self._look(now)
+            if _is_due(self._ages_checked, now, _AGE_SECONDS):
+                self._check_models(now)
+            if _is_due(self._files_checked, now, _LOOK_SECONDS):
+                self._files_checked = now
+                self._check_files(now)
         except Unavailable:
             raise
         except (LetheError, RedisError, ValueError) as error:
             # Requests are processed all the same; what was due is tried again when it is due next.
             self._logger.error("housekeeping failed", action="housekeeping", reason=str(error))
 
-    def _look(self, now: datetime) -> None:
-        if _is_due(self._ages_checked, now, _AGE_SECONDS):
-            before, self._ages_checked = self._ages_checked, now
-            try:
-                self._rewrite_sums()  # before the files, which hold these rows as long as the keys
-                self._check_ages(now)
-                self._sweep_registrations()
-            except Unavailable:
-                self._ages_checked = before
-                raise
-        if _is_due(self._files_checked, now, _LOOK_SECONDS):
-            self._files_checked = now
-            self._check_files(now)
+    def _check_models(self, now: datetime) -> None:
+        before, self._ages_checked = self._ages_checked, now
+        try:
+            self._rewrite_sums()  # before the files, which hold these rows as long as the keys
+            self._check_ages(now)
+            self._sweep_registrations()
+        except Unavailable:
+            self._ages_checked = before
+            raise
 
     def finish(self) -> None:
         """Before the worker ends: wait a moment for a rewrite to end, and note it."""
@@ -149,9 +148,7 @@ class Housekeeper:
         for job in jobs:
             if job.job_id in self._jobs_sent:
                 continue
-            headers = cloudevents.headers(REFRESH_REQUESTED, job.job_id, now, job.model_id)
-            message = Message(topics.REFRESH_JOBS, job.model_id.encode(), job.value(), headers)
-            self._producer.publish([message])
+            self._producer.publish([job_message(job, now)])
             self._jobs_sent[job.job_id] = now
             self._logger.info(
                 "rebuild scheduled: what derives from deleted rows has reached its age limit",

@@ -116,12 +116,19 @@ class PartitionWorker(ABC):
     def run_once(self, timeout: float | None = None) -> int:
         """Take one turn; return how many records it had."""
         self._drop_lost()
-        if fresh := self._take_fresh():
+        fresh = self._consumer.take_assigned()
+        if self._rewind or self._starts_anew(fresh):
+            fresh |= self._consumer.assignment()
+        if fresh:
             self._forget(fresh)
             self._resume()
             self._assignment.take_over(fresh)
             self._rewind = False
-        done = self._process(self._poll(self.poll_seconds if timeout is None else timeout))
+        records = self._poll(self.poll_seconds if timeout is None else timeout)
+        if lost := self._drop_lost():  # those of them that are assigned again are read again, too
+            records = [record for record in records if record.partition not in lost]
+        self._assignment.move(records)
+        done = self._process(records)
         self._watch.check_if_due()
         return done
 
@@ -162,8 +169,17 @@ class PartitionWorker(ABC):
         """Return whether something that was read is unfinished."""
         return False
 
+    def _starts_anew(self, fresh: frozenset[Partition]) -> bool:
+        """Return whether all partitions are resumed, and not only those that are new."""
+        del fresh
+        return False
+
     def _forget(self, partitions: frozenset[Partition]) -> None:  # noqa: B027 - may be nothing
         """Forget what was read of partitions that were lost, or that are read again."""
+
+    def _lose(self, partitions: frozenset[Partition]) -> None:
+        """Forget what was read of partitions that others have by now."""
+        self._forget(partitions)
 
     def _resume(self) -> None:  # noqa: B027 - may be nothing
         """Do what is needed before partitions are resumed at their watermarks."""
@@ -174,27 +190,12 @@ class PartitionWorker(ABC):
         """Forget the partitions that other workers have by now; return them."""
         lost = self._assignment.drop_lost()
         if lost:
-            self._forget(lost)
+            self._lose(lost)
         return lost
-
-    def _take_fresh(self) -> frozenset[Partition]:
-        """Return the partitions to resume: new ones, and after an error all of them."""
-        fresh = self._consumer.take_assigned()
-        return fresh | self._consumer.assignment() if self._rewind else fresh
 
     def _poll(self, timeout: float) -> Sequence[Record]:
         self._keepalive.check()
-        return self._held(self._consumer.poll(timeout, self._room()))
-
-    def _held(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Move past the records whose partitions are not lost, and return them.
-
-        A partition that was lost and is assigned again is read from its watermark, too.
-        """
-        if lost := self._drop_lost():
-            records = [record for record in records if record.partition not in lost]
-        self._assignment.move(records)
-        return records
+        return self._consumer.poll(timeout, self._room())
 
     def _watermarks(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the offsets below which every record is processed for good."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lethe.consumers.deletions.grouping import Group
+from lethe.consumers.deletions.validate import Group
 from lethe.consumers.log.base import Reader
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.engine.store.layout.keys import partition_index
@@ -27,10 +27,11 @@ class PartitionerWatch:
         """Look where requests were read. Cost: a hash of a model's id, mostly remembered."""
         for group in groups:
             topic = group.partition.topic
-            if topic in self._said or self._is_home(group):
+            if topic in self._said or self._home(group) == group.partition.index:
                 continue
             self._counts.pop(topic, None)  # partitions may have been added
-            if not self._is_home(group):
+            expected = self._home(group)
+            if expected != group.partition.index:
                 self._said.add(topic)
                 self._logger.warning(
                     "requests are not in their model's partition: their producer does not choose "
@@ -39,11 +40,8 @@ class PartitionerWatch:
                     topic=topic,
                     model=group.model_id,
                     partition=group.partition.index,
-                    expected=self._home(group),
+                    expected=expected,
                 )
-
-    def _is_home(self, group: Group) -> bool:
-        return self._home(group) == group.partition.index
 
     def _home(self, group: Group) -> int:
         topic = group.partition.topic

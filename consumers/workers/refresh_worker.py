@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from lethe.consumers.contract import cloudevents, topics
 from lethe.consumers.contract.events import REFRESH_COMPLETED, RefreshCompleted, RefreshRequested
-from lethe.consumers.log.base import Log, Message, Partition, Record
+from lethe.consumers.log.base import Log, Partition, Record
 from lethe.consumers.refresh.job import Superseded, run_job
 from lethe.consumers.refresh.queue import JobQueue, RefreshLimit
 from lethe.consumers.service.telemetry.progress import Progress
@@ -230,10 +230,11 @@ class RefreshWorker(PartitionWorker):
     def _complete(self, event: RefreshRequested) -> None:
         """Send the event that names the job, through the model's own partition."""
         done = RefreshCompleted(job_id=event.job_id, model_id=event.model_id)
-        headers = cloudevents.headers(REFRESH_COMPLETED, event.job_id, self._now(), event.model_id)
-        self._producer.publish(
-            [Message(topics.DELETIONS, event.model_id.encode(), done.value(), headers)]
+        job_id, model_id, value = event.job_id, event.model_id, done.value()
+        message = cloudevents.message(
+            topics.DELETIONS, REFRESH_COMPLETED, job_id, self._now(), model_id, value
         )
+        self._producer.publish([message])
 
 
 def _give_up_reason(attempts: Attempts) -> str | None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import redis
@@ -36,7 +36,7 @@ _SHOWN_FIELDS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LookupRequest:
     """What the requests for one model name."""
 
@@ -45,11 +45,10 @@ class LookupRequest:
     row_ids: Sequence[str]
     marks: Sequence[str] = ()
 
-    @property
+    @cached_property
     def too_many(self) -> bool:
         """Whether it names more rows than a generation takes (a subject may have any number)."""
-        config = self.state.meta.config
-        return len(self.row_ids) > config.limits.limits().hard_rows(config.d)
+        return len(self.row_ids) > self.state.meta.config.hard_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ def look_up(client: redis.Redis, requests: Sequence[LookupRequest]) -> list[Look
     answers = iter(run_pipeline(client, (COUNT,), fill))
     seconds, microseconds = next(answers)
     clock = seconds + microseconds / 1e6
-    lookups = [replace(_read_answers(answers, one), clock=clock) for one in requests]
+    lookups = [_read_answers(answers, one, clock) for one in requests]
     return [
         _look_up_many(client, request, lookup) if request.too_many else lookup
         for request, lookup in zip(requests, lookups, strict=True)
@@ -134,8 +133,7 @@ def _look_up_many(client: redis.Redis, request: LookupRequest, lookup: Lookup) -
                 pipeline.hexists(state.generation_keys.rows(shard_of(row)), row)
             answers = pipeline.execute()
         live += [row for row, exists in zip(chunk, answers, strict=True) if exists]
-    config = state.meta.config
-    if len(live) > config.limits.limits().hard_rows(config.d):
+    if len(live) > state.meta.config.hard_rows:
         return replace(lookup, unread=frozenset(live))
     return replace(lookup, records=read_shards(client, state.generation_keys.rows, live))
 
@@ -157,7 +155,7 @@ def _queue(pipeline: Any, request: LookupRequest) -> None:
                 pipeline.hmget(request.state.generation_keys.rows(shard), chunk)
 
 
-def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
+def _read_answers(answers: Iterator[Any], request: LookupRequest, clock: float) -> Lookup:
     """Return what `_queue` queried."""
     what = f"model {request.state.model_id!r}"
     commit, digest, arrays, *counted = next(answers)
@@ -194,6 +192,7 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest) -> Lookup:
         records,
         frozenset(retired),
         tombstones=tombstones,
+        clock=clock,
         whole=not lost,
         missing=max(request.state.meta.rows_live - held, 0),
     )

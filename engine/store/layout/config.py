@@ -113,6 +113,11 @@ class ModelConfig(Stored):
         return len(self.feature_names) + int(self.fit_intercept)
 
     @property
+    def hard_rows(self) -> int:
+        """The most rows that may change between two rebuilds."""
+        return self.limits.limits().hard_rows(self.d)
+
+    @property
     def row_width(self) -> int:
         """Numbers that a record keeps of a row: its features, or its columns as given."""
         return len(self.preprocess) or self.d

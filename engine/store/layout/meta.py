@@ -80,7 +80,7 @@ class Meta(Stored):
 
 def with_meta(meta: Meta, **changes: object) -> Meta:
     """Return meta with changes, checked."""
-    return meta.model_validate({**dict(meta), **changes})
+    return meta.model_validate(vars(meta) | changes)
 
 
 def meta_json(meta: Meta) -> bytes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
 from lethe.engine.error.budget import over_budget
 from lethe.engine.merkle import Frontier
@@ -96,27 +96,27 @@ class ReceiptLog(Stored):
     size: Count = 0
     peaks: tuple[Hash, ...] = ()
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        self.frontier()
-        return self
+    _frontier: Frontier = PrivateAttr()
 
-    @classmethod
-    def of(cls, frontier: Frontier) -> ReceiptLog:
-        """Return a frontier as it is stored."""
-        return cls(size=frontier.size, peaks=tuple(peak.hex() for peak in frontier.peaks))
+    def model_post_init(self, context: object) -> None:
+        """Check that size and peaks fit together."""
+        del context
+        self._frontier = Frontier(self.size, tuple(bytes.fromhex(peak) for peak in self.peaks))
 
     def frontier(self) -> Frontier:
         """Return the frontier."""
-        return Frontier(self.size, tuple(bytes.fromhex(peak) for peak in self.peaks))
+        return self._frontier
 
     def appended(self, leaves: Sequence[bytes]) -> ReceiptLog:
         """Return the log with further leaf hashes."""
-        return ReceiptLog.of(self.frontier().appended(leaves)) if leaves else self
+        if not leaves:
+            return self
+        longer = self._frontier.appended(leaves)
+        return ReceiptLog(size=longer.size, peaks=tuple(peak.hex() for peak in longer.peaks))
 
     def head(self) -> LogHead:
         """Return the head that versions carry."""
-        return LogHead(size=self.size, root=self.frontier().root.hex())
+        return LogHead(size=self.size, root=self._frontier.root.hex())
 
 
 def outputs(target_names: Sequence[str], class_names: Sequence[str]) -> int:

@@ -68,12 +68,13 @@ def run_pipeline(
                 break
             for script in scripts:
                 client.script_load(script.text)
-        return [_checked(client, answer, each=each) for answer in answers]
+        return [
+            _error(client, answer, each=each) if isinstance(answer, Exception) else answer
+            for answer in answers
+        ]
 
 
-def _checked(client: redis.Redis, answer: Any, *, each: bool) -> Any:
-    if not isinstance(answer, Exception):
-        return answer
+def _error(client: redis.Redis, answer: Exception, *, each: bool) -> CorruptState:
     try:
         with reachable(client):
             raise answer

@@ -17,9 +17,8 @@ from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.deletions.grouping import group_records
 from lethe.consumers.deletions.rounds import Loaded, Round
-from lethe.consumers.deletions.validate import Refreshed
+from lethe.consumers.deletions.validate import Refreshed, group_records
 from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
 from lethe.consumers.service.telemetry.steps import Step, no_hook
 from lethe.consumers.workers.deletion_worker import DeletionWorker

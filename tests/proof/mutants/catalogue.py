@@ -243,7 +243,7 @@ MUTANTS = (
     mutant(
         "the opening: requests from before the registration are the model's",
         "test_a_request_from_before_the_opening_is_of_no_model",
-        put("BatchLoader._opening", "state.opening.get(str(group.partition), 0)", "0"),
+        put("BatchLoader._state_of", "(state.opening or {}).get(place, 0)", "0"),
     ),
     mutant(
         "reading on before a model is said to be unknown",
@@ -258,7 +258,7 @@ MUTANTS = (
     mutant(
         "next offsets: records are read again as if nobody had decided them",
         "test_guards.py::test_what_is_decided_is_not_decided_again",
-        put("BatchLoader._state_of", "max(opening, decided)", "opening"),
+        put("BatchLoader._state_of", "max(opening, state.offsets.get(place, 0))", "opening"),
     ),
     mutant(
         "the ledger check of a decision",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.commits import publish
-from lethe.consumers.commits.publish import parameters_event, parameters_value
+from lethe.consumers.commits.publish import parameters_event, parameters_message
 from lethe.consumers.contract import version_chain
 from lethe.consumers.contract.events import Parameters, Version
 from lethe.engine.fit.objective import Kind
@@ -38,7 +38,8 @@ def version() -> Version:
 
 def test_columns_that_are_put_in_as_json_make_the_same_event(version: Version) -> None:
     theta = np.array([[0.1], [-2.5e-7], [3.0]])
-    value = parameters_value(version, CONFIG, theta, packed_columns(COLUMNS))
+    value = parameters_message(version, CONFIG, theta, packed_columns(COLUMNS)).value
+    assert value is not None
     assert value == parameters_event(version, CONFIG, theta, COLUMNS).value()
     assert Parameters.model_validate_json(value).columns == COLUMNS
 
@@ -47,9 +48,8 @@ def test_columns_stay_where_theta_is_named_by_uri(
     version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish, "PARAMETERS_LIMIT", 0)
-    event = Parameters.model_validate_json(
-        parameters_value(version, CONFIG, np.zeros((3, 1)), packed_columns(COLUMNS))
-    )
+    message = parameters_message(version, CONFIG, np.zeros((3, 1)), packed_columns(COLUMNS))
+    event = Parameters.model_validate_json(message.value or b"")
     assert (event.theta, event.columns) == (None, COLUMNS)
     assert event.uri is not None
 

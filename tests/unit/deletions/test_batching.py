@@ -10,7 +10,7 @@ import pytest
 
 from lethe.consumers.deletions import batching
 from lethe.consumers.deletions.batching import Batching, BatchWindow, Remainder, waits_since
-from lethe.consumers.deletions.grouping import Group, group_records
+from lethe.consumers.deletions.validate import Group, group_records
 from lethe.consumers.log.base import Headers, Partition, Record
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

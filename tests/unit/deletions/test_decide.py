@@ -16,9 +16,10 @@ from lethe.consumers.commits.packed_receipt import pack
 from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
+from lethe.consumers.contract.requests import erasure_request_id
 from lethe.consumers.deletions.batch_commit import origin_of, requests_transition, unknown_model
 from lethe.consumers.deletions.compute import compute
-from lethe.consumers.deletions.decide import BatchFacts, decide, rows_named
+from lethe.consumers.deletions.decide import BatchFacts, decide, rows_named, rows_of_erasures
 from lethe.consumers.deletions.decisions import (
     AcceptedDeletion,
     Conflicting,
@@ -119,7 +120,7 @@ class Bench:
         records = {
             name: pack_row(rows.X[i], rows.y[i], 1.0, W[i])
             for i, name in enumerate(names)
-            if name in rows_named(self.items, subjects)
+            if any(name in rows_named(item, subjects) for item in self.items)
             and name not in self.ledger
             and name not in self.retired
         }
@@ -234,6 +235,12 @@ def test_requests_of_one_batch_share_rows_once(bench: Bench) -> None:
     assert [r.status for r in (first, second, third)] == ["APPLIED", "APPLIED", "ALREADY_APPLIED"]
     assert bench.transition.commit.deleted == ("row-0", "row-1", "row-2")
     assert bench.transition.after.version == 1
+
+
+def test_rows_that_two_erasures_name_are_listed_once(bench: Bench) -> None:
+    first, second = (erasure_request_id(64 * name) for name in "ab")
+    bench.ask(first, "row-0", "row-1").ask(second, "row-1", "row-2").ask("c", "row-3")
+    assert rows_of_erasures(bench.items, bench.sort(), {}) == ["row-0", "row-1", "row-2"]
 
 
 def test_one_id_twice_in_a_batch(bench: Bench) -> None:
