@@ -5,10 +5,10 @@ With everything else as the later version has it, the row moves theta by delta, 
 
     D = |delta|_A^2 / (p s^2)
 
-is its price: Cook's distance (1977), of the row among the rows that it is one of. A is the Hessian
+is its price: Cook's distance (1977) of the row among the rows that include it. A is the Hessian
 with the row, p the trace of the hat matrix, s^2 the residual variance (`engine.diagnostics`).
-Prices of several pairs of versions add up, as the squares of mu do that noise of covariance
-tau^2 s^2 A^-1 on each version makes of them, mu^2 = p D / tau^2 (`engine.error.gaussian`).
+Prices of several pairs of versions add up: with noise of covariance tau^2 s^2 A^-1 on each version
+a price amounts to mu^2 = p D / tau^2, and squares of mu add up (`engine.error.gaussian`).
 
 With the signs S of lines that came (+1) and went (-1), their errors e and dual rows W after the
 change, and G = X W^T,

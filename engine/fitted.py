@@ -125,7 +125,7 @@ class Fitted:
         return draft
 
     def leave(self, ids: tuple[str, ...]) -> None:
-        """Count rows no longer; `erase` overwrites them. Cost O(k m)."""
+        """Stop counting rows; `erase` overwrites them. Cost O(k m)."""
         self.members.leave(ids)
         self.leaving = ids
 

@@ -21,7 +21,7 @@ from lethe.engine.refresh.policy import Choice
 from lethe.engine.result import ChangeResult
 
 LARGEST_MARGIN = 230.0
-"""Of a row that is inserted: e^230 is 1e100, and steps square it (`engine.refresh.live`)."""
+"""Largest margin of a new row: e^230 is 1e100, and steps square it (`engine.refresh.live`)."""
 
 
 class PoissonModel(ChangingModel):

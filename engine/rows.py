@@ -125,7 +125,7 @@ class Membership:
         self.erase(ids)
 
     def leave(self, ids: tuple[str, ...]) -> None:
-        """Count the live rows ``ids`` no longer; what is shared with a copy stays. Cost O(k m)."""
+        """Stop counting the live rows ``ids``; what is shared with a copy stays. Cost O(k m)."""
         self.counts = self.counts_without(ids)
         self.remaining -= len(ids)
 

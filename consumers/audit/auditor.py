@@ -126,8 +126,8 @@ def audit_bundle(
         if header.erasure_id:
             if holding is not None or remembered("") is not None:
                 raise InvalidData(
-                    f"{path}: has the evidence of erasure {header.erasure_id!r}; a checkpoint and "
-                    "training rows are compared with the history of a model"
+                    f"{path}: holds the evidence of erasure {header.erasure_id!r}; a checkpoint "
+                    "and training rows can be checked only against a model's history"
                 )
             evidence = Evidence(header.erasure_id, keys)
             evidence.read(bundle)

@@ -1,7 +1,7 @@
 """A model's commits as far as the log retains them, judged by their open part as workers do.
 
-Chain and opener are the auditor's own, apart from those of folds on purpose: a mistake there must
-show here.
+The auditor has its own chain and opener, deliberately separate from those of folds: a mistake there
+must show here.
 
 Without the seal key, an audit sees that the chain is dense, linked and signed, and that versions
 name its commits. With the key, it compares what was published with what the commits seal.

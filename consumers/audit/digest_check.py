@@ -120,7 +120,7 @@ def _refitted_pipeline(snapshot: Snapshot, rows: Rows, given: TrainingData | Non
     if strange:
         raise InvalidData(
             f"model {config.model_id!r}: the table has {strange[0]!r}, which no row of the model "
-            "had when it was registered; give the rows that remain of those"
+            "had at registration; give only rows that were registered and remain"
         )
     refitted = np.zeros((len(place), theta.shape[1]))
     refitted[[place[name] for name in names]] = theta
@@ -134,7 +134,7 @@ def _not_rounded(config: ModelConfig) -> str | None:
         return "a model with preprocessing is rounded if it has exact sums"
     if config.d > ROUNDED_FEATURES:
         return f"it has {config.d} coefficients, and only up to {ROUNDED_FEATURES} are rounded"
-    return None if config.certify is None else "noise of its own is part of them"
+    return None if config.certify is None else "they include noise"
 
 
 def _other_row(ids: Sequence[str], rows: Rows, snapshot: Snapshot) -> str | None:

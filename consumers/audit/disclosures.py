@@ -76,7 +76,7 @@ def most_disclosed(store: ModelStore, model_id: str, top: int) -> DisclosureRepo
 def disclosed_row(
     store: ModelStore, model_id: str, row_id: str
 ) -> tuple[DisclosureReport, str | None]:
-    """Return what versions have disclosed of one row; if nothing is kept, why.
+    """Return what versions have disclosed of one row, or why nothing is kept.
 
     Raises
     ------

@@ -108,8 +108,9 @@ def _opening(seals: SealKeys | None, receipt: SubjectErasureCompleted, subject_i
     salt = opening_salt(seals, receipt.erasure_id, receipt.op, commitment, subject)
     if salt is None:
         raise InvalidRequest(
-            f"{what} is not of this subject, or its receipt is of an older release, or of a seal "
-            "key that is not here: nobody can open it for them"
+            f"{what} does not concern this subject, or its receipt was made by an older release "
+            "or under a seal key that this process lacks: its commitment cannot be opened for "
+            "this subject"
         )
     return Opening(subject_id, salt)
 

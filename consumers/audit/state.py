@@ -183,7 +183,10 @@ def _receipts(store: ModelStore, state: ModelState, history: History) -> Finding
     leaves = [places[place] for place in range(size) if place in places]
     complete = len(leaves) == size == len(places)
     if log is None or not complete or root_of(leaves) != log.frontier().root:
-        faults.add(f"{len(places)} final receipts are not the {size} of the head's receipt log")
+        faults.add(
+            f"the state has {len(places)} final receipts, which do not form the head's receipt "
+            f"log of {size}"
+        )
     _published(state, history, set(places.values()), faults)
     if pending != state.deferred.keys():
         faults.add(

@@ -57,4 +57,4 @@ def _without_summary(config: ModelConfig) -> str | None:
             "the statistics of its preprocessing move with the rows, and standard errors of fixed "
             "features would be too small"
         )
-    return None if config.certify is None else "noise of its own is part of its parameters"
+    return None if config.certify is None else "its parameters include noise"

@@ -1,6 +1,6 @@
 """A record of Debezium becomes one change of a row, whatever form it was written in.
 
-Read are JSON envelopes with and without schema, CloudEvents, and records flattened by
+It reads JSON envelopes with and without schema, CloudEvents, and records flattened by
 ``ExtractNewRecordState``. Messages never hold a value of a row: they reach logs and dead letters.
 """
 
@@ -14,11 +14,11 @@ from lethe.consumers.log.base import Record
 from lethe.engine.store.layout.reading import parse_json
 
 MAX_RECORD_BYTES = 8 << 20
-"""Of a record's key or value. Only the columns of a mapping need to be in the stream
+"""Largest key or value of a record. Only the columns of a mapping need to be in the stream
 (``column.include.list``): they take a thousandth of it."""
 
 MAX_SCHEMA_DEPTH = 16
-"""Of a schema: an envelope has three levels, and types nest a few more."""
+"""Deepest nesting of a schema: an envelope has three levels, and types nest a few more."""
 
 Op = Literal["c", "u", "d", "r", "t", "m"]
 """Created, updated, deleted, read by a snapshot, truncated; a message that is no row's."""

@@ -31,13 +31,13 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.reading import first_error
 
 MAX_FILE_BYTES = 1 << 20
-"""Of the file: a thousand tables take a tenth of it."""
+"""Largest file: a thousand tables take a tenth of it."""
 
 MAX_TABLES = 1_000
 """Tables of one mapping: one consumer reads all their topics."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=249)]
-"""Of a topic, a table or a column; a topic of Kafka has at most 249 characters."""
+"""Name of a topic, a table or a column; a topic of Kafka has at most 249 characters."""
 
 ColumnType = Literal["integer", "text", "decimal"]
 """``decimal``: a numeric column, which Debezium must write as text."""
@@ -109,7 +109,7 @@ class Table(_Strict):
     @classmethod
     def _foreign(cls, topic: str) -> str:
         if topic in _OWN_TOPICS:
-            raise ValueError("is a topic of Lethe, and carries no changes of tables")
+            raise ValueError("is one of Lethe's own topics, which carry no table changes")
         return topic
 
     @field_validator("table")
@@ -140,8 +140,8 @@ class Table(_Strict):
         if outside and self.replica_identity != "full":
             raise ValueError(
                 f"the subject {outside[0]!r} is not in the key: the table needs REPLICA IDENTITY "
-                'FULL (ALTER TABLE), and the mapping replica_identity = "full"; otherwise the '
-                "values of a deleted row are invented"
+                'FULL (ALTER TABLE), and the mapping replica_identity = "full"; otherwise '
+                "Debezium invents the values of a deleted row"
             )
         if self.key_changes == "correct" and self.updates != "correct":
             raise ValueError('key_changes = "correct" needs updates = "correct"')

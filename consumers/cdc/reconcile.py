@@ -20,8 +20,8 @@ def missing_rows(live: Collection[str], table: Collection[str]) -> list[str]:
 def deletions_of(model_id: str, rows: Sequence[str]) -> Iterator[DeletionRequest]:
     """Yield requests to delete rows, each as large as a request may be.
 
-    The id of a request follows from its rows. Sent again, it has no effect, and neither has a
-    request for some of them.
+    The id of a request follows from its rows. Sent again, it has no effect, and neither does a
+    request for some of those rows.
     """
     for part in in_parts(rows, _bytes_of, MAX_ROWS, MAX_REQUEST_BYTES - _ENVELOPE_BYTES):
         content = json.dumps(["reconcile", model_id, *part]).encode()

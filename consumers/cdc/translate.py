@@ -211,7 +211,10 @@ def _former_name(change: CapturedChange, table: Table, columns: Mapping[str, Col
     if table.replica_identity != "full" or change.before is None:
         raise Unnamed(f"the old value of column {outside[0]!r} was not sent: {full}")
     if any(change.before.get(name) in _ZEROS[columns[name]] for name in outside):
-        raise Unnamed(f"column {outside[0]!r} is zero, as Debezium invents it: {full}")
+        raise Unnamed(
+            f"column {outside[0]!r} is zero, the value that Debezium invents when none was sent: "
+            f"{full}"
+        )
     return id_of(columns, {**change.before, **key}, change.encoded)
 
 
@@ -234,8 +237,8 @@ def _updated(change: CapturedChange, table: Table, shapes: Mapping[str, Shape]) 
     if _has_another_subject(change, table):
         refused = _refused(
             SUBJECT_CHANGED,
-            f"table {table.table}: a row has another subject now, and the models keep the one that "
-            "they know: delete the row from them, or register them again with --replace",
+            f"table {table.table}: the subject of a row changed, but the models keep the subject "
+            "that they know: delete the row from them, or register them again with --replace",
         )
         return replace(refused, corrections=corrections)
     return Translated("correction" if corrections else "ignored", corrections=corrections)
@@ -248,13 +251,13 @@ def _created_under_new_key(
     former = change.former
     if former is None:
         raise Unnamed(
-            "the row has another primary key now, and the header with its old one is not JSON: "
-            "its old id was not erased; run `lethe reconcile`"
+            "the row's primary key changed, and the header that holds the old key is not JSON: "
+            "the row was not erased under its old id; run `lethe reconcile`"
         )
     if not table.key.keys() <= former.keys():
         raise Unnamed(
-            "the primary key of a row changed, and its id is made of other columns: no record says "
-            "whether these changed, too; run `lethe reconcile`"
+            "the primary key of a row changed, but its id is made from other columns, and no "
+            "record says whether those changed as well; run `lethe reconcile`"
         )
     return _moved(change, table, id_of(table.key, former, change.encoded), shapes)
 

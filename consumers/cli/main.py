@@ -191,7 +191,7 @@ _AFTER_INTERRUPT = MappingProxyType(
         "reconcile": "a request that was sent will be processed; run again, it sends the rest",
         "work": "committed requests stand, and the next worker reads the others again",
         "refresh": "a refresh that was scheduled will be done",
-        "mirror": "no version was deleted before the next one stood; run it again for the rest",
+        "mirror": "a version is deleted only once the next is registered; run it again for others",
         "serve": "a request that was acknowledged will be processed",
     }
 )

@@ -56,7 +56,7 @@ class Arrays:
     whole: bool = False
 
     def cleared(self) -> Arrays:
-        """Return the arrays of a commit that clears Q: nothing is appended to it."""
+        """Return the arrays of a commit that clears Q and appends nothing to it."""
         return replace(self, Q_rows=self.Q_rows[:0])
 
 

@@ -125,7 +125,7 @@ class RowDisclosed(NamedTuple):
 
 
 class Tombstones(NamedTuple):
-    """Rows that were to be deleted and were not there: until then, no insert brings them.
+    """Rows that a request deleted before they arrived: until ``until``, no insert brings them.
 
     Attributes
     ----------
@@ -163,10 +163,10 @@ class Commit:
     changes
         Requests that it applies whose rows are inserted or corrected.
     tombstones
-        Rows that it should have deleted and that were not there; None if there are none.
+        Rows that it should have deleted but that the model does not have; None if there are none.
     disclosed, undisclosed
-        What its version discloses of rows, if the model keeps that; row ids of erased people, of
-        which nothing is kept.
+        What its version discloses of rows, if the model keeps that; ids of the rows of erased
+        people, for which no disclosure is kept.
     deferred, undeferred
         Requests that start to wait for a rebuild, by id; ids of those that stop waiting.
     thetas
@@ -229,7 +229,7 @@ class Commit:
 
     @property
     def ordered_at(self) -> datetime:
-        """When it schedules its refresh."""
+        """The time at which it schedules its refresh."""
         pending = self.meta.pending_job
         return self.meta.refreshed_at if pending is None else pending.ordered_at
 

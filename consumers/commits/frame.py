@@ -134,7 +134,7 @@ def take(value: bytes, at: int, limit: int) -> tuple[bytes, int]:
 
 def _open_part(data: Any) -> OpenPart:
     if not isinstance(data, dict):
-        raise ValueError("the open part is no object")  # noqa: TRY004 - bad input, not a bad type
+        raise ValueError("the open part is not an object")  # noqa: TRY004 - bad input, not a bad type
     version = data.get("version")
     return OpenPart(
         _text(data.get("model_id"), 512),
@@ -151,12 +151,12 @@ def _open_part(data: Any) -> OpenPart:
 def _text(value: Any, limit: int) -> str:
     """Return a parsed value that is a text of at most ``limit`` bytes; raise ValueError if not."""
     if not isinstance(value, str) or len(value.encode()) > limit:
-        raise ValueError("a text is none, or too long")
+        raise ValueError("not text, or too long")
     return value
 
 
 def _whole_number(value: Any) -> int:
     """Return a parsed value that is a whole number from 0; raise ValueError if it is not."""
     if type(value) is not int or not 0 <= value < 10**MAX_DIGITS:
-        raise ValueError("a number is none")
+        raise ValueError("a value is not a whole number")
     return value

@@ -68,8 +68,9 @@ class Verdict(Enum):
 def judge(part: OpenPart, head: Head, index: int, *, gap: bool = False) -> Verdict:
     """Judge a record of commits partition ``index`` against its model's newest commit.
 
-    ``gap``: a record between the two was judged to lie behind a gap. Only one that skips ends it,
-    because a person has accepted what is missing: an append that was on its way must not count.
+    ``gap``: whether an earlier record was judged to lie behind a gap. Then only a commit with
+    ``skips`` counts, which shows that a person has accepted what is missing: an append that was on
+    its way must not end the gap.
     """
     if commit_partition(part.model_id) != index or part.number <= head.commit:
         return Verdict.VOID

@@ -54,9 +54,10 @@ class NewestParameters:
             self._note(index, end)
 
     def acknowledged(self, ranges: Iterable[tuple[int, int, int]], since: float) -> None:
-        """Note what was acknowledged so late after ``since`` that others no longer expected it.
+        """Note messages that were acknowledged later than `LATE_SECONDS` after ``since``.
 
-        Whoever folded these commits has sent the newest again before this was known to be there.
+        Another worker that folded these commits may have sent the newest parameters before these
+        messages landed.
         """
         if time.monotonic() - since > LATE_SECONDS:
             self.in_doubt(ranges)

@@ -64,8 +64,9 @@ def without_replaced(messages: Sequence[Message]) -> list[Message]:
 def _receipts(commit: Commit) -> Iterable[tuple[Receipt, bytes]]:
     """Return a commit's receipts, conflicts included, in the order of their requests.
 
-    A receipt of an earlier commit that is sent again names the place of its first request, which
-    may have lain anywhere, also in a former topic: it goes with what is before it.
+    A receipt of an earlier commit that is sent again names the place of its first request, possibly
+    in a former topic. So its own offset does not order it: it stays right after the receipt before
+    it.
     """
     answers = [(answer.receipt, answer.value) for answer in commit.answers]
     if not commit.repeats:

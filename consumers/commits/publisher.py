@@ -141,8 +141,8 @@ class Publisher:
     def noted(self, answers: Sequence[Any]) -> None:
         """Act on the answers to `to_note`, which was noted.
 
-        Where another worker has published beyond it, the parameters that were sent here may be the
-        older ones and have landed last.
+        If another worker has already published beyond a range, the parameters that were sent for it
+        here may be the older ones and have landed last.
         """
         notes = self.to_note
         if notes is None:

@@ -56,14 +56,14 @@ def leaves_of(store: ModelStore, keys: ModelKeys, size: int) -> list[bytes]:
             continue
         if kept.place < 0 or leaves[kept.place] is not None:
             raise CorruptState(
-                f"model {keys.model_id!r}: place {kept.place} of its receipt log, that of "
-                f"request {request!r}, is none or is taken twice; run `lethe audit`"
+                f"model {keys.model_id!r}: request {request!r} has place {kept.place} in its "
+                "receipt log, which does not exist or is taken twice; run `lethe audit`"
             )
         leaves[kept.place] = leaf_hash(kept.receipt.value())
     missing = leaves.count(None)
     if missing:
         raise CorruptState(
             f"model {keys.model_id!r}: {missing} of the {size} receipts in its log are not in the "
-            "store; restore it, or let the workers fold what it lost"
+            "store; restore the store, or let the workers fold what it lost from the log"
         )
     return [leaf for leaf in leaves if leaf is not None]

@@ -11,8 +11,8 @@ unregistration, are not dropped: they expire (`RowKeys.retire_generation`). So d
 generation that a commit names and that did not become live, because the store lost its rows.
 
 A commit that leaves no row (the last ones are deleted, or the model is unregistered) does not name
-the generation that it ends, and a fold could not find it out once the commit is applied: all of
-this is done before that.
+the generation that it ends, and once the commit is applied a fold could no longer find that out. So
+its keys are dropped before it is applied.
 """
 
 from __future__ import annotations

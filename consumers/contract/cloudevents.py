@@ -20,7 +20,7 @@ SOURCE = "/lethe"
 _STRUCTURED = "application/cloudevents+json"
 
 MOST_STATE_CHARACTERS = 512
-"""Of a ``tracestate``: what the specification asks everybody to carry."""
+"""Longest ``tracestate`` that is carried: as long as the specification asks everybody to carry."""
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 

@@ -59,6 +59,6 @@ def packed(parts: Sequence[str]) -> bytes:
 
 
 def tombstone_of(secret: bytes, row_id: str) -> str:
-    """Return what stands for a row that was to be deleted and was not there: no id can be read."""
+    """Return the tombstone of a row that a request deleted before it arrived; it reveals no id."""
     mark = hmac.digest(secret, _TOMBSTONE + row_id.encode(), "sha256")
     return mark[:_TOMBSTONE_BYTES].hex()

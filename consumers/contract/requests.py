@@ -30,7 +30,7 @@ Request = DeletionRequest | RowsChanged | SubjectErasureRequested
 Item = TypeVar("Item")
 
 ERASURE = "erasure-"
-"""How the ids of requests begin that erasures become."""
+"""Prefix of the ids of the requests that an erasure sends."""
 
 BODY_BYTES = 16
 """Length of the digest of a request's content: a collision harms only whoever constructs it."""
@@ -39,12 +39,12 @@ _ERASURE_REQUEST = re.compile(ERASURE + "[0-9a-f]{48}")
 
 
 def erasure_request_id(digest: str) -> str:
-    """Return the id of a request that an erasure becomes, from a digest in hexadecimal."""
+    """Return the id of a request that an erasure sends, from a digest in hexadecimal."""
     return f"{ERASURE}{digest[:48]}"
 
 
 def is_of_erasure(request_id: str) -> bool:
-    """Return whether a request is one that an erasure became (`consumers.erasures`)."""
+    """Return whether a request was sent by an erasure (`consumers.erasures`)."""
     return _ERASURE_REQUEST.fullmatch(request_id) is not None
 
 
@@ -57,7 +57,8 @@ def source_of(record: Record) -> Source:
 def check_own_id(request_id: str) -> None:
     """Refuse an id that only the erasure worker may give a request.
 
-    What such a request names is taken for a person's, of whom nothing is kept (docs/disclosure.md).
+    The rows that such a request names count as an erased person's: no disclosures of them are kept
+    (docs/disclosure.md).
 
     Raises
     ------
@@ -66,13 +67,13 @@ def check_own_id(request_id: str) -> None:
     """
     if is_of_erasure(request_id):
         raise InvalidRequest(
-            f"request_id has the form of requests that erasures become ({ERASURE} and 48 "
+            f"request_id has the form reserved for the requests of erasures ({ERASURE} and 48 "
             "hexadecimal digits); choose another"
         )
 
 
 def request_value(request: Request) -> bytes:
-    """Return the JSON value of a request; one to a model is without the members that it lacks."""
+    """Return the JSON value of a request; a request to a model omits members that are absent."""
     if isinstance(request, SubjectErasureRequested):
         return request.value()
     return request.model_dump_json(exclude_none=True).encode()

@@ -230,8 +230,8 @@ def handover(store: ModelStore, seals: SealKeys, file: Path) -> str | None:
     if not others:
         return None
     return (
-        f"commits will be sealed with key {seals.current} from {file}, until now with "
-        f"{', '.join(others)}; give this file to every worker and keep a copy"
+        f"commits will be sealed with key {seals.current} from {file}; until now they were sealed "
+        f"with {', '.join(others)}. Give this file to every worker and keep a copy"
     )
 
 

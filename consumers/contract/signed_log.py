@@ -1,4 +1,4 @@
-"""A log whose producers sign the evidence: versions, parameters and receipts, and who believes it.
+"""A log whose producers sign versions, parameters and receipts; and which records count.
 
 Events are signed when they are published, not when they are committed: the worker that sends a
 stored version signs it with its current key. Values do not depend on keys. If another worker with

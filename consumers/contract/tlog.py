@@ -25,7 +25,7 @@ from lethe.consumers.contract.signatures import Signer, read_public_text
 from lethe.engine.errors import InvalidData, Unauthenticated
 
 MEDIA_TYPE = "application/x-tlog-proof"
-"""Of a proof over HTTP; C2SP names none."""
+"""Media type of a proof over HTTP; C2SP defines none."""
 
 _ED25519 = b"\x01"
 """Type of a key whose signature is of the note's text alone."""
@@ -150,7 +150,7 @@ def read_notes(paths: Iterable[Path]) -> list[str]:
 
 
 def of_log(notes: Iterable[str], model_id: str) -> list[str]:
-    """Return those of some checkpoints that are of a model's receipt log."""
+    """Return the checkpoints of a model's receipt log, out of some."""
     return [note for note in notes if read_head(note).model_id == model_id]
 
 

@@ -110,7 +110,7 @@ class _Parser:
             "quorum": self._quorum,
         }  # fmt: skip
         if kind not in lines:
-            raise ValueError(f"{kind[:40]!r} begins no line of a policy")
+            raise ValueError(f"{kind[:40]!r} is not a keyword of a policy")
         lines[kind](words)
 
     def _log(self, words: Sequence[str]) -> None:
@@ -126,11 +126,11 @@ class _Parser:
             if member not in self.witnesses and member not in self.groups:
                 raise ValueError(f"{member[:40]!r} is not defined above")
             if member in self._members:
-                raise ValueError(f"{member[:40]!r} is a member twice")
+                raise ValueError(f"{member[:40]!r} is listed as a member twice")
             self._members.add(member)
         count = {"all": len(members), "any": 1}.get(least) or int(least)
         if not members or not 1 <= count <= len(members):
-            raise ValueError(f"{least[:40]!r} of {len(members)} members cannot be")
+            raise ValueError(f"a group cannot require {least[:40]!r} of {len(members)} members")
         self.groups[name] = (count, tuple(members))
 
     def _quorum(self, words: Sequence[str]) -> None:
@@ -144,7 +144,7 @@ class _Parser:
     def _new_name(self, words: Sequence[str]) -> str:
         name = words[0] if words else ""
         if name in ("", NO_QUORUM) or name in self.witnesses or name in self.groups:
-            raise ValueError(f"{name[:40]!r} is no new name")
+            raise ValueError(f"{name[:40]!r} is missing, reserved or already taken")
         return name
 
     def _new_key(

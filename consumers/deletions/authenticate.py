@@ -71,15 +71,16 @@ class RequestKeys:
         # Key and headers are not signed, so they must neither add nor change anything.
         if _content(validate(replace(record, key=None, headers=()))) != _content(item):
             raise Unauthenticated(
-                "its signed value alone is another request than with its key and headers: model_id "
-                "and request_id must be in the value, and the others must not contradict it"
+                "the signed value alone is a different request from the one with key and headers: "
+                "model_id and request_id must be in the value, and key and headers must not "
+                "contradict it"
             )
         model_id, request_id = item.model_id or "", item.request_id or ""
         patterns = self.models.get(key_id)
         if patterns is not None and is_of_erasure(request_id):
             raise Unauthenticated(
-                f"key {key_id} is for some models only, and the id is that of a request which an "
-                "erasure became: it needs a key for every model"
+                f"key {key_id} is for some models only, but this id is reserved for the requests "
+                "of erasures, which need a key for every model"
             )
         if patterns is not None and not any(fnmatchcase(model_id, pattern) for pattern in patterns):
             raise Unauthenticated(f"key {key_id} is not for model {model_id!r}")

@@ -169,7 +169,7 @@ def _delete(
         empty = without_rows(replace(at, meta=with_meta(meta, **counted)))
         return replace(step, after=empty, deleted=deleted)
     if versions_spent(at):
-        detail = f"the terms allow {meta.noised} versions, and as many are published"
+        detail = f"the terms allow {meta.noised} versions, and all of them are published"
         raise GuardRefusal("VERSIONS_SPENT", detail)
     limit = config.hard_rows
     full = f"more than {limit} rows would be deleted since the last rebuild"
@@ -219,7 +219,7 @@ def _delete(
 
 
 def _ends_pause(state: ModelState, requests: Sequence[AcceptedDeletion], lookup: Lookup) -> bool:
-    """Return whether a refresh is to be tried at once, although one fails or is about to fail.
+    """Return whether to try a refresh at once, despite failures, or one that is about to fail.
 
     A row so long that no fit with it may be within the budget can be why: without it the next fit
     is another one, and neither its deletion nor the version after it waits for the pause to end.
@@ -250,8 +250,8 @@ def _change(
     if len(at.stream.V) + rows > limit:
         raise GuardRefusal(
             "GENERATION_FULL",
-            f"more than {limit} rows would be changed since the last rebuild; send it again "
-            "afterwards, in parts",
+            f"more than {limit} rows would be changed since the last rebuild; send the request "
+            "again after one, in parts",
         )
     changed = changed_rows(at, [change.request for change in requests], lookup.records, factor)
     moved = rows_moved(at, changed, lookup.records)

@@ -1,8 +1,8 @@
 """Dead letters: records that could not be read or believed, and what workers say of them.
 
 A letter is written once for each refused record. To replay it is to send the record again, as it
-came: after a worker was given the key that it lacked, say. What the sender wrote wrongly is wrong
-again, and so the sender has to send it.
+came: after a worker was given the key that it lacked, say. What the sender wrote wrongly would be
+wrong again: the sender has to correct and send it.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def find_letter(reader: Reader, number: int) -> DeadLetter:
 def replay_message(reader: Reader, letter: DeadLetter) -> Message:
     """Return the message that sends a letter's record again, as it came.
 
-    Of values of rows a letter has the digest alone: they are read where they came from, while the
-    log still has them there.
+    Of a record with values of rows, a letter has only the digest: the record is read from its
+    topic, while the log still has it.
 
     Raises
     ------
@@ -159,8 +159,8 @@ def replay_message(reader: Reader, letter: DeadLetter) -> Message:
     if source is None or not (_keeps_whole(source.topic) or source.topic == topics.ROW_CHANGES):
         topic = "another topic" if source is None else source.topic
         raise InvalidRequest(
-            f"dead letter {number} came from {topic}, to which only its own producer sends; have "
-            "it sent again there"
+            f"dead letter {number} came from {topic}, which only its own producer writes to; have "
+            "that producer send the record again"
         )
     record = letter.record
     if not letter.whole:

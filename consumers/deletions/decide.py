@@ -104,7 +104,7 @@ def rows_of_erasures(
 
 
 def tombstones_of(state: ModelState, rows: Sequence[str]) -> list[str]:
-    """Return what a deletion that found none of these rows has left of them."""
+    """Return the tombstones that a deletion leaves of these rows if the model has none of them."""
     return [] if state.secret is None else [tombstone_of(state.secret, row) for row in rows]
 
 
@@ -130,7 +130,7 @@ class _Decider:
     bodies: dict[str, tuple[bytes, Source]] = field(default_factory=dict)
 
     def decide(self, item: Valid | Refused) -> Decision | None:
-        """Decide the next request; None: it has no id, and is a dead letter and nothing else."""
+        """Decide the next request; None: it has no id, and becomes only a dead letter."""
         if item.request_id is None:
             return None
         asked = Asked(source_of(item.record), item.request_id, item.body, op_of(item))
@@ -265,10 +265,13 @@ class _Decider:
         if self.facts.lost:
             return (
                 DATA_LOST,
-                "the store has lost rows of this model; send it again once they are back",
+                "the store has lost rows of this model; send the request again once they are back",
             )
         if state.awaiting_rebuild or state.deferred:
-            return "AWAITING_REBUILD", "the model waits for a rebuild; send it again afterwards"
+            return (
+                "AWAITING_REBUILD",
+                "the model waits for a rebuild; send the request again afterwards",
+            )
         return None
 
     def _subjects_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
@@ -288,7 +291,7 @@ class _Decider:
         waiting = sum(lookup.tombstones.get(mark, 0.0) > lookup.clock for mark in marks)
         if not waiting:
             return None
-        return "ROW_DELETED", f"a deletion of {waiting} of the rows came before them, within a day"
+        return "ROW_DELETED", f"a deletion of {waiting} of the rows arrived up to a day before them"
 
     def _rows_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
         """Return code and detail of why these rows cannot change, or None.

@@ -51,10 +51,10 @@ class AcceptedDeletion:
     """An accepted request to delete: rows to delete now (perhaps none), and rows deleted before.
 
     ``shares`` are earlier requests of the same batch that claimed rows which it names as well.
-    ``unknown`` are rows that it names and that are not there, or perhaps never were, while rows of
-    the model are lost: no insert may bring them. ``subject_id`` is whose rows it names, where it is
-    not known which rows these are. ``namespace`` is that of the people whom it is about, if it says
-    so.
+    ``unknown`` are named rows that the model does not have (or, while rows of the model are lost,
+    perhaps never had): no insert may bring them. ``subject_id`` is the subject whose rows it names,
+    if it is not known which rows these are. ``namespace`` is the namespace of the people that it is
+    about, if it gives one.
     """
 
     asked: Asked

@@ -138,7 +138,8 @@ class BatchLoader:
     def _load_erased(self, batch: Loaded, out: Round) -> None:
         """Load which subjects of new rows are on the suppression list, as the log has it now.
 
-        After the state: what is decided on a state from which a subject is erased knows of it.
+        Called after the state is read: a decision on a state from which a subject is erased then
+        takes the erasure into account.
         """
         subjects = {
             row.subject
@@ -278,7 +279,7 @@ class BatchLoader:
 
 
 def _current(loaded: Sequence[Loaded], out: Round) -> list[Loaded]:
-    """Return those of which the model is neither stale nor halted."""
+    """Return the groups whose models are neither stale nor halted."""
     known = out.stale | out.failed.keys()
     return [one for one in loaded if one.group.model_id not in known]
 

@@ -1,7 +1,7 @@
 """Rows that are out of range: with them no version of the model can be within its error budget.
 
-Not by a multiple of what is usual: an outlier that the arithmetic can carry is a row like any
-other, however far it lies from the rest. Two things are judged.
+The limit is not a multiple of what is usual: an outlier that the arithmetic can carry is a row like
+any other, however far it lies from the rest. Two things are judged.
 
 - The least error of any version with the rows (`engine.error.attainable`) is over the budget: not
   even a rebuild would help, and most such rebuilds would fail.
@@ -99,7 +99,7 @@ def check_version(
 
 
 def _spread(state: ModelState, changed: ChangedRows, factor: Factor) -> Array:
-    """Return how many of its deviations each column would have with each row alone, k x d."""
+    """Return each column's deviation with each row alone added, over the column's own, k x d."""
     usual = usual_values(state, factor)
     away = np.abs(changed.arriving.rows.X - usual.mean) / np.sqrt(state.meta.rows_live + 1.0)
     spread: Array = np.zeros(away.shape)

@@ -79,7 +79,7 @@ def report_decisions(
 def report_without_commit(
     metrics: Metrics, logger: Logger, unknown: Sequence[Receipt], letters: Sequence[Refused]
 ) -> None:
-    """Count and log what makes no commit: requests for models not registered, and dead letters."""
+    """Count and log what makes no commit: requests for unregistered models, and dead letters."""
     metrics.dead_letters.inc(len(letters))
     for receipt in unknown:
         metrics.requests.labels(receipt.status).inc()

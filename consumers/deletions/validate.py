@@ -198,7 +198,8 @@ def _key_contradicts(record: Record, model_id: str) -> str | None:
 def content_digest(request: DeletionRequest) -> bytes:
     """Return the digest of a request's content: which rows of which model, in any order.
 
-    Members that came later count only where they are given: others keep the digest that they had.
+    Members that later releases added count only if they are given, so older requests keep their
+    digests.
     """
     rows = None if request.row_ids is None else sorted(request.row_ids)
     strict = ["strict"] if request.strict else []

@@ -12,7 +12,7 @@ from lethe.consumers.contract.requests import erasure_request_id, in_parts
 from lethe.consumers.deletions.validate import content_digest
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 
-if TYPE_CHECKING:  # it needs NumPy, and who reads receipts does not
+if TYPE_CHECKING:  # it needs NumPy, which readers of receipts do not
     from lethe.consumers.erasures.models import Registered
 
 PART_BYTES = 900_000

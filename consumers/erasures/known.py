@@ -25,8 +25,8 @@ from lethe.engine.errors import LetheError
 from lethe.engine.store.cursors import Cursors
 
 _RECEIPTS_EACH = 3
-"""Receipts of one erasure, at most as a rule: one that models were asked, a deferral, a final one.
-With more, a list is shorter than it may be."""
+"""Most receipts that one erasure usually has: that models were asked, a deferral, the final one. If
+some have more, a list is shorter than asked for."""
 
 
 @dataclass(frozen=True, slots=True)

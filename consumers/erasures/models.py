@@ -71,9 +71,9 @@ def read_models(store: ModelStore) -> Models:
     names, lacking = listed_models(store.client)
     if lacking:
         raise KeysLost(
-            f"the store has lost models of its list {lacking[0].models} (a key was removed, or "
-            "evicted under a maxmemory-policy): erasures would pass them over. A deletion worker "
-            "that starts makes the list again from lethe.versions"
+            f"the store's list of models {lacking[0].models} has lost entries (a key was removed, "
+            "or evicted under a maxmemory-policy): erasures would pass over those models. Start a "
+            "deletion worker: it makes the list again from lethe.versions"
         )
     registered, damaged = [], set()
     for chunk in chunks(names):

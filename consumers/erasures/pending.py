@@ -46,7 +46,7 @@ class Awaited:
         return self.receipt is not None and self.receipt.final
 
     def lies_before(self, opening: Mapping[str, int] | None) -> bool:
-        """Whether a model takes requests from a later offset on only: this one counts for none.
+        """Whether it lies before its model's opening, and so has no effect.
 
         It was sent before the model was opened, and is sent again.
         """
@@ -62,18 +62,19 @@ class PendingErasure:
     Attributes
     ----------
     request, commitment
-        What is asked for, and what its receipts are bound to the subject with.
+        The request, and the commitment that binds its receipts to the subject.
     changes
-        By partition of ``lethe.row-changes``, where it ended when the subject was on the list: rows
-        that are inserted from there on are rejected.
+        By partition of ``lethe.row-changes``, its end once the subject was on the list: rows that
+        are inserted from there on are rejected.
     undecided
-        The models that had undecided changes before that when it was looked at last; None before.
+        The models that had undecided changes before those ends at the last look; None before the
+        first look.
     commits
-        By partition of ``lethe.commits``, where it ended when ``undecided`` became what it is.
+        By partition of ``lethe.commits``, its end when ``undecided`` last changed.
     unsearched
-        The models that may hold rows of the subject of which the store does not know
-        (`consumers.erasures.unsearched`), when the others were asked last; None before the store
-        had all that came before the fences.
+        The models that might hold rows of the subject unknown to the store
+        (`consumers.erasures.unsearched`) when the others were last asked; None until the store has
+        everything that came before the fences.
     awaited
         The requests by their ids.
     not_covered

@@ -100,8 +100,8 @@ def _authenticate(item: ErasureRequest, keys: RequestKeys) -> None:
     alone = _validate(replace(record, key=None, headers=()))
     if isinstance(alone, Refused) or alone.event != item.event:
         raise Unauthenticated(
-            "its signed value alone is another request than with its headers: erasure_id and "
-            "subject_id must be in the value, and the headers must not contradict it"
+            "the signed value alone is a different request from the one with headers: erasure_id "
+            "and subject_id must be in the value, and the headers must not contradict it"
         )
     if key_id in keys.models:
         raise Unauthenticated(

@@ -16,7 +16,7 @@ from lethe.consumers.log.base import Message, Producer
 from lethe.engine.store.store import ModelStore
 
 _MESSAGES = 500
-"""In one flush: what is not acknowledged in time is sent again as a whole."""
+"""Messages in one flush: what is not acknowledged in time is sent again as a whole."""
 
 
 class RequestSender:

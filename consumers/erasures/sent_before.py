@@ -17,7 +17,7 @@ from lethe.consumers.log.scan import extent_of, scan
 from lethe.engine.store.store import ModelStore
 
 MOST_RECORDS = 100_000
-"""Of all partitions together. If deletion workers are further behind, nothing is looked for."""
+"""Undecided records in all partitions together. If there are more, nothing is looked for."""
 
 _OFTEN = 500  # records between two calls of ``keepalive``
 
@@ -49,8 +49,8 @@ class SentBefore:
     def take(self, message: Message) -> Place | None:
         """Return where the log has a request already, with the same value and headers.
 
-        It is one that no watermark had passed: whoever reads it decides it, or has decided it. Once
-        taken, it is not returned again.
+        No watermark had passed that request: whoever reads it decides it, or has decided it
+        already. Once taken, it is not returned again.
         """
         if self._places is None:
             self._places = self._read()

@@ -64,7 +64,7 @@ class UndecidedChanges:
     def read_on(self, fences: Iterable[Offsets]) -> None:
         """Look at what lies before some fences.
 
-        Of what expired before it was decided nothing will ever be decided.
+        Changes that expired before they were decided will never be decided.
         """
         ends: dict[str, int] = {}
         for fence in fences:
@@ -125,11 +125,11 @@ class Unsearched:
     def news(
         self, erasures: Sequence[PendingErasure], models: Models
     ) -> list[tuple[PendingErasure, frozenset[str]]]:
-        """Return the erasures whose other models can be asked, with the models that cannot be.
+        """Return the erasures whose models can be asked now, each with those that cannot be yet.
 
-        Left out is an erasure of which that is known already. First row changes that were on their
-        way must be decided, then commits applied: a store that has gone back lacks models and rows
-        that the log has.
+        An erasure for which that has not changed is left out. First, row changes that were on their
+        way must be decided, and then commits applied: a store that has gone back lacks models and
+        rows that the log has.
         """
         self._undecided.read_on(erasure.changes for erasure in erasures)
         concerned = {
@@ -171,7 +171,7 @@ def _ends(reader: Reader, partitions: Sequence[Partition]) -> Offsets:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How far the store is. ``partitions``: below which offset it has what commits partitions hold.
+    """How far the store has come. ``partitions``: below which offset it has all commits of each.
 
     ``behind``: of halted models, by model, their partition and where their own commits end.
     """

@@ -128,8 +128,8 @@ class MlflowRegistry:
             now = self._client.get_model_version_by_alias(entry.name, self._alias)
         if int(now.version) != entry.registry_version or not self.stands(entry):
             raise RegistryUnavailable(
-                f"version {entry.registry_version} of {entry.name!r} is not ready in the registry; "
-                "nothing before it is deleted until it is"
+                f"version {entry.registry_version} of {entry.name!r} is not ready in the "
+                "registry; earlier versions are kept until it is"
             )
 
     def remove(self, entry: Entry) -> None:
@@ -214,9 +214,9 @@ class MlflowRegistry:
             repository.delete_artifacts(ARTIFACTS)
         if repository.list_artifacts(ARTIFACTS):
             raise InvalidData(
-                f"{where}: this store of artifacts does not delete; delete {ARTIFACTS} there by "
-                "hand, because it holds the influence of rows that were deleted, and run the "
-                "mirror again"
+                f"{where}: this artifact store cannot delete; delete {ARTIFACTS} there by hand, "
+                "because it holds the influence of rows that were deleted, and run the mirror "
+                "again"
             )
 
 

@@ -56,7 +56,9 @@ def check_kept(
     partition, offset = kept.partition, kept.offset - 1
     where = f"{partition.topic}/{partition.index}"
     if end < kept.offset:
-        raise LogReset(f"{where} ends at offset {end}, and was known up to {kept.offset}: {advice}")
+        raise LogReset(
+            f"{where} ends at offset {end}, but was read up to offset {kept.offset}: {advice}"
+        )
     if not kept.digest or offset < reader.bounds(partition).begin:
         return  # nothing is known of the record below, or it has expired
     records, after = reader.read(partition, offset, RECORD_SECONDS, 1)
@@ -65,4 +67,6 @@ def check_kept(
     if kept.compacted and not any(record.offset == offset for record in records):
         return
     if not any(record.offset == offset and known_by(record) == kept.digest for record in records):
-        raise LogReset(f"{where}: another record lies at offset {offset} than was there: {advice}")
+        raise LogReset(
+            f"{where}: another record lies at offset {offset} than the one that was read: {advice}"
+        )

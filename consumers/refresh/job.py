@@ -118,7 +118,7 @@ def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
 
 
 def _available(state: ModelState, choice: Choice) -> Choice:
-    """Return the choice; a rebuild in place of what a model with sums does not have."""
+    """Return the choice, or a rebuild if a model with sums has no refresh of that size."""
     config, small = state.meta.config, choice.size in (RefreshKind.POLISH, RefreshKind.COMPACT)
     if not (small and (config.preprocess or config.exact_sums)):
         return choice

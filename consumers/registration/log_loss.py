@@ -2,7 +2,7 @@
 
 A person decides (`lethe recover`). For each model whose log does not end with the store's commit, a
 checkpoint is appended: it continues the model's last commit that the log still has, its number is
-above all that were ever seen, and it has everything that the store knows. Whoever follows the log
+above every number ever seen, and it states everything that the store knows. Whoever follows the log
 from there, with any backup of the store, arrives at the same model.
 """
 

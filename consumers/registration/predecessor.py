@@ -77,9 +77,9 @@ def continue_from_published(reader: Reader, before: Predecessor, *, accept: bool
     if not accept:
         raise CorruptState(
             f"model {before.keys.model_id!r}: version {published.version} was published, and "
-            "neither the store nor the log has all of its commits any more: which rows were "
-            "deleted is forgotten. Restore a backup; or, with a file that has none of them, "
-            "`lethe register --replace --accept-forgotten`"
+            "neither the store nor the log has all commits of the model any more: nobody knows "
+            "which rows were deleted. Restore a backup, or run `lethe register --replace "
+            "--accept-forgotten` with a file that has none of those rows"
         )
     return replace(
         before,

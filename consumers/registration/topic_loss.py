@@ -2,8 +2,9 @@
 
 `lethe recover --topic` says what is known of the loss. The topic's new id is then the one that the
 store knows, and workers read it from its beginning. A topic that has lost its end is made again
-here: of those that have its id, the store and all commits know by offset what was decided, and
-other records may lie there by now. What it still has that may not be processed is sent again.
+here, because under its old id the store and all commits know by offset what was decided, and other
+records may lie at those offsets by now. Records that it still has and that may not have been
+processed are sent again.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class TopicPlan:
     known, present
         The topic as the store knows it, and the partitions that the log has.
     since_ms
-        When the log took the newest record up to which all had their answers; 0 if unknown.
+        When the log took the newest record up to which every record had its answer; 0 if unknown.
     unread
         Partitions of the known topic of which nothing was ever processed.
     expired
@@ -112,8 +113,8 @@ class TopicRecovery:
         names = sorted(spec.name for spec in topics.specs() if spec.name != topics.COMMITS)
         if topic not in names:
             raise InvalidData(
-                f"{topic} is none of the topics that go on from here: {', '.join(names)}. Of "
-                f"{topics.COMMITS}, recover the models: `lethe recover MODEL`"
+                f"{topic} is not a topic that this recovers: {', '.join(names)}. For "
+                f"{topics.COMMITS}, recover its models: `lethe recover MODEL`"
             )
         plan = self.find(topic)
         if plan is None:
@@ -166,7 +167,7 @@ class TopicRecovery:
         return loss
 
     def _pending_jobs(self, topic: str) -> Iterator[Message]:
-        """Yield the jobs that models wait for, if a topic may have lost them or that they are done.
+        """Yield the jobs that models wait for, if the topic may have lost them or their results.
 
         A job that is done twice changes nothing.
         """
@@ -202,13 +203,15 @@ class TopicRecovery:
         log.ensure_topics([replace(spec, partitions=plan.known.partitions)])
         present = self._reader.partitions(plan.topic)
         if not present or (plan.remake and present[0].topic_id == plan.known.topic_id):
-            raise LogUnavailable(f"{plan.topic} is not deleted and made again yet: run this again")
+            raise LogUnavailable(
+                f"{plan.topic} has not been deleted and created again yet: run this again"
+            )
         return present
 
     # -- what was lost --------------------------------------------------------------------------
 
     def _processed(self, former: Sequence[Partition]) -> tuple[int, list[int]]:
-        """Return up to when everything was answered, and of which partitions nothing was."""
+        """Return the time up to which all was answered, and the partitions never processed."""
         watermarks = {p.index: self._store.cursors.marked(str(p)) for p in former}
         marks = [one.mark for one in watermarks.values() if one is not None]
         times = [0 if mark is None else mark.answered_ms for mark in marks]

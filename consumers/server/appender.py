@@ -32,7 +32,7 @@ memory of the server."""
 ACKNOWLEDGE_SECONDS = 15.0
 """How long a caller waits for the log before it is told to send again."""
 
-TAKEN = "a request with this id and another content was sent before; choose another id"
+TAKEN = "a request with this id and different content was sent before; choose another id"
 
 
 @dataclass(frozen=True, slots=True)

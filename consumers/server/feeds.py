@@ -25,7 +25,7 @@ MAX_STREAMS = 500
 """Streams at a time: half of the connections, so that requests always find one."""
 
 MAX_STREAMS_OF_KEY = 100
-"""Of them, those of one key: whoever has it leaves some to the others."""
+"""Streams of one key: whoever has it leaves some to the others."""
 
 PING_SECONDS = 15.0
 """How often a silent stream says that it is alive: proxies close one that says nothing for 30 s."""
@@ -62,7 +62,7 @@ class Bell:
 
     @property
     def stopped(self) -> bool:
-        """Whether the server ends."""
+        """Whether the server is stopping."""
         return self._stop.is_set()
 
     @property
@@ -87,7 +87,7 @@ class Bell:
         self._streams[caller] += 1
 
     def end_stream(self, caller: Caller) -> None:
-        """Count a stream no more."""
+        """Stop counting a stream."""
         self._streams[caller] -= 1
         if not self._streams[caller]:
             del self._streams[caller]

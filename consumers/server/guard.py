@@ -51,7 +51,7 @@ _HEADERS = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cache-control", b"no-store"),
 )
-"""Of every answer that does not set them itself."""
+"""Headers of every answer that does not set them itself."""
 
 
 class Rates:
@@ -173,14 +173,16 @@ class Guard:
         wait = self._rates.wait_seconds(f"key {caller.name}" if caller else f"address {address}")
         if wait:
             retry = {"Retry-After": str(math.ceil(wait))}
-            raise Problem(429, "TOO_MANY_REQUESTS", "this key has reached its rate; wait", retry)
+            raise Problem(
+                429, "TOO_MANY_REQUESTS", "this key has reached its rate limit; wait", retry
+            )
 
     def _check_host(self, headers: Headers) -> None:
         hosts = self._access.hosts
         host = headers.get("host", "").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if hosts is not None and name not in hosts:
-            raise Problem(421, "UNKNOWN_HOST", "this server answers under its own address alone")
+            raise Problem(421, "UNKNOWN_HOST", "this server answers only under its own address")
 
     def _caller(self, headers: Headers) -> Caller | None:
         if self._access.keys is None:

@@ -191,12 +191,13 @@ def issue_key(path: Path, name: str, models: Sequence[str], expires: datetime | 
         that the file cannot hold.
     """
     if not _NAME.fullmatch(name):
-        raise InvalidData(
-            f"{name!r} is no name of a key: use 1 to 64 letters, digits, '.', '_', '-'"
-        )
+        raise InvalidData(f"{name!r} cannot name a key: use 1 to 64 letters, digits, '.', '_', '-'")
     unfit = [one for one in models if not one or one != "".join(one.partition("#")[0].split())]
     if unfit:
-        raise InvalidData(f"{unfit[0]!r} is no pattern of models: no spaces, and no '#'; use '?'")
+        raise InvalidData(
+            f"{unfit[0]!r} is not a pattern of models: it may have no spaces and no '#'; write "
+            "'?' for them"
+        )
     if path.exists() and name in {caller.name for caller in read_keys(path).values()}:
         raise InvalidData(
             f"{path} has a key {name!r}; remove its line to revoke it, or choose another"

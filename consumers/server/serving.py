@@ -97,13 +97,13 @@ def server_of(
 
 
 class _Server(uvicorn.Server):
-    """Tells streams that it ends."""
+    """Tells streams that the server is stopping."""
 
     def __init__(self, config: uvicorn.Config, stop: threading.Event) -> None:
         super().__init__(config)
         self._stop = stop
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Begin to end."""
+        """Begin to stop."""
         self._stop.set()
         super().handle_exit(sig, frame)

@@ -1,6 +1,6 @@
 """Sends requests of every kind to the log, and waits for what answers them.
 
-Who sends asks first where answers will come (`Client.answers`), then sends, then waits.
+A sender first asks where answers will come (`Client.answers`), then sends, then waits.
 """
 
 from __future__ import annotations

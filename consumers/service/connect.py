@@ -124,8 +124,8 @@ class Runtime:
             keys = file_keys if keys is None else file_keys | keys
         if keys is None:
             raise InvalidData(
-                "the store has no seal key: no model was registered with it; or "
-                "name the file of the seal keys in LETHE_SEAL_KEY_FILE"
+                "the store has no seal key: either no model was registered with it, or the seal "
+                "keys are in a file: name it in LETHE_SEAL_KEY_FILE"
             )
         if not lost:
             check_opens(store, keys)

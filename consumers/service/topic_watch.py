@@ -1,8 +1,8 @@
 """Notices that a topic is not the one that the store knows, or has lost records of it.
 
-Of each topic the store knows the id (`engine.store.topics`), and of each partition that a worker
-reads, how far, and the record just below (`engine.store.cursors`). `lethe.commits` has cursors of
-its own, with the same two (`consumers.commits.recovery.fold`).
+The store knows the id of each topic (`engine.store.topics`) and, for each partition that a worker
+reads, how far it was read and the digest of the record just below (`engine.store.cursors`).
+`lethe.commits` has cursors of its own, which hold the same (`consumers.commits.recovery.fold`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TopicWatch:
         Returns the name under which the store knows a topic.
     goes_on
         Called with a topic, and how it differs; returns whether work goes on with what is there.
-        By default only jobs are dispensable: what a lost one was to do is ordered again.
+        By default only jobs are dispensable: a lost one is ordered again.
     """
 
     def __init__(
@@ -105,7 +105,9 @@ class TopicWatch:
         first = self._first.setdefault(topic, known.topic_id)
         if first != known.topic_id:
             self._first[topic] = known.topic_id
-            raise LogUnavailable(f"{topic} was made again, and that was accepted: reading anew")
+            raise LogUnavailable(
+                f"{topic} was made again, and the loss was accepted: reading from its beginning"
+            )
 
 
 def _without_jobs(topic: str, reason: str) -> bool:
@@ -137,7 +139,7 @@ def fault_of(topic: str, known: KnownTopic | None, present: Sequence[Partition])
         return f"{topic} was made again: the store knows it by id {known.topic_id}, not {other}"
     there = len({partition.index for partition in present})
     if there < known.partitions:
-        return f"{topic} has {there} partitions, and had {known.partitions}"
+        return f"{topic} has {there} partitions, but had {known.partitions}"
     return None
 
 

@@ -82,7 +82,9 @@ def _numeric(column: FittedColumn, x: Array) -> Array:
     missing = np.isnan(x)
     if missing.any():
         if column.impute is None:
-            raise InvalidData(f"column {column.name!r} has no value in a row, and none stands in")
+            raise InvalidData(
+                f"column {column.name!r} has no value in a row, and nothing is imputed for it"
+            )
         x = np.where(missing, column.impute, x)
     return ((x - column.mean) / column.deviation)[:, None]
 

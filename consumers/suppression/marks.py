@@ -36,7 +36,7 @@ def secret_of(mark: str) -> str:
 def subject_commitments(
     seals: SealKeys, erasure_id: str, namespace: str, subject_id: str, op: str
 ) -> list[str]:
-    """Return what a combined receipt may be bound to its subject with: the first one, if it is new.
+    """Return the commitments that may bind a combined receipt to its subject; the first is used.
 
     The others are those under older secrets, and of receipts that an older release made, which
     nobody can open without the secret. Unlike a mark, a commitment differs from erasure to erasure,

@@ -1,8 +1,8 @@
 """The suppression list: subjects that were erased, until their erasure is lifted.
 
-``lethe.suppressions`` is the list: a compacted topic whose keys are marks of subjects, and whose
-value of each says whether it is suppressed, and which request in ``lethe.erasures`` says so. Of two
-values of a mark the one of the later request counts: a worker that was stalled may write its own
+``lethe.suppressions`` is the list: a compacted topic. Its keys are marks of subjects; each value
+says whether the subject is suppressed, and which request in ``lethe.erasures`` says so. Of two
+values of a mark, that of the later request counts, because a stalled worker may write its value
 late. The hash in the store is a view of the list. Whoever needs the list reads the topic to its end
 first, so that an erasure counts from the moment at which the log has acknowledged its mark,
 whatever the store has lost since.
@@ -82,8 +82,8 @@ class Suppressions:
         unknown = sorted(name for name in self._view.secrets() if name not in self._seals)
         if unknown:
             raise KeyUnknown(
-                f"subjects that were erased are marked under seal key {unknown[0]}, which this "
-                "process does not have, so that their rows could come back unnoticed; add it to "
+                f"erased subjects are listed under seal key {unknown[0]}, which this process does "
+                "not have: it would not notice if their rows came back; add the key to "
                 "LETHE_SEAL_KEY_FILE, or see docs/erasures.md if it is lost"
             )
 
@@ -131,16 +131,17 @@ class Suppressions:
         return [_message(_changing(mark, erasure_id, request, lifted=True)) for mark in marks]
 
     def repeating(self) -> list[Message]:
-        """Return what counts of the marks whose newest record does not, as of the last `catch_up`.
+        """Return the record that counts for each mark whose newest record does not.
 
-        Compaction keeps the newest record alone, so that it is written again.
+        As of the last `catch_up`. Compaction keeps only the newest record of a mark, so the one
+        that counts is written again.
         """
         counting = self._view.get(self._view.late())
         return [_message(Suppression.parsed(mark, value)) for mark, value in counting.items()]
 
 
 def restart_list(store: ModelStore, producer: Producer) -> None:
-    """Publish what the store has of the list to the topic that is there now, and read that anew.
+    """Publish what the store has of the list to the present topic, and read that from the start.
 
     A person has given up another topic of that name. Where the store has nothing, nothing is on
     the list any more.

@@ -59,7 +59,7 @@ def check_terms(config: ModelConfig) -> None:
 
 
 def noisy(config: ModelConfig, objective: Objective) -> Objective:
-    """Return the objective of a new fit: with fresh noise, if the model has it there."""
+    """Return the objective of a new fit, with fresh noise if the model's objective has any."""
     if not isinstance(config.certify, ObjectiveNoise):
         return objective
     return with_fresh_noise(objective, config.m, config.certify.sigma)

@@ -36,7 +36,7 @@ from lethe.engine.store.layout.stored_rows import read_rows
 
 
 def check_disclosure(config: ModelConfig) -> None:
-    """Refuse to keep disclosures of a model that they cannot be stated of.
+    """Refuse to keep disclosures of a model for which they cannot be stated.
 
     Raises
     ------

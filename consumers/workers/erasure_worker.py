@@ -218,9 +218,9 @@ class ErasureWorker(PartitionWorker):
         return answers
 
     def _ask_again(self, erasures: Sequence[PendingErasure], models: Models) -> int:
-        """Ask models once more of which the store has everything by now that came before.
+        """Ask again the models for which the store now has everything from before the fences.
 
-        Returns for how many erasures. A model of which that is not true is asked later.
+        Returns the number of erasures. Models for which that is not yet true are asked later.
         """
         news = self._unsearched.news(erasures, models)
         if news:
@@ -323,5 +323,5 @@ class ErasureWorker(PartitionWorker):
 
 
 _SWEPT_AT = datetime.fromtimestamp(0, UTC)
-"""Time of requests that a search makes. The same request has the same bytes, and when its erasure
-was requested is not known any more."""
+"""Timestamp of the requests that a search makes: constant, so that the same request has the same
+bytes. The time of the erasure itself is no longer known."""

@@ -1,4 +1,4 @@
-"""The deletion worker's periodic tasks: rewritten files and sums, age limits, what was abandoned.
+"""The deletion worker's periodic tasks: rewriting files and sums, age limits, abandoned staging.
 
 Any number of workers may do them: a second rewrite, or a second rebuild of the same generation,
 does no harm.

@@ -2,7 +2,7 @@
 
 It reads the topics of a mapping (`consumers.cdc`) in a group of its own. A position moves only
 once every request before it is acknowledged, so that a worker that is killed reads some changes
-again. Each then makes the same requests, with the same ids, and these have no effect again.
+again. Each then makes the same requests, with the same ids, and these have no further effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lethe.engine.store.store import ModelStore
 GROUP = "lethe-intake"
 _LAG_SECONDS = 2.0  # between two looks at the ends of the topics
 _RECORDS = 500
-"""Of one poll. The requests of so many are sent together; the client limits their bytes."""
+"""Changes read in one poll. Their requests are sent together; the client limits their bytes."""
 
 
 def intake_group(mapping: TableMapping) -> str:
@@ -184,7 +184,8 @@ class IntakeWorker(PartitionWorker):
                     live.update(each.request.row_ids)
             if not former <= live:
                 self._logger.info(
-                    "rows with another primary key are not in the model, and are not inserted",
+                    "rows whose primary key changed are not in the model, so they are not "
+                    "inserted under the new one",
                     action="not_moved",
                     model=model_id,
                     rows=len(former - live),

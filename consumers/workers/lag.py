@@ -50,7 +50,7 @@ class LagGauge:
         self._due = now + _PERIOD_SECONDS
         self.last = self.waiting(positions)
         self._metrics.held.set(len(window))
-        # It is no stall when records wait to be batched, or cannot be read because too many wait.
+        # Records that wait to be batched, or are not read because too many wait, are no stall.
         if self._consumer.assignment() and (self.last == 0 or window.room() == 0):
             self._health.progress(self.last)
         else:

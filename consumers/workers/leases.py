@@ -1,7 +1,7 @@
 """Workers say in the store that they live and which partitions they read, by leases that expire.
 
-A lease is renewed whenever a worker polls: what does not poll does not work either. Nothing is
-decided by leases, which the log's groups do; they are there for people to see.
+A lease is renewed whenever a worker polls: what does not poll does not work either. Leases decide
+nothing: the log's consumer groups do. Leases are there for people to see.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RENEW_SECONDS = 5.0
 
 
 def topics_by_role() -> Mapping[str, Sequence[str]]:
-    """Return by role of a worker the topics that it reads; the intake reads those of a mapping."""
+    """Return the topics that workers of each role read; the intake reads those of a mapping."""
     return {
         "erasures": (topics.ERASURES,),
         "refresh": (topics.REFRESH_JOBS,),
@@ -118,7 +118,7 @@ class Announcement:
                 self._client.srem(WORKERS, *gone)
 
     def _try(self, act: Any) -> None:
-        """Do something that no work depends on: where it fails, it is said once."""
+        """Do something that no work depends on; if it fails, say so once."""
         try:
             act()
             self._refused = False
@@ -178,7 +178,8 @@ def find_unattended(waiting: Iterable[PartitionLag], leases: Iterable[Lease]) ->
         ]
         if parts:
             lines.append(
-                f"nobody works on {role}, and records wait: {', '.join(parts)}; start `lethe work`"
+                f"no living worker for {role}, and records wait: {', '.join(parts)}; start "
+                "`lethe work`"
             )
     return lines
 

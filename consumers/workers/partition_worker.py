@@ -2,7 +2,7 @@
 
 A turn: forget the partitions that others have by now, resume new ones at their watermarks, poll,
 leave out what was lost meanwhile, process the rest. After an error that passes, the next turn goes
-back to the watermarks. What is done with records is all that a worker's own module says.
+back to the watermarks. A worker's own module says only what is done with the records.
 """
 
 from __future__ import annotations

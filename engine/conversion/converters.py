@@ -80,7 +80,8 @@ def convert_one_vs_rest(step: Step, y: ArrayLike) -> ModelTerms:
     inner = step.below("estimator", whole.estimator)
     if type(inner.estimator) is not LogisticRegression:
         raise step.refusal(
-            f"of a {inner.name}, where a model is made of one; fit it with LogisticRegression()"
+            f"its inner estimator is a {inner.name}, but a model is made only from a "
+            "LogisticRegression; fit it with LogisticRegression()"
         )
     check_parameters(inner.estimator, inner.where)
     if whole.multilabel_:
@@ -113,7 +114,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "LinearRegression": "it has no penalty; fit Ridge with a small alpha",
         "LinearSVC": "its loss is the hinge; fit LogisticRegression",
         "LogisticRegressionCV": "the rows chose its C; fit LogisticRegression(C=...) with that",
-        "Perceptron": "it minimises no objective with one minimum; fit LogisticRegression",
+        "Perceptron": "its objective has no unique minimum; fit LogisticRegression",
         "PoissonRegressor": "its loss is that of counts; fit PoissonModel(ridge=alpha * n)",
         "RidgeCV": "the rows chose its alpha; fit Ridge(alpha=...) with that",
         "RidgeClassifierCV": "the rows chose its alpha; fit RidgeClassifier(alpha=...) with that",

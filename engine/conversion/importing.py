@@ -88,7 +88,7 @@ def _check_final(
     scaled = [name for name, column in columns.items() if standardised(column)]
     if scaled and not given.fit_intercept:
         raise replace(final, column=scaled[0]).refusal(
-            "fit_intercept=False leaves the mean of a standardised column without a place; fit it "
+            "with fit_intercept=False nothing takes up the mean of a standardised column; fit it "
             f"with fit_intercept=True, or {FROZEN}"
         )
     if kind is Kind.LOGISTIC and given.theta.shape[1] > 1:

@@ -94,7 +94,9 @@ def _no_l1(l1_ratio: Any, logistic: Any) -> bool:
 
 
 _WEIGHTS = Only((None,), "weighs the rows; fit it with those weights as sample_weight")
-_ALPHA = If(_one_above_zero, "is not one ridge for all targets, above 0; fit it with that")
+_ALPHA = If(
+    _one_above_zero, "is not a single ridge strength above 0 for all targets; fit it with one"
+)
 _PRECISION = f"has less precision; fit it with dtype=numpy.float64, or {FROZEN}"
 _ALL_CATEGORIES = Only((None,), f"merges rare categories; {FROZEN}")
 

@@ -40,8 +40,8 @@ _KNOWN = (
 
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "ColumnTransformer": "only the first step may be one, and none of its own steps; give each "
-        f"column its transformers there, or {FROZEN}",
+        "ColumnTransformer": "only the first step may be one, and none of that step's own steps "
+        f"may; give each column its transformers there, or {FROZEN}",
         "TargetEncoder": "a Pipeline encodes its training rows by cross-fitting, which is another "
         "estimator; preprocess={...: TargetEncode()} encodes them as transform does; or "
         f"{FROZEN}",

@@ -68,7 +68,7 @@ class Generation:
 
     @property
     def by_factor(self) -> Generation:
-        """The generation, with the error of solutions with the factor as that of dual rows."""
+        """The generation, with the error of solving by the factor in place of that of dual rows."""
         return replace(self, dual_error=max(self.dual_error, self.factor_error))
 
     @property

@@ -25,7 +25,7 @@ _KEPT = 16.0
 states after typing errors (docs/error.md) one was below the truth without it, by 4."""
 
 MOST_LOST = 1e-3
-"""Of the norm of the inverse, what the error of one step's rows of V may come to."""
+"""Largest error of one step's rows of V, over the norm of the inverse."""
 
 
 class Rounded(NamedTuple):

@@ -1,4 +1,4 @@
-"""The least error that any version with new rows can have: of some rows no fit keeps a budget.
+"""The least error that any version with new rows can have: with some rows, no fit keeps a budget.
 
 A fit over rows one of which is far longer than the others has a Hessian H with an eigenvalue of
 s |x|^2, and rounding leaves about eps s |x|^2 |theta| of the gradient, which is a distance of that
@@ -29,8 +29,9 @@ from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
 from lethe.engine.fit.precompute import SAFE
 
 BLAMED = 1.0 / 64.0
-"""Of the error budget, the least error from which a row is the cause of a version over it. A step
-states 10 to 20 times what a fit with the row would; an ordinary row has 1e-12 of the budget."""
+"""Part of the error budget that a row's least error must exceed to be blamed for a version over it.
+A step states 10 to 20 times what a fit with the row would; an ordinary row has 1e-12 of the
+budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def least_error(
 
 
 def may_matter(rows: Rows, smallest: float, enough: float) -> bool:
-    """Return whether rows may leave a fit an error of ``enough``, beside a smallest eigenvalue.
+    """Return whether a fit with rows may have an error of ``enough``, given a smallest eigenvalue.
 
     By their lengths alone, which takes O(k d): the curvature of a row is its weight at most.
     """

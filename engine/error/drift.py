@@ -13,8 +13,8 @@ be measured in a few passes over the live rows, without the rows that are gone:
    large as V says, and theta_exact as near to its optimum.
 
 The second fails if a row of V, the factor or a live row's features are damaged; the third also
-if theta_exact, theta_r or a target is. An audit cannot tell which: a generation that fails it is
-rebuilt from the live rows.
+fails if theta_exact, theta_r or a target is damaged. An audit cannot tell which: a generation that
+fails it is rebuilt from the live rows.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ PROBES = 8
 """Rows whose dual rows are multiplied back, and random vectors through the inverse."""
 
 RESIDUAL = 1e-9
-"""Of |A| |u| + |z|, what A u - z may come to for u = A^-1 z. A fresh factor leaves some d eps
-(1e-12 at d = 4000), a stream in any family of the tests 2e-14 at worst (d = 13, rows of very
-different length); damage to any digit that matters leaves far more."""
+"""Largest |A u - z| for u = A^-1 z, over |A| |u| + |z|. A fresh factor leaves some d eps (1e-12 at
+d = 4000), a stream in any family of the tests 2e-14 at worst (d = 13, rows of very different
+length); damage to any digit that matters leaves far more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ class Drift:
             )
         if not self.inverse <= RESIDUAL:
             return (
-                f"V does not go with the live rows: A_t A_t^-1 z differs from z by "
+                "V does not match the live rows: A_t A_t^-1 z differs from z by "
                 f"{self.inverse:.1e} (at most {RESIDUAL:.0e})"
             )
         if not self.theta <= self.allowed:
             return (
-                f"the exact answer is off by {self.theta:.1e}, and {self.allowed:.1e} is what its "
-                "rounding may come to"
+                f"the exact answer is off by {self.theta:.1e}, and rounding accounts for at most "
+                f"{self.allowed:.1e}"
             )
         if not self.smallest >= self.claimed:
             return (

@@ -48,7 +48,7 @@ class BaseModel(Estimator):
 
     kind: ClassVar[Kind]
     converted_from_: Conversion | None = None
-    """Of a model from `from_sklearn`: the given estimator's distance to its own optimum."""
+    """For a model from `from_sklearn`, the given estimator's distance to its own optimum."""
 
     _state: Fitted | None = None
     _frozen: FrozenTransformer | None = None

@@ -79,7 +79,7 @@ def column_names(X: Any) -> tuple[str, ...] | None:
     if not all(text):
         other = names[text.index(False)]
         raise InvalidData(
-            f"some columns of X have text as a name, and {other!r} is none; make them all text"
+            f"some column names of X are text, but {other!r} is not; make them all text"
         )
     return tuple(names)
 

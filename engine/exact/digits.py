@@ -23,7 +23,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 
 BITS = 22
-"""Of a digit: three cover 66 bits, so that most columns of float64 need three."""
+"""Bits of a digit: three digits cover 66 bits, which is enough for most columns of float64."""
 
 NEAREST = 2.0**-49
 """Relative error of `Digits.nearest`. A number is at least half of its first digit, and the place p
@@ -71,7 +71,7 @@ class OutOfRange(InvalidData):
         return self.described(str(self.row), None if self.column is None else str(self.column))
 
     def moved(self, rows: int) -> OutOfRange:
-        """Return the error for a table of which the other was a part, so many rows on."""
+        """Return the error for a whole table, in which the part begins after so many rows."""
         return OutOfRange(self.row + rows, self.column)
 
     def named(self, rows: Sequence[str], columns: Sequence[str]) -> InvalidData:

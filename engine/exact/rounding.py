@@ -39,7 +39,7 @@ from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, norm
 
 _CORRECTIONS = 12
-"""At most, before rational arithmetic takes over."""
+"""Most corrections before rational arithmetic takes over."""
 
 _PLACES = 3
 """Digits of a correction: 44 bits and more, where a float64 factor seldom knows as many."""
@@ -51,10 +51,10 @@ _VANISHED = 1e-150
 """Length of the part of a residual whose squares are below float64, at most."""
 
 _FAR = 900
-"""Exponents below the largest: with their own digits, fewer than `LONGEST` places."""
+"""Exponents this far below the largest, with their digits, take fewer than `LONGEST` places."""
 
 _SMALL = 1e-270
-"""Of a number beside 1: what rounding it leaves may be below float64."""
+"""A number this small beside 1: what rounding it leaves may be below float64."""
 
 _STALLED = 2.0**-8
 """A correction that leaves more than this of the residual is the last: the factor is of no use."""

@@ -35,10 +35,10 @@ from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, Rows
 
 _LEVERAGE = 0.9
-"""Of rows that leave, together: beyond it, too little of the proved bound would be left."""
+"""Largest joint leverage of leaving rows: beyond it, too little of the proved bound is left."""
 
 _SHRUNK = 2.0**-10
-"""Of the proved bound of the smallest eigenvalue: below it, it is proved anew."""
+"""Part of the proved bound of the smallest eigenvalue below which it is proved anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,11 @@ class Solution:
         return Sums.of(rows, self.sums.unit).equal(self.live_sums)
 
     def without_idle(self, theta: Array) -> Array:
-        """Return parameters with 0 where a projection cannot know that they are."""
+        """Return parameters, with 0 where they must be 0 and a projection does not know it."""
         return theta
 
     def seen(self, rows: Rows) -> Rows:
-        """Return rows as the parameters belong to them."""
+        """Return rows in the form that the parameters apply to."""
         return rows
 
     def changed(self, leaving: Rows | None, arriving: Rows | None) -> Solution:

@@ -175,10 +175,10 @@ def class_counts(y: Array) -> tuple[int, ...]:
 
 
 def weighted_counts(kind: Kind, rows: Rows) -> tuple[int, ...]:
-    """Return the rows with a weight, by what a minimiser needs them for. Cost O(n m).
+    """Count the rows with a weight in each group that a minimiser needs. Cost O(n m).
 
-    Of a linear model all rows; of a Poisson model those with a count of 0 and those above it; else
-    those of each class (`class_counts`). A row of weight 0 adds nothing to the loss.
+    For a linear model, all rows; for a Poisson model, those with a count of 0 and those above it;
+    otherwise those of each class (`class_counts`). A row of weight 0 adds nothing to the loss.
     """
     weighted = rows.weight > 0
     y = rows.y if weighted.all() else rows.y[weighted]
@@ -195,7 +195,7 @@ def weighted_counts(kind: Kind, rows: Rows) -> tuple[int, ...]:
 def unbounded(kind: Kind, counts: Sequence[int]) -> bool:
     """Return whether a free intercept has no finite value, by `weighted_counts`.
 
-    A class without rows has none against the rest, and neither have counts that are all 0.
+    A class without rows has none against the rest, and neither do counts that are all 0.
     """
     match kind:
         case Kind.LINEAR:

@@ -19,25 +19,25 @@ from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
 
 LARGEST = 3e153
-"""Of the root of the sum of squares of X, weighted or not, and of sqrt(ridge): the trace of the
-Hessian is at most twice 9e306."""
+"""Largest root of the sum of squares of X, weighted or not, and largest sqrt(ridge): the trace of
+the Hessian is at most twice 9e306."""
 
 SMALLEST_EIGENVALUE = 1e-290
-"""Of the Hessian. Its inverse grows with each deletion, by 1 / (1 - leverage) <= 2.5e8
-(`engine.deletion.downdate.SMALLEST_PIVOT`) for each of the rows V holds: 1e308 / 2.5e8 / 1e9
-rows."""
+"""Smallest eigenvalue of the Hessian. Its inverse grows with each deletion, by 1 / (1 - leverage)
+<= 2.5e8 (`engine.deletion.downdate.SMALLEST_PIVOT`) for each of the rows V holds: 1e308 / 2.5e8 /
+1e9 rows."""
 
 LARGEST_PULL = 1e300
-"""Of the pull of y on theta, sum weight |x| |y|: sums of n products of like size stay finite."""
+"""Largest pull of y on theta, sum weight |x| |y|: sums of n such products stay finite."""
 
 SMALLEST_PULL = 1e-290
-"""Of the same; and of it over the smallest eigenvalue, as it is and for errors that add up to 1:
-eps times these is a normal number, so that no allowance for rounding has underflowed, and what
-underflows in dual rows is below it."""
+"""Smallest pull, and smallest pull over the smallest eigenvalue, as it is and for errors that add
+up to 1: eps times these is a normal number, so that no allowance for rounding has underflowed, and
+what underflows in dual rows is below it."""
 
 SMALLEST_GAIN = 1e-120
-"""Of a logistic or Poisson model's pull over the root of the Hessian's size. Its square is what
-fitting can gain of the loss; certificates square it, eps times as small (1e-240 x 1e-32)."""
+"""Smallest pull of a logistic or Poisson model over the root of the Hessian's size. Its square is
+what fitting can gain of the loss; certificates square it, eps times as small (1e-240 x 1e-32)."""
 
 _RESCALE = "rescale the features, the targets, the weights or the ridge towards 1"
 

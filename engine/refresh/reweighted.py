@@ -1,4 +1,4 @@
-"""The stale Hessian with the few rows brought up to date whose leverage has changed most.
+"""The stale Hessian, with the few rows whose leverage has changed most brought up to date.
 
 A_t holds every row with its curvature at theta_b. Where margins have moved, on nearly separable
 data by ten and more, a few rows carry most of the change. With X_R those rows (r x d), G their
@@ -54,7 +54,7 @@ def reweight(
     before: Array,
     now: Array,
 ) -> Reweighted:
-    """Bring the rows up to date whose leverage has changed most.
+    """Bring up to date the rows whose leverage has changed most.
 
     Parameters
     ----------

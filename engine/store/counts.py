@@ -138,7 +138,7 @@ def _error(model_id: str, keys: Sequence[str]) -> KeysLost:
     return KeysLost(
         f"model {model_id!r}: the store has lost entries of {', '.join(keys)} (a key was removed, "
         "or evicted under a maxmemory-policy), and the log does not reach back to restore them: "
-        "which rows were deleted, or which requests answered, is not known in full. Restore a "
-        "backup; or, with a file that has none of the deleted rows, "
-        "`lethe register --replace --accept-forgotten`"
+        "nobody knows all the rows that were deleted, or all the requests that were answered. "
+        "Restore a backup; or run `lethe register --replace --accept-forgotten` with a file that "
+        "has none of the deleted rows"
     )

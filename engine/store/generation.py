@@ -240,9 +240,10 @@ def with_solution(
     encrypted: bool,
     checked: bool = True,
 ) -> Stream:
-    """Return the stream of a model with exact sums with what follows from them; others as it is.
+    """Return the stream, with its solution if the model has exact sums.
 
-    ``encrypted``: rows are, so that none may lie beside sums. ``checked``: theta_exact is theirs.
+    ``encrypted``: row records are encrypted, so that none may lie beside the sums. ``checked``:
+    theta_exact must be the solution of the sums.
 
     Raises
     ------

@@ -51,8 +51,9 @@ class LogView:
     """One such hash; one thread uses an instance.
 
     ``first_counts``: values begin with their own offset in the topic, and of several values of one
-    field the first counts that the topic still has. Else values begin with ``<partition> <offset>``
-    of what they follow from, and the newest of these counts, in whatever order they were written.
+    field, the first that the topic still has counts. Otherwise values begin with the ``<partition>
+    <offset>`` of the request that they follow from, and the newest request counts, in whatever
+    order the values were written.
     """
 
     def __init__(

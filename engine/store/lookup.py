@@ -70,7 +70,7 @@ class Lookup:
     unread
         Live rows whose records were not read, because they are more than any update takes.
     tombstones
-        Of the marks that were asked for, when each is forgotten (s), if it is there.
+        By mark that was asked for, if it is stored, when it is forgotten (s).
     clock
         The time by the store's clock (s), which is one for all workers.
     whole
@@ -96,7 +96,7 @@ class Lookup:
     missing: int = 0
 
     def is_of(self, state: ModelState) -> bool:
-        """Return whether it was read of a state as it is in memory, of which no key was lost."""
+        """Return whether it was read from the state that is in memory, and no key was lost."""
         return self.whole and (self.head, self.arrays_id) == (state.head, state.arrays_id)
 
 

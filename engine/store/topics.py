@@ -2,7 +2,7 @@
 
 A topic that was deleted and made again has another id. Nobody can tell from the new one whether
 the former still held requests; so the store keeps each topic's id from the moment at which the
-topic is first seen, and only a person has it take another (`lethe recover --topic`).
+topic is first seen, and only a person can make it take another (`lethe recover --topic`).
 """
 
 from __future__ import annotations

@@ -92,7 +92,10 @@ def test_noise_on_the_output_leaves_an_epsilon(lethe: Lethe) -> None:
     sigma = lethe("status", "noisy", "--json").document["certificate"]["sigma"]
     assert delta_of(first["length"] / sigma, first["epsilon"]) <= 1e-4
     assert first["epsilon"] > 1000  # it hides what deletion leaves, not the deletion
-    assert "EPSILON is what the noise" in lethe("disclosure", "noisy", "--delta", "1e-6").out
+    assert (
+        "EPSILON is the epsilon that the noise"
+        in lethe("disclosure", "noisy", "--delta", "1e-6").out
+    )
 
 
 def test_nothing_is_kept_of_a_person_who_was_erased(lethe: Lethe) -> None:

@@ -102,9 +102,9 @@ def test_rows_that_no_erasure_would_reach_are_counted_or_refused(
     path = tmp_path / "rows.parquet"
     pq.write_table(made, path)
     registered = lethe("register", "m", "--data", str(path), *FIT, "--subject", "household")
-    assert "1 row without a subject: erasing a person leaves them" in registered.out
+    assert "1 row without a subject: no erasure of a person deletes them" in registered.out
     refused = lethe("insert", "m", "--data", str(path), "--id", "id", code=2)
-    assert "name the column of their subjects with --subject" in refused.err
+    assert "name the column of subjects with --subject" in refused.err
 
 
 def test_mistakes_are_said_in_a_line(lethe: Lethe, rows: tuple[Path, str, int]) -> None:

@@ -66,7 +66,7 @@ def test_receipt_knows_both_kinds_of_id(lethe: Within) -> None:
     assert lethe("receipt", "done").out == lethe("erasures", "done").out
     assert lethe("receipt", request, "--json").document["model_id"] == "churn"
     refused = lethe("receipt", "done", "--row", "u1", code=2)
-    assert "it names a person, and no rows" in refused.err
+    assert "which names a person and no rows" in refused.err
 
 
 def test_an_id_that_nobody_knows_is_a_negative_answer(lethe: Within) -> None:

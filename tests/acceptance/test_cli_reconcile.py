@@ -43,7 +43,7 @@ def test_rows_that_a_table_no_longer_has_are_deleted_once(lethe: Lethe, tmp_path
     declined = lethe(*call, stdin="n\n", code=1)
     assert f"20 of {ROWS} live rows of m are not in {path}" in declined.err
     nobody = lethe(*call, stdin="", code=2)
-    assert "nobody answered, so nothing was changed" in nobody.err
+    assert "no answer, so nothing was changed" in nobody.err
     assert "--yes" in nobody.err
     first = lethe(*call, "--json", stdin="y\n").document
     again = lethe(*call, "--yes", "--json").document

@@ -153,4 +153,4 @@ def test_nobody_elses_copy_is_made(served: Served, chromium: Any, tmp_path: Path
         officer.page.get_by_label("Subject id of the person").fill("h9")
         officer.press("Download the person’s own copy")
         officer.page.wait_for_selector("h1:has-text('Not this person')")
-        assert "is not of this subject" in officer.page.locator("main").inner_text()
+        assert "does not concern this subject" in officer.page.locator("main").inner_text()

@@ -157,8 +157,8 @@ def _followed(store: ModelStore, ends: Mapping[Partition, int]) -> Check:
     deadline = time.monotonic() + _CATCH_UP_SECONDS
     while True:
         behind = [
-            f"partition {one.index} is applied to {cursors.pair.apply} and published to "
-            f"{cursors.pair.published} of {ends[one]}"
+            f"partition {one.index} is applied up to {cursors.pair.apply} and published up to "
+            f"{cursors.pair.published}, of {ends[one]}"
             for one, cursors in _read(store, list(ends)).items()
             if cursors.pair.lower < ends[one]
         ]

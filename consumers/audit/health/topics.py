@@ -37,5 +37,5 @@ def check_topics(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
         return
     if not faults:
         own = [spec.name for spec in topics.specs() if spec.name in known]
-        detail = f"{len(own)} are those that the store knows, and have what was read of them"
+        detail = f"{len(own)} match what the store knows, and still have every record that was read"
         yield Check("known topics", True, detail)

@@ -38,7 +38,7 @@ def check_workers(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
 
 
 def _left(store: ModelStore, reader: Reader) -> tuple[list[str], list[Lease]]:
-    """Return what nobody reads once workers had time to take it over, and the workers."""
+    """Return what nobody reads even after workers had time to take it over, and the workers."""
     deadline = time.monotonic() + _TAKE_OVER_SECONDS
     while True:
         leases = read_leases(store)

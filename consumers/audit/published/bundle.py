@@ -30,10 +30,10 @@ from lethe.engine.ids import MAX_ID_LENGTH
 from lethe.engine.merkle import HASH_BYTES
 
 FORMAT = 1
-"""Of a model's history."""
+"""Format of a file with a model's history."""
 
 ERASURE_FORMAT = 2
-"""Of the evidence of an erasure."""
+"""Format of a file with the evidence of an erasure."""
 
 LINE_BYTES = 4 << 20
 """A log record has at most 1 MiB and 64 KiB; base64 adds a third."""

@@ -168,8 +168,8 @@ def report_unsigned(history: History, faults: Faults) -> str:
     """Report what is unsigned and should not be; return what else nothing vouches for.
 
     A signed version vouches for all before it through the chain, for the receipts in its receipt
-    log, and for parameters through their digest. Of a part alone nothing should be signed because
-    something else is: its history may begin to be signed after it.
+    log, and for parameters through their digest. In a part alone, nothing need be signed because
+    something else is: signing may have begun after it.
     """
     receipts, models = (history.signatures[one] for one in (topics.RECEIPTS, topics.MODELS))
     signed = history.signatures[topics.VERSIONS].numbers

@@ -43,7 +43,8 @@ def proof_of(
     if found is None:
         raise InvalidRequest(
             f"request {report.request_id!r} of model {report.model_id!r} has no receipt in the "
-            "receipt log of a published version: it is pending, or was answered before the model"
+            "receipt log of a published version: it is pending, or was answered before the model "
+            "was registered"
         )
     name = log_name(signer, report.model_id)
     if cosigned:

@@ -152,7 +152,7 @@ def _print_digest(out: Output, check: DigestCheck) -> int:
         }
     )
     if check.other_row is not None:
-        same = "; the parameters are the same all the same" if check.equal else ""
+        same = "; the parameters are identical nevertheless" if check.equal else ""
         out.line(f"DIFFERENT: {check.other_row}{same}")
     elif check.equal:
         out.line("identical: the parameters are those of retraining on these rows, bit for bit")

@@ -54,9 +54,9 @@ def preprocess_asked(options: dict[str, Any], kind: Kind) -> Preprocess | None:
     unsupported = next((what for what, given in refused.items() if given), None)
     if unsupported is not None:
         raise InvalidData(
-            "--preprocess is for --method pru or exact so far, without a certificate, and not for "
-            f"{unsupported}; give a fitted transformer (.skops), which stays as it is, or use the "
-            "library (docs/preprocessing.md)"
+            "--preprocess with a TOML file needs --method pru or exact and no certificate, and "
+            f"does not support {unsupported}; give a fitted transformer (.skops), which stays "
+            "frozen, or use the library (docs/preprocessing.md)"
         )
     columns = read_preprocess_file(path)
     with_intercept = not options["no_intercept"]

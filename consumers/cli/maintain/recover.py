@@ -61,13 +61,13 @@ def _recover_topic(settings: Settings, out: Output, topic: str, *, yes: bool) ->
         plan = recovery.plan(topic)
         for line in [*plan.faults, *_lost(plan)]:
             click.echo(f"lethe: {line}", err=True)
-        if not agreed("Go on without what is lost, with all workers stopped?", yes=yes):
+        if not agreed("All workers must be stopped. Continue without what was lost?", yes=yes):
             out.document({"topic": topic, "recovered": False})
             out.line("nothing was changed")
             return 1
         loss = recovery.run(plan, runtime.log, producer)
     out.document({"recovered": True, **asdict(loss)})
-    out.line(f"recovered {topic}: workers go on with what is there")
+    out.line(f"recovered {topic}: workers continue with the records that are there")
     return 0
 
 
@@ -76,9 +76,14 @@ def _lost(plan: TopicPlan) -> list[str]:
     lines = [plan.loss.statement]
     if plan.unread:
         where = ", ".join(map(str, plan.unread))
-        lines.append(f"of partitions {where} nothing was ever processed: what they held is unknown")
+        lines.append(
+            f"nothing was ever processed from partitions {where}: what they held is unknown"
+        )
     if plan.remake:
-        lines.append(f"{plan.topic} is deleted and made again, with what it has and may be open")
+        lines.append(
+            f"{plan.topic} will be deleted and created again, with those of its records that may "
+            "still be open"
+        )
     return lines
 
 
@@ -93,7 +98,7 @@ def _recover_model(settings: Settings, out: Output, model: str, *, yes: bool) ->
         plan = recovering.plan(model)
         for line in _lines(plan):
             click.echo(f"lethe: {line}", err=True)
-        if not agreed("Continue from the store, with all workers stopped?", yes=yes):
+        if not agreed("All workers must be stopped. Continue from the store?", yes=yes):
             out.document({"model_id": model, "recovered": []})
             out.line("nothing was changed")
             return 1

@@ -260,7 +260,7 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         without = len(read.data.ids) - sum(map(len, read.data.subjects.values()))
         if without:
             rows = counted(without, "row")
-            lines.append(f"{rows} without a subject: erasing a person leaves them")
+            lines.append(f"{rows} without a subject: no erasure of a person deletes them")
     if config.refresh_every_seconds is not None:
         lines.append(f"due for a rebuild every {duration(config.refresh_every_seconds)}")
     if read.left_out:

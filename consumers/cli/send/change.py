@@ -61,11 +61,11 @@ def _options(command: Any) -> Any:
         click.option("--id", "id_column", required=True, metavar="COL", help="Column of row ids."),
         click.option(
             "--again", is_flag=True,
-            help="Send rows anew whose request was answered before: to correct rows back to what "
-            "an earlier file made of them.",
+            help="Send rows again even if their request was answered before, for example to "
+            "change them back to the values of an earlier file.",
         ),
         sign_option,
-        wait_option("the receipts, and for refreshes that rows have to wait for", 300),
+        wait_option("the receipts, and for any refresh that the rows depend on", 300),
         global_options,
         click.pass_context,
     ]  # fmt: skip
@@ -157,8 +157,8 @@ def _read(path: Path, config: ModelConfig, options: dict[str, Any], report: Prog
     has_subjects = config.subject_namespace is not None
     if has_subjects and "subject" in options and options["subject"] is None:
         raise InvalidRequest(
-            f"model {config.model_id!r} knows whose rows it has: name the column of their subjects "
-            "with --subject, or erasing a person would leave these rows. Nothing was sent"
+            f"model {config.model_id!r} was registered with subjects: name the column of subjects "
+            "with --subject; otherwise no erasure would delete these rows. Nothing was sent"
         )
     columns = Columns(
         id=options["id_column"],

@@ -51,7 +51,7 @@ def delete(ctx: click.Context, /, **options: Any) -> int:
       lethe delete churn --rows-file withdrawn.txt --wait 300
     """  # noqa: D301 - click looks for the character
     if options["more_rows"] and not options["rows"]:
-        raise click.UsageError("name rows with --row; only the model is given without an option")
+        raise click.UsageError("name rows with --row; MODEL is the only argument without an option")
     options["rows"] += options.pop("more_rows")
     if sum(options[name] not in (None, ()) for name in ("rows", "rows_file", "subject")) != 1:
         raise click.UsageError("give one of --row, --rows-file and --subject")

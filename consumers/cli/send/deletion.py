@@ -124,9 +124,9 @@ def _wait(
         read, name = receipts_of(request.model_id), request.request_id
         receipt = newest_answers(batches, read, [name], _say).get(name)
     if receipt is None or not receipt.final:
-        place = "in the log" if receipt is None else "deferred and waits for a refresh"
+        place = "in the log" if receipt is None else "is deferred, waits for a refresh"
         raise NoReceipt(
-            f"no final receipt of request {request.request_id} in {seconds:g} s; it is {place} and "
+            f"no final receipt of request {request.request_id} in {seconds:g} s; it {place} and "
             "will be processed once a worker runs (`lethe work`). To see it later: `lethe receipt "
             f"{request.request_id}`. A request that fails authentication gets none: it goes to "
             f"{topics.DEAD_LETTERS}"

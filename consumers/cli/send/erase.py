@@ -18,18 +18,19 @@ from lethe.consumers.cli.terminal.options import global_options, sign_option, wa
 @click.argument("subject", required=False)
 @click.option(
     "--file", type=click.Path(path_type=Path, allow_dash=True), metavar="F",
-    help="Erase everybody in a file: one subject per line, and after a tab, if you like, the "
+    help="Erase everybody in a file: one subject per line, optionally followed by a tab and the "
     "identity of the erasure; - reads standard input.",
 )  # fmt: skip
 @click.option(
     "--namespace", metavar="N",
-    help="Which subjects are meant, where systems number people independently: that of the models "
-    "that were registered with the same --namespace. Default: those registered without one.",
+    help="Namespace of the subjects, where several systems number people independently: the "
+    "erasure concerns the models registered with the same --namespace. Default: those "
+    "registered without one.",
 )  # fmt: skip
 @click.option(
     "--erasure-id", metavar="R",
-    help="Identity of the erasure; a repeat is answered again, but not executed again. "
-    "Default: a random one. With --file, -1, -2 and so on by the line are added.",
+    help="Identity of the erasure; a repeat is answered again, but not executed again. Default: a "
+    "random one. With --file, -1, -2 and so on are appended, line by line.",
 )  # fmt: skip
 @click.option("--reason", metavar="T", help="The reason, kept with the request in the log.")
 @click.option(

@@ -169,9 +169,9 @@ def _wait(
     for one in sent:
         if one.commitments is None and not one.is_source_of(newest[one.request.erasure_id]):
             click.echo(
-                f"lethe: warning: an erasure was sent under {one.request.erasure_id} before, and "
-                "this is its receipt; without the seal key it cannot be told whether it is of this "
-                "subject",
+                f"lethe: warning: an erasure with the id {one.request.erasure_id} was sent "
+                "before, and this is its receipt; without the seal key this command cannot tell "
+                "whether it concerns this subject",
                 err=True,
             )
     if options["file"] is None:
@@ -210,8 +210,8 @@ def where(newest: SubjectErasureCompleted | None) -> str:
         return "it is in the log and will be processed once a worker runs (`lethe work`)"
     if not newest.awaited:
         return (
-            "what came before it is not decided and in the store yet, or a model has lost rows "
-            "(`lethe check` says which)"
+            "earlier row changes and commits are not all decided and in the store yet, or a model "
+            "has lost rows (`lethe check` says which)"
         )
     shown = ", ".join(repr(model) for model in newest.awaited[:10])
     more = f" and {len(newest.awaited) - 10} more" if len(newest.awaited) > 10 else ""

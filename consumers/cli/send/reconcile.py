@@ -50,7 +50,7 @@ def reconcile(ctx: click.Context, /, **options: Any) -> int:
     For deletions that change data capture missed: made while a replication slot was lost, by
     TRUNCATE, or in a table that nothing captures. The table must be newer than the model's newest
     rows: rows that were inserted after its export count as missing. It says how many are missing
-    and asks. Run again, it makes the same requests, which have no effect again.
+    and asks. Run again, it sends the same requests, which have no further effect.
 
     \b
     Example:

@@ -28,18 +28,21 @@ _MEANING = (
 
 @click.command(short_help="Show what published versions disclose of rows.")
 @click.argument("model")
-@click.option("--row", metavar="ID", help="One row; otherwise those that are disclosed most.")
+@click.option(
+    "--row", metavar="ID", help="Show only this row. Default: the rows that are disclosed most."
+)
 @click.option(
     "--top", default=10, show_default=True, type=click.IntRange(min=1), metavar="N",
     help="How many rows to show.",
 )  # fmt: skip
 @click.option(
     "--epsilon", type=Number(), metavar="E",
-    help="With --delta: also the noise on each version that would have hidden a row.",
+    help="With --delta: also show the noise on each version that would have hidden a row.",
 )  # fmt: skip
 @click.option(
     "--delta", type=Number(), metavar="D",
-    help="Of a model by --certify-output: also the epsilon that its own noise leaves at D.",
+    help="For a model registered with --certify-output: also show the epsilon that its own noise "
+        "leaves at D.",
 )  # fmt: skip
 @global_options
 @click.pass_context
@@ -171,6 +174,6 @@ def _print(
         )
     if terms is not None:
         out.line(
-            f"EPSILON is what the noise on the output leaves of it at delta "
-            f"{number(terms.delta if delta is None else delta)}, for these versions."
+            "EPSILON is the epsilon that the noise on the output leaves for these versions, at "
+            f"delta {number(terms.delta if delta is None else delta)}."
         )

@@ -103,8 +103,8 @@ def receipt(
                 raise
             if model is not None or asked or signer is not None:
                 raise click.UsageError(
-                    f"{request_id!r} is an erasure: it names a person, and no rows of a model; its "
-                    "requests to models do, which `lethe erasures` shows"
+                    f"{request_id!r} is an erasure, which names a person and no rows; the "
+                    "requests that it sent to models name rows: `lethe erasures` shows them"
                 ) from None
             show(out, erasure)
             return 0
@@ -285,8 +285,8 @@ def _log(report: RequestReport) -> str:
     if report.state is None:
         return "NOT CHECKED: the store does not hold this model"
     return (
-        "in no version's log: it is newer than the newest version, or older than the log or the "
-        "model"
+        "in no version's log: it is newer than the newest version, or from before the receipt log "
+        "or the model existed"
     )
 
 
@@ -324,6 +324,6 @@ def _erased(report: RequestReport, rows: RowsReport) -> str:
         where = counted(erasure.generations, "generation")
         return f"{whose}: no record is left in {where}"
     return (
-        f"NOT YET: {counted(erasure.records, 'record')} of {whose} still there, from a job or a "
+        f"NOT YET: {counted(erasure.records, 'record')} of {whose} left, from a job or a "
         "registration that did not finish; they expire, or the next registration removes them"
     )

@@ -17,11 +17,12 @@ from lethe.engine.inference import COVARIANCES, Summary
 @click.argument("model")
 @click.option(
     "--level", default=0.95, show_default=True, type=Number(), metavar="L",
-    help="Of the confidence intervals.",
+    help="Level of the confidence intervals.",
 )  # fmt: skip
 @click.option(
     "--covariance", default="sampling", show_default=True, type=click.Choice(COVARIANCES),
-    help="Of the estimator given its penalty, or of the posterior whose prior is the penalty.",
+    help="Standard errors of the estimator given its penalty, or of the posterior whose prior is "
+        "the penalty.",
 )  # fmt: skip
 @global_options
 @click.pass_context

@@ -76,7 +76,7 @@ def versions(ctx: click.Context, /, *, model: str, follow: bool) -> None:
     out.line(f"{counted(len(shown), 'version')}, every link checked{signed}")
     if read.passed_over:
         left = counted(read.passed_over, "record")
-        out.line(f"{left} under the model's key left out, which no trusted key signed")
+        out.line(f"left out: {left} under the model's key that no trusted key signed")
 
 
 def _with_certificates(

@@ -223,7 +223,7 @@ def agreed(question: str, *, yes: bool) -> bool:
             raise
         click.echo(err=True)
         raise click.UsageError(
-            "nobody answered, so nothing was changed: to do it without a question, pass --yes"
+            "no answer, so nothing was changed; pass --yes to skip the question"
         ) from None
 
 

@@ -6,7 +6,7 @@ Two modules serve the normal way, too: `follower` at every poll, `changed_rows` 
 - `fold`: folds it, as often as the store goes back meanwhile
 - `fold_lease`: one worker at a time does so where that is long
 - `partition_fold`: one try to fold one partition
-- `model_lists`: the lists of models in the store, made again where they lack some
+- `model_lists`: makes the store's lists of models again if models are missing from them
 - `counted`: which of the records that were read count
 - `opener`: opens them
 - `replay`: what each changes in the store

@@ -30,7 +30,7 @@ from lethe.engine.store.store import ModelStore
 
 @np.errstate(over="ignore", invalid="ignore")  # as when it was computed first
 def recomputed(state: ModelState, commit: Commit, moved: RowsMoved) -> ModelState | None:
-    """Return the model with the rows changed that a commit of requests deletes or brings in.
+    """Return the model once the rows that a commit of requests deletes or brings in have changed.
 
     If the commit's version was completed, Q is empty. None if a guard refuses this time: the model
     then waits for a rebuild.

@@ -116,7 +116,7 @@ def _targets(request: RowsChanged, config: ModelConfig) -> ArrayLike:
     ]
     outputs = len(config.target_names)
     if any(len(target) != outputs for target in targets):
-        raise InvalidData(f"a row has not the model's {outputs} targets")
+        raise InvalidData(f"a row does not have the model's {outputs} targets")
     if config.kind is Kind.LOGISTIC:
         return [label for (label,) in targets]
     if any(isinstance(number, str) for target in targets for number in target):
@@ -287,7 +287,8 @@ def table_of(request: RowsChanged, config: ModelConfig) -> Table:
         if unplaced:
             raise InvalidData(
                 f"column {record.name!r} has a {'category' if own else 'missing value'} that no "
-                "row had when the model was registered; `lethe register --replace` makes room"
+                "row had when the model was registered; `lethe register --replace` makes room for "
+                "it"
             )
     n = len(request.rows)
     return Table(
@@ -302,7 +303,7 @@ def _next_incarnation(record: bytes | None) -> int:
 
 
 def rows_moved(state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]) -> RowsMoved:
-    """Return the rows as a change of the model: with those that they replace, as they were."""
+    """Return the rows as a change of the model: they arrive, and those they replace leave."""
     if not changed.corrected:
         return RowsMoved(changed.arriving)
     config = state.meta.config

@@ -89,10 +89,10 @@ class Counted:
 def read_open(
     reader: Reader, partition: Partition, start: int, end: int, progress: Progress
 ) -> list[OpenRecord]:
-    """Read open parts from ``start`` up to ``end``, without what is void whatever the state.
+    """Read open parts from ``start`` up to ``end``, except those that are void in any state.
 
-    That is what is no commit, and what names a model of another partition: whoever wrote it,
-    nothing that it says may reach that model.
+    Those are records that are not commits, and records that name a model of another partition: they
+    must not affect that model, whoever wrote them.
     """
     open_records = []
     for record, framed in read_records(reader, partition, start, end):

@@ -162,7 +162,7 @@ class Fold:
     def _restore_keys(self, keys: PartitionKeys, partition: Partition) -> None:
         """Have the models that lost keys folded again from where the log begins.
 
-        Where it does not reach back far enough they halt, and are tried again now and then only:
+        If the log does not reach back far enough, they halt and are tried again only now and then:
         others may fold at the same time, and a person may restore the log.
         """
         if self._store.cursors.read(keys).topic_id != partition.topic_id:
@@ -194,8 +194,8 @@ class Fold:
             return self._store.cursors.read(keys)
         if cursors.topic_id != partition.topic_id:
             raise LogReset(
-                f"{partition.topic} was made again: the store holds commits of another one of that "
-                "name. Restore the log, or run `lethe recover` for each model"
+                f"{partition.topic} was made again: the store holds commits of an earlier topic "
+                "of that name. Restore the log, or run `lethe recover` for each model"
             )
         return cursors
 

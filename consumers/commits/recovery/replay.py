@@ -56,28 +56,28 @@ class StoreTooOld(CorruptState):
 def too_old(model_id: str, offset: int, partition: Partition, begin: int) -> StoreTooOld:
     """Return the error of a model whose next commits have expired."""
     return StoreTooOld(
-        f"model {model_id!r}: the store is at offset {offset} of {partition.topic}/"
-        f"{partition.index}, which begins at {begin} by now: commits have expired in between. "
-        "Restore a newer backup, or register it again with --replace"
+        f"model {model_id!r}: the store is at offset {offset} of "
+        f"{partition.topic}/{partition.index}, which now begins at {begin}: the commits in "
+        "between have expired. Restore a newer backup, or register the model again with --replace"
     )
 
 
 def head_lost(model_id: str) -> StoreTooOld:
-    """Return the error of a model whose head is gone, and that no commit above the cursor makes."""
+    """Return the error of a model whose head is gone and made by no commit above the cursor."""
     return StoreTooOld(
         f"model {model_id!r}: the store has no head of it (its key was removed, evicted or "
         "expired, or the store is older than the log's commits), and a fold cannot make one. "
-        "Restore a backup of the store: a fold follows the log from there. Or, with a file that "
-        "has none of the rows that were deleted, `lethe register --replace --accept-forgotten`; "
-        "requests that wait are then answered UNKNOWN_MODEL, and have to be sent again"
+        "Restore a backup of the store: a fold follows the log from there. Or run `lethe register "
+        "--replace --accept-forgotten` with a file that has none of the deleted rows; requests "
+        "that wait are then answered UNKNOWN_MODEL, and have to be sent again"
     )
 
 
 def reset(model_id: str, head: Head) -> LogReset:
     """Return the error of a model whose newest commit is no longer in the log."""
     return LogReset(
-        f"model {model_id!r}: the store holds commit {head.commit}, and another record, or none, "
-        f"lies at its offset {head.offset} of {topics.COMMITS}: the log lost commits. Restore it, "
+        f"model {model_id!r}: the store holds commit {head.commit}, but its offset {head.offset} "
+        f"in {topics.COMMITS} has another record, or none: the log lost commits. Restore the log, "
         "or run `lethe recover`"
     )
 
@@ -201,7 +201,8 @@ class Replay:
     ) -> tuple[RowsWritten, ChangedRows, RowsMoved | None]:
         """Return the rows that a commit inserts or corrects; ``records`` become those after it.
 
-        None in place of the change: not all of their values are there, or the model waits anyway.
+        The change is None if some of their values are missing, or if the model waits for a rebuild
+        anyway.
         """
         steps = not state.awaiting_rebuild
         factor = self._factor(state) if steps and not commit.meta.config.exact_sums else None
@@ -278,7 +279,7 @@ def _after(state: ModelState, sealed: Sealed, changed: ModelState) -> ModelState
 
 
 def _has_weights(request: RowsChanged, records: Mapping[str, bytes]) -> bool:
-    """Return whether the weight of each row is known: a corrected row may keep that of before."""
+    """Return whether the weight of each row is known: a corrected row may keep its former one."""
     return request.op == "insert" or all(
         row.weight is not None or row.id in records for row in request.rows
     )

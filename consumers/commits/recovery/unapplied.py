@@ -125,7 +125,7 @@ def _continuing(
 
 
 def _after_open(before: Predecessor, framed: Framed, deleted: Collection[str]) -> Predecessor:
-    """Return a predecessor after a commit of which only open part and deleted rows are known.
+    """Return a predecessor after a commit whose open part and deleted rows are all that is known.
 
     The digest of the version that it makes, if any, is not known.
     """

@@ -23,8 +23,8 @@ from lethe.consumers.log.base import PACKED_BATCH
 log = logging.getLogger(__name__)
 
 MAX_UNPACKED_BYTES = 8 * 1_048_576
-"""Of one batch: several times the limit of the request topic, so a compressed batch of honest
-requests is read, and small compared with a model in a worker's memory."""
+"""Largest size of one unpacked batch: several times the limit of the request topic, so a compressed
+batch of honest requests is read, and small compared with a model in a worker's memory."""
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _GZIP_WRAPPER = 31  # zlib's window bits for gzip's own header and checksum

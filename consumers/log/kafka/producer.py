@@ -19,7 +19,7 @@ from lethe.engine.errors import LogUnavailable
 from lethe.engine.store.layout.keys import partition_index
 
 _BATCH_BYTES = 1 << 20
-"""Per partition: with idempotence its batches are sent one after another."""
+"""Size of a batch of one partition; with idempotence, they are sent one after another."""
 
 
 class KafkaProducer(Producer):

@@ -161,8 +161,8 @@ def check_version() -> None:
                 )
     if unknown:
         log.warning(
-            "kafka-python %s is not a version that Lethe was tested with (%s to %s); "
-            "the parts that its repairs need are there, and it is used",
+            "Lethe was not tested with kafka-python %s (only with %s to %s); the private parts "
+            "that the repairs need are there, so this version is used",
             version,
             TESTED[0],
             TESTED[-1],

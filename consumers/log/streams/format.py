@@ -244,7 +244,7 @@ def reaching(client: redis.Redis) -> Iterator[None]:
     except redis.ResponseError as error:
         if is_wrong_type(error):
             raise CorruptState(
-                f"a key of the log in the Redis at {address(client)} holds another type than "
-                "Lethe writes there; restore it from a backup"
+                f"a key of the log in the Redis at {address(client)} holds a value of a type that "
+                "Lethe does not write there; restore it from a backup"
             ) from error
         raise

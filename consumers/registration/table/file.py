@@ -257,7 +257,10 @@ def _read_csv(path: Path, texts: Collection[str], only: Sequence[str] | None = N
     """Read numeric columns as numbers; if a value is not one, read all as text, to say which."""
     size = path.stat().st_size
     if size > MAX_CSV_BYTES:
-        raise InvalidData(f"{path}: {size} bytes of CSV; more than {MAX_CSV_BYTES} need Parquet")
+        raise InvalidData(
+            f"{path}: has {size} bytes; a CSV file may have {MAX_CSV_BYTES}, larger ones must be "
+            "Parquet"
+        )
     if size == 0:
         raise InvalidData(f"{path}: the file is empty; it needs a header line and rows")
     header = _header(path)

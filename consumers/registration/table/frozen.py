@@ -29,17 +29,17 @@ from lethe.engine.preprocess.input.frozen import FrozenTransformer, transformed
 from lethe.engine.preprocess.input.values import is_missing
 
 MAX_BYTES = 64 << 20
-"""Of the file, packed and unpacked: many times what a model of 8,000 features can use. An array
+"""Largest file, packed and unpacked: many times what a model of 8,000 features can use. An array
 counts as often as the file names it, because skops unpacks it as often."""
 
 MAX_SCHEMA_BYTES = 16 << 20
-"""Of its JSON, which takes 20 to 40 times as much memory once it is parsed: 100,000 categories."""
+"""Largest JSON in it, which takes 20 to 40 times the memory once parsed: 100,000 categories."""
 
 _SCHEMA = "schema.json"
 
 _EXTRA = "mlflow"  # it has both: skops, and pandas, to whose frames transformers are fitted
 _TRUSTED = ("numpy.dtype",)
-"""Beside scikit-learn's and NumPy's own types, which skops trusts: SimpleImputer has one."""
+"""Types trusted beside scikit-learn's and NumPy's own, as skops does: SimpleImputer has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class FrozenFile:
         made = np.asarray(transformed(self.transformer, frame))
         if made.shape[:1] != (len(frame),) or made.size == 0:
             raise InvalidData(
-                f"{self.path}: the transformer makes an array of shape {made.shape} of "
-                f"{len(frame)} rows, and not at least one feature of each"
+                f"{self.path}: the transformer turns {len(frame)} rows into an array of shape "
+                f"{made.shape}; it must make at least one feature of each row"
             )
         if made.ndim != 2 or made.dtype.kind not in "biuf" or not np.isfinite(made).all():
             raise InvalidData(
-                f"{self.path}: the transformer makes features that are not finite numbers; impute "
-                "and encode in it"
+                f"{self.path}: the transformer makes features that are not finite numbers; let it "
+                "impute and encode"
             )
         return self._names(made.shape[1]), made.astype(np.float64)
 
@@ -149,8 +149,8 @@ def read_frozen_file(path: Path) -> FrozenFile:
         columns, categories = _columns(loaded), dict(_encoded(loaded))
     except Exception as error:  # of a file that was changed, anything
         raise InvalidData(
-            f"{path}: which columns the transformer takes cannot be read "
-            f"({type(error).__name__}); was the file changed?"
+            f"{path}: cannot tell which columns the transformer takes ({type(error).__name__}); "
+            "was the file changed?"
         ) from None
     if not columns:
         raise InvalidData(f"{path}: the transformer takes no column: it drops all of them")
@@ -184,7 +184,7 @@ def _listed(names: NDArray[np.object_], where: Any) -> list[str]:
 
 
 def _encoded(transformer: Any) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the columns of fitted encoders, with the categories that they know unless as numbers.
+    """Yield the columns of fitted encoders with their categories, unless these are numbers.
 
     An encoder may come after other steps of a pipeline, such as one that fills in missing text.
     """

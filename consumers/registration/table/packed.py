@@ -19,7 +19,7 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """`zipfile` unpacks the others (bzip2, LZMA) without a limit."""
 
 _DEPTH = 2
-"""Of packed files in each other: a `.skops` file holds sparse matrices as `.npz` files."""
+"""Deepest nesting of packed files: a `.skops` file holds sparse matrices as `.npz` files."""
 
 
 class Unpacked:
@@ -69,7 +69,7 @@ class Unpacked:
         return _stored(self.members)
 
     def check_named(self, name: str, limit: int) -> None:
-        """Check a JSON member of at most ``limit`` bytes, and what it names, as often as it does.
+        """Check a JSON member of at most ``limit`` bytes, and each member as often as it is named.
 
         Raises
         ------

@@ -28,7 +28,7 @@ from lethe.engine.preprocess.input.columns import (
 )
 
 MAX_BYTES = 4 << 20
-"""Of the file: 8,000 columns with the longest names that any model takes."""
+"""Largest file: 8,000 columns with the longest names that any model takes."""
 
 _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type, ...]]]] = {
     "numeric": (Numeric, {"impute": str, "standardise": bool}),
@@ -48,7 +48,8 @@ def read_preprocess_file(path: Path) -> dict[str, Column]:
     Raises
     ------
     InvalidData
-        The file cannot be read, or says what there is not; the message says what and where.
+        The file cannot be read, or names a step or setting that does not exist; the message says
+        which and where.
     """
     document = read_toml(path, MAX_BYTES)
     strange = [name for name in document if name != "columns"]
@@ -101,7 +102,7 @@ def proposal(steps: Mapping[str, str | None]) -> str:
 
 def _section(name: str, step: str | None) -> str:
     if step is None:
-        why = "# Hardly a value repeats: does it name rows, and describe none?"
+        why = "# Hardly any value repeats: does the column name rows rather than describe them?"
         return f'{why}\n# [columns.{_key(name)}]\n# step = "target-encode"\n'
     return f'[columns.{_key(name)}]\nstep = "{step}"\n'
 

@@ -51,7 +51,7 @@ classes, which have dual rows each."""
 _NAMES_SHOWN = 12
 
 _ONE_HOT_CATEGORIES = 50
-"""Up to which a feature for each category is proposed."""
+"""Number of categories up to which one-hot encoding is proposed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ _COMMAS = r"^[+-]?[0-9][0-9. ]*(,[0-9]+)+(\.[0-9]+)?$"
 _NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
 _BOOLEAN = r"(?i)^(true|false)$"
 _MISSING = r"(?i)^(nan)?$"
-_TO_WHOLE = "make integers of whole numbers, which gaps made floating point; else "
+_TO_WHOLE = "make integers again of whole numbers that gaps made floating point; otherwise "
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,Z+-]+)?$"
 
 HELD = ("nothing", "true and false", "numbers", "numbers with commas", "dates", "text")

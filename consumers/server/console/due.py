@@ -1,4 +1,4 @@
-"""How long an erasure is asked for, against the days in which it must be complete. Pure."""
+"""How long ago an erasure was requested, against the days it may take. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Due:
     Attributes
     ----------
     days
-        Whole days since it was asked for, or until it was answered.
+        Whole days from the request until now, or until it was answered.
     at_least
         Whether the request is not known: it was asked for before the first receipt.
     on
@@ -55,5 +55,5 @@ def due_of(row: sqlite3.Row, limit: int, now: datetime | None = None) -> Due:
 
 
 def late_before(limit: int, now: datetime | None = None) -> str:
-    """Return since when what is late now is asked for: before this RFC 3339 time."""
+    """Return the RFC 3339 time before which what is late now was requested."""
     return rfc3339((datetime.now(UTC) if now is None else now) - timedelta(days=limit))

@@ -26,7 +26,7 @@ class ErasureFilters:
     status
         Exactly this one; or `OPEN`.
     asked_before
-        An RFC 3339 time in UTC: only those that are asked for since before then.
+        An RFC 3339 time in UTC: only those that were requested before then.
     """
 
     erasure_id: str = ""
@@ -88,7 +88,7 @@ def _count(connection: sqlite3.Connection, where: str, values: Sequence[str | by
 
 
 def late_and_open(connection: sqlite3.Connection, asked_before: str) -> tuple[int, int]:
-    """Return how many open erasures are asked for since before a time, and how many are open."""
+    """Return how many open erasures were requested before a time, and how many are open."""
     late = "open = 1 AND asked_at < ?"
     return _count(connection, late, [asked_before]), _count(connection, "open = 1", [])
 

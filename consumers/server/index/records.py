@@ -86,7 +86,7 @@ def _add_sent(
 
 
 def _note_subject(connection: sqlite3.Connection, model_id: str, request_id: str) -> None:
-    """Note which subject a request names: the record does that has the outcome which is shown.
+    """Note which subject a request names, by the record whose outcome is shown.
 
     Another record of the same id may name another person; it is answered with a conflict.
     """
@@ -224,9 +224,9 @@ def _add_erasure(connection: sqlite3.Connection, record: Record) -> bool:
 
 
 def _asked_at(event: SubjectErasureRequested, sent_at: str) -> str:
-    """Return since when an erasure is asked for: as it says itself, if that is before it was sent.
+    """Return when an erasure was requested: when it says so itself, if that is before it was sent.
 
-    A person who has asked in a letter waits since then.
+    A person who asked by letter has been waiting since then.
     """
     try:
         said = datetime.fromisoformat(event.requested_at)
@@ -250,9 +250,9 @@ def _note_dead_erasure(connection: sqlite3.Connection, place: tuple[str, int, in
 
 
 def _note_person(connection: sqlite3.Connection, erasure_id: str) -> None:
-    """Note whose erasure it is, as `_note_subject` does, and which one of the same person is done.
+    """Note whose erasure it is, and by which later one of the same person it is answered.
 
-    One that could not be completed is answered by another that was completed later.
+    An erasure that could not be completed is answered by one that was completed later.
     """
     connection.execute(
         "UPDATE erasures SET mark = sent.mark FROM sent WHERE sent.mark IS NOT NULL"

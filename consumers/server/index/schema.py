@@ -195,8 +195,8 @@ class IndexFile:
 def mark_of(connection: sqlite3.Connection, subject_id: str) -> bytes:
     """Return what stands for a subject in a file: HMAC-SHA256 under a secret of this file.
 
-    It is the same in every namespace. Who has the file and not the subject learns which requests
-    concern the same person, and not whom.
+    It is the same in every namespace. Whoever has the file but not the subject learns which
+    requests concern the same person, but not who that is.
     """
     [secret] = connection.execute("SELECT value FROM secret").fetchone()
     return hmac.digest(secret, subject_id.encode(), "sha256")

@@ -1,7 +1,7 @@
 """Versions that no trusted key signed: kept apart until one that is signed follows them.
 
-A version names the digest of the one before it, so a signature vouches for all before it. What was
-published before signing began is shown for that reason, and what anybody appends is not.
+A version names the digest of the one before it, so a signature vouches for all before it. So
+versions from before signing began are shown, but versions that anybody else appends are not.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ class Notifier:
     def _call_back(self, record: RequestRecord, notice: Notice) -> None:
         """Make a callback, unless another thread or server is about to.
 
-        The next try is noted before this one is made: whoever notes it is the one who tries.
+        The next try is noted before this one is made: only the thread or server that notes it makes
+        this one.
         """
         name = record.subject_request_id
         pause = min(2.0**notice.tries, _LONGEST_PAUSE)
@@ -109,7 +110,7 @@ class Notifier:
 def _with_notice(
     record: RequestRecord, before: Notice, after: Notice | None
 ) -> RequestRecord | None:
-    """Return the record with one callback noted otherwise (None: made); None if it is not there."""
+    """Return the record with one callback replaced (None: removed); None if it has no such one."""
     if before not in record.notices:
         return None
     replaced = (after if notice == before else notice for notice in record.notices)

@@ -1,7 +1,8 @@
 """What is kept of an OpenDSR request in the store, from its arrival to its last callback.
 
-The subjects are kept only until the request is sent or cancelled. Each change is a comparison with
-what was read, so that of a sender and a canceller, or of two servers, one comes first.
+The subjects are kept only until the request is sent or cancelled. Each change is made only if the
+record is still as it was read, so that of a sender and a canceller, or of two servers, one comes
+first.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class RequestRecord(BaseModel):
     notices: tuple[Notice, ...] = ()
 
     def at(self, state: State, due: float) -> RequestRecord:
-        """Return the record in another state, with a callback to each address if that shows."""
+        """Return the record in another state, with callbacks if that changes the status."""
         changed = state.status != self.state.status
         new = [Notice(url=url, status=state.status) for url in self.callback_urls if changed]
         kept = () if state in (State.SENT, State.CANCELLED) else self.events
@@ -163,7 +164,7 @@ class Records:
                 except redis.WatchError:
                     continue
                 return after
-        raise CorruptState(f"OpenDSR request {subject_request_id}: it changes without end")
+        raise CorruptState(f"OpenDSR request {subject_request_id}: it keeps being changed")
 
     def due(self, now: float, limit: int) -> list[str]:
         """Return the ids of requests that are to be looked at, the oldest first."""

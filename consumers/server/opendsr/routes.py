@@ -155,7 +155,9 @@ async def ask(
     def enter() -> RequestRecord:
         record = opendsr.desk.records.add(fresh)
         if (record.body, record.controller_id) != (fresh.body, fresh.controller_id):
-            raise _refused("REQUEST_ID_CONFLICT", "this subject_request_id is taken by another")
+            raise _refused(
+                "REQUEST_ID_CONFLICT", "this subject_request_id is taken by another request"
+            )
         if opendsr.configuration.hold:
             services.store.wait_durable()
             return record

@@ -175,7 +175,9 @@ class Settings(BaseSettings):
     def _fits_into_a_batch(cls, value: int, info: ValidationInfo) -> int:
         most = info.data.get("batch_rows", value)
         if value > most:
-            raise ValueError(f"more than LETHE_BATCH_ROWS, {most}: no batch could have as many")
+            raise ValueError(
+                f"more than LETHE_BATCH_ROWS ({most}): no batch could have that many rows"
+            )
         return value
 
     @field_validator("*", mode="before")

@@ -34,7 +34,7 @@ _BITS = 256
 """To begin with: 53, three times the digits of most condition numbers, and some to spare."""
 
 _MOST_BITS = 2048
-"""Enough for a parameter of 0; what is half way between two float64 is never proved."""
+"""Enough for a parameter of 0; a parameter half way between two float64 is never proved."""
 
 
 def minimiser(raw: RawColumns, live: ExactStatistics, S: Whole) -> Minimiser:

@@ -24,10 +24,10 @@ from lethe.engine.preprocess.transformation.encoding import (
 from lethe.engine.preprocess.transformation.layout import Layout, Places, lay_out, looked_up
 
 ABSENT = -1
-"""In place of an entry or a category: none, or one that the generation does not know."""
+"""Stands for an entry or a category that is absent, or that the generation does not know."""
 
 _SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)
-"""Of values that differ: what is less has lost digits, or all of them."""
+"""Least variance of values that differ: a smaller one has lost digits, or all of them."""
 
 
 @dataclass(frozen=True, slots=True)

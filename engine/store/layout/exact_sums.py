@@ -167,5 +167,5 @@ def _read_moved(stored: bytes | None, d: int, m: int, what: str) -> Moved:
     numbers = codec.unpack(stored, (1 + count * width,), what)
     weight, X, y = np.split(numbers[1:].reshape(count, width), [1, 1 + d], axis=1)
     if abs(numbers[0]) != 1 or count < 1 or not (weight >= 0).all():
-        raise CorruptState(f"{what}: a row is none of the model's; run `lethe check`")
+        raise CorruptState(f"{what}: a row does not fit the model; run `lethe check`")
     return Moved(int(numbers[0]), Rows(X.copy(), y.copy(), weight[:, 0].copy()))

@@ -104,6 +104,7 @@ def parse_meta(data: bytes | None, config: ModelConfig) -> Meta:
     widest = config.d * max(config.m, config.blocks * config.d)
     if not (config.d and config.m) or 8 * widest > MAX_VALUE_BYTES:
         raise CorruptState(
-            f"{what}: {config.d} coefficients of {config.m} outputs are no model; run `lethe check`"
+            f"{what}: a model cannot have {config.d} coefficients of {config.m} outputs; run "
+            "`lethe check`"
         )
     return meta

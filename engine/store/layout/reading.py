@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 from lethe.engine.errors import CorruptState
 
 MAX_DIGITS = 16
-"""Of a stored whole number: every count and offset that two languages can agree on has fewer
+"""Most digits of a stored whole number: no count or offset that two languages can agree on has more
 (2^53 has 16), and nobody converts a number of a million digits by accident."""
 
 Count = Annotated[int, Field(ge=0, lt=1 << 53)]

@@ -67,5 +67,5 @@ def read_rows(
         return StoredRows(MovedRows(rows, decoded.W), table)
     rows, entries = pipeline.rows(table, decoded.y, decoded.weight)
     if not np.isfinite(rows.X).all():
-        raise CorruptState(f"{what}: a row is none of the model's; run `lethe check`")
+        raise CorruptState(f"{what}: a row does not fit the model; run `lethe check`")
     return StoredRows(MovedRows(rows, decoded.W, entries=entries), table)

@@ -111,7 +111,7 @@ def secure(client: redis.Redis, url: str, access: Access) -> None:
     if settings and parts.scheme != "rediss":
         raise InvalidData(
             f"{settings[0]} is set, but LETHE_REDIS_URL begins with {parts.scheme}://, which has "
-            "no TLS: write rediss://, or unset it"
+            f"no TLS: write rediss://, or unset {settings[0]}"
         )
     if settings and options:
         raise InvalidData(
@@ -205,8 +205,9 @@ def reachable(client: redis.Redis) -> Iterator[None]:
             ) from error
         if is_wrong_type(error):
             raise CorruptState(
-                f"a key in the store at {address(client)} holds another type than Lethe writes "
-                f"to it ({message}); run `lethe check`, and restore the store from a backup"
+                f"a key in the store at {address(client)} holds a value of a type that Lethe does "
+                f"not write there ({message}); run `lethe check`, and restore the store from a "
+                "backup"
             ) from error
         error.args = (message,)
         raise

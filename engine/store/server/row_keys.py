@@ -105,7 +105,7 @@ class RowKeys:
                 opened[row] = AESGCM(key).decrypt(nonce, body, _bound_to(where, row))
             except (InvalidTag, ValueError):
                 raise CorruptState(
-                    f"model {where.model.model_id!r}: a row's record does not go with its key in "
+                    f"model {where.model.model_id!r}: a row's record does not match its key in "
                     "LETHE_ROW_KEYS_URL; restore the store, or register the model again with "
                     "--replace"
                 ) from None
@@ -162,9 +162,9 @@ def _bound_to(where: GenerationKeys, row: str) -> bytes:
 def no_key(model_id: str, rows: Collection[str]) -> CorruptState:
     """Return the error of live rows whose records cannot be decrypted."""
     return CorruptState(
-        f"model {model_id!r}: {len(rows)} live rows have an encrypted record and no key "
-        "in LETHE_ROW_KEYS_URL: the store of keys lost writes, or is another one. Restore it, "
-        "or register the model again with --replace"
+        f"model {model_id!r}: {len(rows)} live rows have an encrypted record and no key in "
+        "LETHE_ROW_KEYS_URL: the store of keys lost writes, or is not the one that was used. "
+        "Restore it, or register the model again with --replace"
     )
 
 

@@ -71,7 +71,7 @@ def test_what_is_not_applied_or_published_is_counted(platform: Platform, tmp_pat
     end = int(platform.raw().hget(cursors, "apply") or 0)
     platform.raw().hset(cursors, "published", end - 1)
     said = failed(platform, tmp_path)["commits"]
-    assert f"applied to {end} and published to {end - 1} of {end}" in said
+    assert f"applied up to {end} and published up to {end - 1}, of {end}" in said
     assert "lethe work deletions" in said
 
 

@@ -247,7 +247,7 @@ def test_a_store_older_than_the_retained_commits_says_so(memory: Platform, keep:
     settle_some(memory)
     assert memory.versions() == before
     assert memory.load().version == 0
-    with pytest.raises(StoreTooOld, match="expired in between"):
+    with pytest.raises(StoreTooOld, match="commits in between have expired"):
         memory.register("m", budget=10.0)
     # What is retained of the ledger counts; what is not, a person has to answer for.
     with pytest.raises(CorruptState, match="--accept-forgotten"):

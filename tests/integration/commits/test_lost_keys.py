@@ -228,7 +228,7 @@ def test_a_list_that_lacks_a_model_is_not_taken_for_all_of_them(
 ) -> None:
     used(memory)
     _take_off_the_list(memory, whole=True)
-    with pytest.raises(KeysLost, match="erasures would pass them over"):
+    with pytest.raises(KeysLost, match="erasures would pass over those models"):
         read_models(memory.store)
 
 

@@ -371,7 +371,7 @@ def test_a_topic_that_lost_its_end_is_made_again_with_what_is_open(
     truncate(memory, topic, 2)
     newer = [ask(memory, topic, number) for number in range(3, 8 if grown else 4)]
 
-    said = "another record lies at offset 2" if grown else "was known up to 3"
+    said = "another record lies at offset 2" if grown else "was read up to offset 3"
     for _ in range(2):  # those who are started again, too
         worker = erasures.erasure_worker(memory)
         with pytest.raises(LogReset, match=said):

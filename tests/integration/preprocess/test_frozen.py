@@ -253,8 +253,12 @@ def test_a_transformer_that_was_changed_is_refused_in_a_line(tmp_path: Path) -> 
     frame = pd.DataFrame({"age": [1.0, 2.0, 4.0]})
     steps = [("age", StandardScaler(), ["age"])]
     for name, value, message in [
-        ("feature_names_in_", 5, "which columns the transformer takes cannot be read"),
-        ("transformers_", [("no", "drop", [99])], "which columns the transformer takes cannot"),
+        ("feature_names_in_", 5, "cannot tell which columns the transformer takes"),
+        (
+            "transformers_",
+            [("no", "drop", [99])],
+            "cannot tell which columns the transformer takes",
+        ),
         ("transformers_", [("no", "drop", ["age"])], "it drops all of them"),
         ("transformers_", [], r"an array of shape \(2, 0\) of 2 rows"),
     ]:

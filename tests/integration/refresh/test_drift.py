@@ -54,13 +54,13 @@ def test_a_damaged_row_of_v_orders_a_rebuild_that_says_why(
     damage_v(memory, redis_client)
     fine, detail = drift_line(memory)
     assert not fine
-    assert "V does not go with the live rows" in detail
+    assert "V does not match the live rows" in detail
     assert "run `lethe refresh --size rebuild`" in detail
     memory.refresh("m", size)
     doubted, rebuilt = memory.versions("m")[-2:]
     assert doubted.refresh is not None
     assert doubted.refresh.reason.startswith(
-        "the drift audit failed: V does not go with the live rows"
+        "the drift audit failed: V does not match the live rows"
     )
     assert (doubted.error.kind, doubted.error.value) == ("unknown", None)
     assert rebuilt.refresh is not None

@@ -119,8 +119,8 @@ def test_a_file_of_keys_opens_what_the_store_s_own_secret_has_sealed(tmp_path: P
         seals = runtime.seals(store)
         assert list(seals) == [new, own]
         assert handover(store, seals, file) == (
-            f"commits will be sealed with key {new} from {file}, until now with {own}; "
-            "give this file to every worker and keep a copy"
+            f"commits will be sealed with key {new} from {file}; until now they were sealed "
+            f"with {own}. Give this file to every worker and keep a copy"
         )
         _commit_with(store, "churn", new)
         assert handover(store, seals, file) is None

@@ -199,7 +199,7 @@ def test_a_lost_key_or_an_exchanged_record_halts_the_model_and_says_why(sealed: 
     with pytest.raises(CorruptState, match="1 live rows have an encrypted record and no key"):
         sealed.store.row_records(where, ["row-1", "row-2"])
     sealed.raw().hset(where.rows(shard_of("row-2")), "row-2", stored[b"row-3"])
-    with pytest.raises(CorruptState, match="a row's record does not go with its key"):
+    with pytest.raises(CorruptState, match="a row's record does not match its key"):
         sealed.store.row_records(where, ["row-2"])
     request = sealed.send_index("m", 1)
     worker = sealed.pair[0]

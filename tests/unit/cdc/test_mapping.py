@@ -63,7 +63,7 @@ def test_a_mistake_is_refused_with_its_place(tmp_path: Path, more: str, said: st
         ('["churn"]', "[]", "models"),
         ('["churn"]', '["churn", "churn"]', "twice"),
         ('"public.customers"', '"customers"', "schema.table"),
-        ('"shop.public.customers"', '"lethe.deletions"', "a topic of Lethe"),
+        ('"shop.public.customers"', '"lethe.deletions"', "one of Lethe's own topics"),
         ('connector = "shop"', "", "connector"),
         ("[[tables]]", "[[tables", "not TOML"),
         ("shop", "\ud800", "in UTF-8"),

@@ -68,6 +68,6 @@ def test_without_the_seal_key_it_says_that_it_cannot_tell(
 ) -> None:
     assert newest([OTHERS_REFUSED], sealed=False) is None
     assert waited(THEIRS_FINAL) == 0
-    assert "cannot be told whether it is of this subject" in capsys.readouterr().err
+    assert "cannot tell whether it concerns this subject" in capsys.readouterr().err
     assert waited(record(MINE, 5)) == 0
     assert not capsys.readouterr().err

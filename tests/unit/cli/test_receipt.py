@@ -66,7 +66,7 @@ def test_a_deferral_is_said_and_the_final_receipt_is_the_answer(
 def test_a_deferral_alone_is_no_answer(log: MemoryLog) -> None:
     batches = publish(log, receipt("DEFERRED"))
 
-    with pytest.raises(NoReceipt, match="deferred and waits for a refresh") as caught:
+    with pytest.raises(NoReceipt, match="deferred, waits for a refresh") as caught:
         _wait(Output(as_json=True), batches, REQUEST, 0.2)
 
     assert caught.value.exit_code == 1

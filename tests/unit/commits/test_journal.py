@@ -199,7 +199,7 @@ def test_a_tail_that_is_there_no_more_is_a_log_that_was_reset(appending: Appendi
     with pytest.raises(LogReset, match="another record lies at offset 0"):
         check_tail(appending.reader, replace(tail, last_digest="b" * 64), appending.count())
     appending.log.truncate(appending.partition, 0)
-    with pytest.raises(LogReset, match="ends at offset 0, and was known up to 1"):
+    with pytest.raises(LogReset, match="ends at offset 0, but was read up to offset 1"):
         check_tail(appending.reader, tail, appending.count())
     value, _ = encode(commit_of(), SEALS, None)
     producer = appending.log.producer()

@@ -105,7 +105,7 @@ def test_a_signature_of_another_event_is_none_of_a_request() -> None:
 
 def test_a_replay_towards_another_model_is_refused() -> None:
     """The key of a record is not signed: with another one it would be refused, with a receipt."""
-    assert "alone is another request" in refused(check(value(), signed(value()), key=b"other"))
+    assert "alone is a different request" in refused(check(value(), signed(value()), key=b"other"))
 
 
 @pytest.mark.parametrize(

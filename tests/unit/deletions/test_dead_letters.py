@@ -60,7 +60,7 @@ def test_what_nobody_has_as_it_came_is_not_sent_again(refusing: Refusing) -> Non
     cut = refusing.refuse(topics.DELETIONS, b"x" * (MAX_REQUEST_BYTES + 1))
     packed = refusing.refuse(topics.DELETIONS, b"x", headers=((PACKED_BATCH, b"snappy"),))
     stranger = refusing.refuse("shop.customers", b"x")
-    for number, why in ((packed, "whole record"), (stranger, "only its own producer sends")):
+    for number, why in ((packed, "whole record"), (stranger, "only its own producer writes to")):
         with pytest.raises(InvalidRequest, match=why):
             replay_message(refusing.reader, find_letter(refusing.reader, number))
     with pytest.raises(InvalidRequest, match="whole record"):

@@ -267,7 +267,7 @@ def test_a_store_of_artifacts_that_does_not_delete_is_said_so(
     first, second = versions_of(releases(2))
     mirror_version(registry, first)
     monkeypatch.setattr(LocalArtifactRepository, "delete_artifacts", lambda *_: None)
-    with pytest.raises(InvalidData, match="does not delete; delete model there by hand"):
+    with pytest.raises(InvalidData, match="cannot delete; delete model there by hand"):
         mirror_version(registry, second)
     monkeypatch.undo()
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")

@@ -86,5 +86,5 @@ def test_a_wait_that_cannot_be_is_refused(value: str) -> None:
 
 
 def test_a_batch_that_could_never_be_full_is_refused() -> None:
-    with pytest.raises(InvalidData, match=r"LETHE_MIN_BATCH.*LETHE_BATCH_ROWS, 10"):
+    with pytest.raises(InvalidData, match=r"LETHE_MIN_BATCH.*LETHE_BATCH_ROWS \(10\)"):
         load_settings({"min_batch": 11, "batch_rows": 10})

@@ -36,7 +36,7 @@ def test_a_log_that_ends_before_the_watermark_halts() -> None:
 
 
 def test_a_log_that_ends_before_what_was_read_halts_although_nothing_was_decided_yet() -> None:
-    with pytest.raises(LogReset, match="was known up to 8"):
+    with pytest.raises(LogReset, match="was read up to offset 8"):
         start_offset(PARTITION, Watermark(5, Mark(8, "a")), Bounds(0, 7), READER)
 
 

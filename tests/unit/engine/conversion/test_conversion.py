@@ -90,7 +90,7 @@ def test_a_ridge_classifier_is_a_linear_model_of_signs() -> None:
         (ElasticNet(), LinearModel, "an l1 part"),
         (LinearRegression(), LinearModel, "it has no penalty"),
         (RidgeCV(), LinearModel, "the rows chose its alpha"),
-        (Ridge(alpha=0.0), LinearModel, "alpha=0.0 is not one ridge"),
+        (Ridge(alpha=0.0), LinearModel, "alpha=0.0 is not a single ridge"),
         (Ridge(positive=True), LinearModel, "positive=True"),
         (Ridge(), LogisticModel, "use LinearModel.from_sklearn"),
         (LogisticRegression(), LinearModel, "use LogisticModel.from_sklearn"),
@@ -174,7 +174,7 @@ def test_a_subclass_may_minimise_something_else() -> None:
 def test_the_parts_of_a_one_vs_rest_classifier_are_checked(inner: Any) -> None:
     X, _, labels = table(3)
     given = OneVsRestClassifier(inner).fit(X, labels)
-    with pytest.raises(InvalidData, match=r"of a LinearSVC|class_weight=.* weighs the rows"):
+    with pytest.raises(InvalidData, match=r"is a LinearSVC|class_weight=.* weighs the rows"):
         LogisticModel.from_sklearn(given, X, labels)
 
 

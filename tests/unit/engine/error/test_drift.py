@@ -84,8 +84,8 @@ def damaged_answer(run: Audited) -> None:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (damaged_v, "V does not go with the live rows"),
-        (missing_v, "V does not go with the live rows"),
+        (damaged_v, "V does not match the live rows"),
+        (missing_v, "V does not match the live rows"),
         (damaged_factor, "the factor or dual rows are damaged"),
         (damaged_answer, "the exact answer is off by"),
         (not_a_number, "the exact answer is off by nan"),

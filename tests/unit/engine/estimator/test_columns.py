@@ -66,7 +66,7 @@ def test_a_second_fit_forgets_the_names_of_the_first() -> None:
 
 
 def test_frames_that_cannot_be_used_are_refused() -> None:
-    with pytest.raises(InvalidData, match="and 1 is none; make them all text"):
+    with pytest.raises(InvalidData, match="but 1 is not; make them all text"):
         LinearModel().fit(pd.DataFrame(X, columns=["a", 1, "b"]), Y)
     text = pd.DataFrame({"a": ["x"] * 40, "b": Y})
     with pytest.raises(InvalidData, match=r"X is not an array of numbers: .*'x'"):

@@ -93,7 +93,7 @@ def test_the_head_of_another_model_is_corrupt() -> None:
 
 def test_a_head_that_describes_what_no_value_can_hold_is_corrupt() -> None:
     config = meta().config.model_copy(update={"feature_names": tuple(map(str, range(9000)))})
-    with pytest.raises(CorruptState, match="are no model"):
+    with pytest.raises(CorruptState, match="a model cannot have"):
         parse_meta(meta_json(meta(config=config)), config)
 
 
