@@ -1,4 +1,4 @@
-"""How registration commits: it appends, applies and publishes as a worker does."""
+"""How registration and recovery commit: append, apply and publish, each waited for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lethe.consumers.commits.shred import shred
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
-from lethe.consumers.service.telemetry.progress import Progress
-from lethe.consumers.service.telemetry.steps import AtStep
+from lethe.consumers.service.telemetry.progress import Progress, no_progress
+from lethe.consumers.service.telemetry.steps import AtStep, no_hook
 from lethe.consumers.versions.draft import Transition, opening_transition
 from lethe.engine.errors import StoreUnavailable
 from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys, commit_partition
@@ -30,7 +30,17 @@ _TRIES = 5
 class Committer:
     """Commits for one model at a time; one thread uses it.
 
-    The parameters are those of `registration.register.Registrar`.
+    Parameters
+    ----------
+    store, producer, reader
+        Where models live, and the log.
+    seals, signer, trusted
+        What commits are sealed and signed with, and whose signatures are accepted on commits that
+        are read.
+    progress
+        Called as the work proceeds.
+    at_step
+        Called with the name of each step as it is reached.
     """
 
     def __init__(
@@ -40,14 +50,17 @@ class Committer:
         reader: Reader,
         seals: SealKeys,
         *,
-        signer: Callable[[], Signer | None],
-        trusted: TrustedKeys | None,
-        progress: Progress,
-        at_step: AtStep,
+        signer: Callable[[], Signer | None] = lambda: None,
+        trusted: TrustedKeys | None = None,
+        progress: Progress = no_progress,
+        at_step: AtStep = no_hook,
     ) -> None:
         self._store = store
         self._producer = producer
         self._reader = reader
+        self._seals = seals
+        self._trusted = trusted
+        self._progress = progress
         self._at_step = at_step
         self._journal = Journal(producer, seals, signer)
         self._fold = Fold(

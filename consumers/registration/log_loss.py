@@ -8,7 +8,7 @@ from there, with any backup of the store, arrives at the same model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from lethe.consumers.commits.apply import checkpoint_change
 from lethe.consumers.commits.commit import Commit, CommitKind, KeptReceipt, Sealed
 from lethe.consumers.commits.journal import (
     Followed,
-    Journal,
     LogGap,
     Tail,
     commit_partitions,
@@ -25,16 +24,12 @@ from lethe.consumers.commits.journal import (
 from lethe.consumers.commits.receipt_index import kept_receipts
 from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.counted import LogTip, OpenRecord, log_tip
-from lethe.consumers.commits.recovery.fold import Fold
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.published_versions import newest_version
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.contract.sealing import SealKeys
-from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
-from lethe.consumers.log.base import Producer, Reader
 from lethe.consumers.log.scan import scan_topic
-from lethe.consumers.service.telemetry.progress import Progress, no_progress
+from lethe.consumers.registration.committer import Committer
 from lethe.engine.errors import CommitConflict, CorruptState, InvalidData, LogReset, UnknownModel
 from lethe.engine.store.apply import corrupt
 from lethe.engine.store.cursors import Pair
@@ -44,7 +39,6 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.membership import models_in
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import CHUNK
-from lethe.engine.store.store import ModelStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,38 +61,12 @@ class Plan:
     restart: int | None = None
 
 
-class Recovery:
-    """Recovers models; one thread uses it, while no worker runs.
+class Recovery(Committer):
+    """Recovers models, while no worker runs; its parameters are those of a `Committer`.
 
-    Parameters
-    ----------
-    store, producer, reader
-        Where models live, and the log.
-    seals, signer, trusted
-        What commits are sealed and signed with, and whose signatures are accepted on commits that
-        are read.
-    progress
-        Called as the work proceeds.
+    It appends as registration does. A checkpoint that the store refuses is an error: a fold, which
+    applies what registration could not, cannot follow a log that lost commits. Workers publish it.
     """
-
-    def __init__(
-        self,
-        store: ModelStore,
-        producer: Producer,
-        reader: Reader,
-        seals: SealKeys,
-        *,
-        signer: Callable[[], Signer | None] = lambda: None,
-        trusted: TrustedKeys | None = None,
-        progress: Progress = no_progress,
-    ) -> None:
-        self._store = store
-        self._reader = reader
-        self._seals = seals
-        self._trusted = trusted
-        self._progress = progress
-        self._journal = Journal(producer, seals, signer)
-        self._fold = Fold(store, reader, producer, seals, trusted=trusted, progress=progress)
 
     def plan(self, model_id: str) -> Plan:
         """Find out what was lost; changes nothing except what a fold changes.
@@ -203,7 +171,7 @@ class Recovery:
             Nothing has.
         """
         try:
-            folded = self._fold.run(index)
+            folded = self._follow(index)
         except LogReset:
             return True
         halt = folded.halted.get(model_id)

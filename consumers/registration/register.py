@@ -92,19 +92,7 @@ class Registered:
 class Registrar:
     """Registers and unregisters models; one thread uses it.
 
-    Parameters
-    ----------
-    store, producer, reader
-        Where models live, and the log.
-    seals, signer, trusted
-        What commits are sealed and signed with, and whose signatures are accepted on commits that
-        are read.
-    now
-        The clock of versions.
-    progress
-        Called as the work proceeds.
-    at_step
-        Called with the name of each step as it is reached.
+    Its parameters are those of a `Committer`, and ``now``, the clock of versions.
     """
 
     def __init__(

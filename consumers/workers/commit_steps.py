@@ -36,7 +36,9 @@ from lethe.engine.store.store import ModelStore
 class CommitSteps:
     """Appends, applies and publishes the commits of one worker; one thread uses it.
 
-    The messages of commits are made while the log takes these.
+    Not a `Committer`, which waits for each step: here the commits of many models share the round
+    trips, their messages are made while the log takes them, and what is published is noted one poll
+    later.
     """
 
     store: ModelStore
