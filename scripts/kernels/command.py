@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.study import Study
-from kernels import recomputed, rows_kept, steps
+from kernels import rows_kept, steps
 
-STUDY = Study("kernels", (steps.SECTION, rows_kept.SECTION, recomputed.SECTION))
+STUDY = Study("kernels", (steps.SECTION, rows_kept.SECTION))
 
 
 def main(arguments: Sequence[str]) -> int:
