@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from lethe.engine.errors import LetheError
     from lethe.engine.generalised import PoissonModel, SoftmaxModel
     from lethe.engine.models import LinearModel, LogisticModel
-    from lethe.engine.refresh.kind import RefreshKind
     from lethe.engine.refresh.policy import Limits
+    from lethe.engine.refresh.size import RefreshSize
     from lethe.engine.result import ChangeResult, DeletionResult
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "LogisticModel",
     "PoissonModel",
     "PublishedError",
-    "RefreshKind",
+    "RefreshSize",
     "SoftmaxModel",
 ]
 
@@ -45,7 +45,7 @@ _MODULES = {
     "LogisticModel": "models",
     "PoissonModel": "generalised",
     "PublishedError": "error.estimate",
-    "RefreshKind": "refresh.kind",
+    "RefreshSize": "refresh.size",
     "SoftmaxModel": "generalised",
 }
 

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from lethe.engine.deletion.change import MovedRows, RowsMoved, change
+from lethe.engine.deletion.change import RowMoves, RowsAndDuals, change
 from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.deletion.stream import Generation, Stream, at_rest, begin
 from lethe.engine.error.estimate import (
@@ -204,7 +204,7 @@ class Fitted:
         members, stream = self.members, self.stream
         if self.method not in (None, method):
             stream = complete(stream)
-        stream = change(self.generation, stream, RowsMoved(leaving=members.moved(ids)), method)
+        stream = change(self.generation, stream, RowMoves(leaving=members.moved(ids)), method)
         sentinels = self.sentinels.without(frozenset(ids))
         remaining = len(members) - len(ids)
         if 2 * len(sentinels.ids) < min(SENTINELS, remaining):
@@ -229,7 +229,7 @@ class Fitted:
             stream = complete(stream)
         W, off = base_dual_rows(generation, self.factor, new.X)
         leaving = members.moved(old) if old else None
-        stream = change(generation, stream, RowsMoved(MovedRows(new, W, off), leaving), method)
+        stream = change(generation, stream, RowMoves(RowsAndDuals(new, W, off), leaving), method)
         changed = replace(self, members=deepcopy(members), stream=stream, certified=None)
         changed.members.forget(old)
         changed.members.add(new_ids, new, W)

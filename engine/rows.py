@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lethe.engine.deletion.change import MovedRows
+from lethe.engine.deletion.change import RowsAndDuals
 from lethe.engine.deletion.stream import Generation
 from lethe.engine.error.sentinels import Sentinels, choose_sentinels, possible_parts
 from lethe.engine.errors import InvalidData, UnknownRows
@@ -108,10 +108,10 @@ class Membership:
         """Return the places of ``ids``."""
         return np.array([self.place[name] for name in ids], dtype=np.intp)
 
-    def moved(self, ids: tuple[str, ...]) -> MovedRows:
+    def moved(self, ids: tuple[str, ...]) -> RowsAndDuals:
         """Return rows as a change leaves them out, with their dual rows. Cost O(k d)."""
         places = self.places(ids)
-        return MovedRows(self.rows.take(places), self.W[places])
+        return RowsAndDuals(self.rows.take(places), self.W[places])
 
     def live_without(self, ids: tuple[str, ...]) -> Mask:
         """Return which rows remain once ``ids`` are gone."""

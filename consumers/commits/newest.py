@@ -45,7 +45,7 @@ class NewestParameters:
         """Note that a partition was folded: what others sent before may still be on its way."""
         self._note(index, -1)
 
-    def in_doubt(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+    def note_doubtful(self, ranges: Iterable[tuple[int, int, int]]) -> None:
         """Note what this worker sent late, or without learning what became of it.
 
         It matters if somebody else has committed since. ``ranges`` are those of `publisher.Notes`.
@@ -60,7 +60,7 @@ class NewestParameters:
         messages landed.
         """
         if time.monotonic() - since > LATE_SECONDS:
-            self.in_doubt(ranges)
+            self.note_doubtful(ranges)
 
     def _note(self, index: int, end: int) -> None:
         known = self._due.get(index)

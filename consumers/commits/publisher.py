@@ -77,9 +77,9 @@ class Publisher:
     def forget(self) -> None:
         """Forget what was sent: a fold sends it again, and this may land later than that."""
         if self.to_note is not None:
-            self._newest.in_doubt(self.to_note.ranges)
+            self._newest.note_doubtful(self.to_note.ranges)
         if self._in_flight is not None:
-            self._newest.in_doubt(self._in_flight[1].ranges)
+            self._newest.note_doubtful(self._in_flight[1].ranges)
         self._in_flight = self.to_note = None
 
     def begin(
@@ -107,7 +107,7 @@ class Publisher:
         try:
             self._in_flight = self._producer.begin(messages), notes
         except LogUnavailable:
-            self._newest.in_doubt(notes.ranges)  # some may have been sent
+            self._newest.note_doubtful(notes.ranges)  # some may have been sent
             raise
 
     def advance(self) -> None:
@@ -147,7 +147,7 @@ class Publisher:
         notes = self.to_note
         if notes is None:
             raise AssertionError("nothing was to be noted")
-        self._newest.in_doubt(
+        self._newest.note_doubtful(
             each
             for each, answer in zip(notes.ranges, answers, strict=False)
             if Cursors.noted(answer).published > each[2]

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from lethe.engine.ids import MAX_ID_LENGTH, text_of
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.reading import Texts, parse_json
 from lethe.engine.store.layout.records import (
@@ -243,7 +243,7 @@ class RefreshRequested(Event):
     generation: int
     version: int
     reason: str
-    size: RefreshKind | None = None
+    size: RefreshSize | None = None
 
 
 class Source(Event):
@@ -267,7 +267,7 @@ class RefreshInfo(Event):
     """What a refresh did, in the version that it created."""
 
     job_id: str
-    size: RefreshKind
+    size: RefreshSize
     reason: str
     seconds: Finite
 

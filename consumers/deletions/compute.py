@@ -35,7 +35,7 @@ from lethe.consumers.deletions.out_of_range import (
 )
 from lethe.consumers.versions.certificates import fits, versions_spent
 from lethe.consumers.versions.draft import without_rows
-from lethe.engine.deletion.change import RowsMoved
+from lethe.engine.deletion.change import RowMoves
 from lethe.engine.error.attainable import BLAMED, may_matter
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.certified import after_deletion
@@ -177,7 +177,7 @@ def _delete(
         raise GuardRefusal("GENERATION_FULL", full)
     what = f"model {config.model_id!r}, rows to delete"
     leaving = read_rows(config, at.pipeline, [lookup.records[row] for row in ids], what).moved
-    moved = RowsMoved(leaving=leaving)
+    moved = RowMoves(leaving=leaving)
     counts = _class_counts(at, moved)
     if len(at.stream.V) + len(ids) > limit:
         raise GuardRefusal("GENERATION_FULL", full)
@@ -264,7 +264,7 @@ def _change(
     return replace(step, after=after, written=changed.written.after(step.written))
 
 
-def _added_to_sums(at: ModelState, changed: ChangedRows, moved: RowsMoved) -> ModelState:
+def _added_to_sums(at: ModelState, changed: ChangedRows, moved: RowMoves) -> ModelState:
     """Add rows to exact sums: whatever these can hold is a row like any other."""
     config = at.meta.config
     try:
@@ -284,7 +284,7 @@ def _added_to_sums(at: ModelState, changed: ChangedRows, moved: RowsMoved) -> Mo
 
 
 def _linearised(
-    at: ModelState, changed: ChangedRows, moved: RowsMoved, factor: Factor
+    at: ModelState, changed: ChangedRows, moved: RowMoves, factor: Factor
 ) -> ModelState:
     """Bring rows into the linearised model, where a version with them is within the budget."""
     config = at.meta.config
@@ -314,7 +314,7 @@ def _linearised(
 
 
 def _changed(
-    at: ModelState, changed: ChangedRows, moved: RowsMoved, factor: Factor | None
+    at: ModelState, changed: ChangedRows, moved: RowMoves, factor: Factor | None
 ) -> ModelState:
     """Return the state with rows inserted, and others in place of those that they correct."""
     meta, inserted, corrected = at.meta, len(changed.written.inserted), len(changed.corrected)
@@ -342,7 +342,7 @@ def _changed(
 # -- guards of both -------------------------------------------------------------------------------
 
 
-def _class_counts(at: ModelState, moved: RowsMoved) -> tuple[int, ...] | None:
+def _class_counts(at: ModelState, moved: RowMoves) -> tuple[int, ...] | None:
     """Return how many rows each class has left; a class with none needs a penalised intercept."""
     counts = moved.class_counts(at.meta.class_counts)
     if counts is None or min(counts) > 0 or at.generation.objective.penalty.min() > 0:

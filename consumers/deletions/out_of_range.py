@@ -33,7 +33,7 @@ _DEVIATIONS = 10.0
 before it is the cause: as far as a standardised column may (`STATISTICS_MOVED`)."""
 
 
-class Usual(NamedTuple):
+class Typical(NamedTuple):
     """What a generation was fitted on: each coordinate's mean and standard deviation, (d,)."""
 
     mean: Array
@@ -100,14 +100,14 @@ def check_version(
 
 def _spread(state: ModelState, changed: ChangedRows, factor: Factor) -> Array:
     """Return each column's deviation with each row alone added, over the column's own, k x d."""
-    usual = usual_values(state, factor)
+    usual = typical_values(state, factor)
     away = np.abs(changed.arriving.rows.X - usual.mean) / np.sqrt(state.meta.rows_live + 1.0)
     spread: Array = np.zeros(away.shape)
     np.divide(away, usual.deviation, out=spread, where=usual.deviation > 0)
     return spread
 
 
-def usual_values(state: ModelState, factor: Factor) -> Usual:
+def typical_values(state: ModelState, factor: Factor) -> Typical:
     """Return what the generation's rows were like, from its Hessian L L^T alone. Cost O(d^2).
 
     Sums over all rows, by their curvatures: no smallest or largest value, which would be one
@@ -124,7 +124,7 @@ def usual_values(state: ModelState, factor: Factor) -> Usual:
     elif state.meta.config.kind is Kind.LOGISTIC:
         total *= 0.25  # no curvature is larger, and no deviation smaller
     deviation = np.sqrt(np.maximum(squares / total - mean**2, 0.0))
-    return Usual(mean, deviation)
+    return Typical(mean, deviation)
 
 
 def refusal(
@@ -140,7 +140,7 @@ def refusal(
     """
     config, row = state.meta.config, changed.arriving.rows.X[worst]
     features = slice(0, len(config.feature_names))
-    usual = usual_values(state, factor)
+    usual = typical_values(state, factor)
     mean, deviation = usual.mean[features], usual.deviation[features]
     tiny = np.finfo(np.float64).tiny
     with np.errstate(over="ignore"):

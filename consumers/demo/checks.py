@@ -11,9 +11,9 @@ from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.version_chain import check_version, parameters_digest
 from lethe.consumers.demo.observer import Observed, Outcome
 from lethe.engine.errors import BrokenChain
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 
-WANTED_SIZES = (RefreshKind.POLISH, RefreshKind.REBUILD)
+WANTED_SIZES = (RefreshSize.POLISH, RefreshSize.REBUILD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def records_erased(outcome: Outcome) -> Check:
 def each_size_happened(outcome: Outcome) -> Check:
     """Check that the policy chose a polish and a rebuild."""
     sizes = Counter(seen.event.refresh.size for seen in _all(outcome) if seen.event.refresh)
-    counted = ", ".join(f"{sizes[size]} {size}" for size in RefreshKind if sizes[size])
+    counted = ", ".join(f"{sizes[size]} {size}" for size in RefreshSize if sizes[size])
     return Check(
         "the policy chose both polish and rebuild at least once",
         counted or "none",

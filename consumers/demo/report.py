@@ -13,7 +13,7 @@ from rich.text import Text
 
 from lethe.consumers.demo.checks import Check, all_passed
 from lethe.consumers.demo.observer import Observed, Outcome
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 
 _FAILURES = 5
 """Number of failures printed per check; the JSON document has all."""
@@ -62,7 +62,7 @@ def model_summary(outcome: Outcome, model: str) -> dict[str, Any]:
     after = [one.true_error for one in seen if one.event.refresh is not None]
     seconds = {
         str(kind): [r.seconds for r in refreshes if r.size == kind]
-        for kind in RefreshKind
+        for kind in RefreshSize
         if any(r.size == kind for r in refreshes)
     }
     return {

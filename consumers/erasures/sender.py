@@ -11,7 +11,7 @@ from lethe.consumers.erasures.fan_in import read_receipts
 from lethe.consumers.erasures.fan_out import Asked, requests_to
 from lethe.consumers.erasures.models import Models, rows_of_subjects
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
-from lethe.consumers.erasures.sent_before import SentBefore
+from lethe.consumers.erasures.sent_before import AlreadySent
 from lethe.consumers.log.base import Message, Producer
 from lethe.engine.store.store import ModelStore
 
@@ -31,7 +31,7 @@ class RequestSender:
         self,
         store: ModelStore,
         producer: Producer,
-        sent_before: SentBefore,
+        sent_before: AlreadySent,
         signer: Callable[[], Signer | None],
         keepalive: Callable[[], None],
     ) -> None:

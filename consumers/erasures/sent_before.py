@@ -29,7 +29,7 @@ class Place(NamedTuple):
     offset: int
 
 
-class SentBefore:
+class AlreadySent:
     """The undecided requests of erasures, as they were when erasures were taken over.
 
     ``keepalive`` is called while they are read, so that the log does not take the worker for dead.

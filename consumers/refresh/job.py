@@ -16,8 +16,8 @@ from lethe.consumers.refresh.new_generation import stage_generation
 from lethe.consumers.refresh.result import Job, result_of, store_result
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
-from lethe.consumers.versions.certificates import first_ledger, polished_enough, renoised
-from lethe.consumers.versions.refresh_schedule import choose_kind, in_turn, resolvable
+from lethe.consumers.versions.certificates import first_ledger, leaves_enough_budget, with_new_noise
+from lethe.consumers.versions.refresh_schedule import choose_size, in_turn, resolvable
 from lethe.engine.deletion.stream import Generation
 from lethe.engine.error.certified import FAR_UNDER, Reference, measure_polished
 from lethe.engine.error.drift import audit, sums_fault
@@ -29,7 +29,6 @@ from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.refresh.refreshes import (
     NewGeneration,
@@ -38,6 +37,7 @@ from lethe.engine.refresh.refreshes import (
     polish_snapshot,
     rebuild,
 )
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.exact_sums import solution_of
 from lethe.engine.store.layout.preprocessing import layout_of, raw_columns, settings_of
 from lethe.engine.store.layout.records import Status
@@ -95,41 +95,41 @@ def run_job(
 
 
 def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
-    choice = _available(state, choose_kind(state, job.event, now))
-    if choice.size is RefreshKind.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
-        return store_result(job, result_of(job, state, Choice(RefreshKind.COMPLETE, choice.reason)))
+    choice = _available(state, choose_size(state, job.event, now))
+    if choice.size is RefreshSize.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
+        return store_result(job, result_of(job, state, Choice(RefreshSize.COMPLETE, choice.reason)))
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
     )
-    choice = _available(snapshot.state, choose_kind(snapshot.state, job.event, now))
+    choice = _available(snapshot.state, choose_size(snapshot.state, job.event, now))
     fault = _drift(job, snapshot, choice)
     if fault is not None:
         return _doubted(job, snapshot, fault)
     match choice.size:
-        case RefreshKind.COMPLETE:
+        case RefreshSize.COMPLETE:
             return store_result(job, result_of(job, snapshot.state, choice))
-        case RefreshKind.POLISH:
+        case RefreshSize.POLISH:
             return _polish(job, snapshot, choice)
-        case RefreshKind.COMPACT:
+        case RefreshSize.COMPACT:
             return _compact(job, snapshot, choice)
-        case RefreshKind.REBUILD:
+        case RefreshSize.REBUILD:
             return _rebuild(job, snapshot, choice)
 
 
 def _available(state: ModelState, choice: Choice) -> Choice:
     """Return the choice, or a rebuild if a model with sums has no refresh of that size."""
-    config, small = state.meta.config, choice.size in (RefreshKind.POLISH, RefreshKind.COMPACT)
+    config, small = state.meta.config, choice.size in (RefreshSize.POLISH, RefreshSize.COMPACT)
     if not (small and (config.preprocess or config.exact_sums)):
         return choice
     with_what = "preprocessing" if config.preprocess else "exact sums"
-    return Choice(RefreshKind.REBUILD, f"{choice.reason}; a model with {with_what} is rebuilt")
+    return Choice(RefreshSize.REBUILD, f"{choice.reason}; a model with {with_what} is rebuilt")
 
 
 def _drift(job: Job, snapshot: Snapshot, choice: Choice) -> str | None:
     """Return the fault that the drift audit finds in the generation; None if it will be rebuilt."""
     state = snapshot.state
-    if choice.size is RefreshKind.REBUILD or not snapshot.ids:
+    if choice.size is RefreshSize.REBUILD or not snapshot.ids:
         return None
     job.progress("auditing for drift", 0, 0)
     factor = load_factor(job.store, state)
@@ -151,8 +151,8 @@ def _doubted(job: Job, snapshot: Snapshot, fault: str) -> JobResult:
     """
     reason = f"the drift audit failed: {fault}"
     if snapshot.state.meta.config.certify is not None:
-        return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
-    choice = Choice(RefreshKind.COMPLETE, reason)
+        return _rebuild(job, snapshot, Choice(RefreshSize.REBUILD, reason))
+    choice = Choice(RefreshSize.COMPLETE, reason)
     return store_result(job, result_of(job, snapshot.state, choice, drifted=True))
 
 
@@ -175,13 +175,13 @@ def _polish(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
         # The stale factor did not reach the budget, or there is no bound to tell: a rebuild does.
         shortfall = "gave no bound" if certified is None else "did not reach the budget"
         reason = f"{choice.reason}; a polish of {polished.passes} passes {shortfall}"
-        return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
+        return _rebuild(job, snapshot, Choice(RefreshSize.REBUILD, reason))
     reference = _reference(snapshot, polished.theta)
-    if reference is not None and not polished_enough(
+    if reference is not None and not leaves_enough_budget(
         state.meta.config, state.generation.objective, reference
     ):
         reason = f"{choice.reason}; a polish of {polished.passes} passes freed too little budget"
-        return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, reason))
+        return _rebuild(job, snapshot, Choice(RefreshSize.REBUILD, reason))
     if polished.passes == state.generation.blocks:
         choice = replace(choice, reason=f"{choice.reason}; an audit of one pass was enough")
     result = result_of(
@@ -224,7 +224,7 @@ def _compact(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     try:
         compacted = compact(state.generation, state.stream, factor, snapshot.rows, snapshot.W)
     except IllConditioned as error:
-        return _rebuild(job, snapshot, Choice(RefreshKind.REBUILD, f"{choice.reason}; {error}"))
+        return _rebuild(job, snapshot, Choice(RefreshSize.REBUILD, f"{choice.reason}; {error}"))
     ledger = state.meta.ledger  # nothing is refitted: theta and A_t are as they were
     return stage_generation(
         job, snapshot, compacted, choice, status=state.meta.status, ledger=ledger
@@ -268,7 +268,7 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
             ),
         )
     generation, status = _penalised_if_needed(state, remaining.rows)
-    generation = renoised(config, generation)
+    generation = with_new_noise(config, generation)
     if config.exact_sums:
         choice = _compared(choice, state, snapshot.rows)
         raw = raw_columns(config) if config.preprocess else None

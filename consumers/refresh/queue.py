@@ -19,9 +19,9 @@ from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.consumers.service.telemetry.metrics import Metrics
-from lethe.consumers.versions.refresh_schedule import choose_kind
+from lethe.consumers.versions.refresh_schedule import choose_size
 from lethe.engine.errors import Unavailable, UnknownModel
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.jobs import read_pace, write_pace, write_refusal
 from lethe.engine.store.store import ModelStore
@@ -178,7 +178,7 @@ class JobQueue:
             # A later generation than the store's is no reason: the store has lost it, and a fold
             # brings it back.
             return "another refresh was faster; order again if it is still needed"
-        if job.own and choose_kind(state, event, self._now()).size is RefreshKind.COMPLETE:
+        if job.own and choose_size(state, event, self._now()).size is RefreshSize.COMPLETE:
             return None  # it reads no rows, and a commit of the model itself has scheduled it
         now = self._now().timestamp()
         pace = read_pace(self._store.client, state.keys)

@@ -20,7 +20,7 @@ from lethe.consumers.versions.draft import Origin, Transition
 from lethe.engine.deletion.stream import distance_to_exact
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import IllConditioned, StoreUnavailable, Uncertified
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
 from lethe.engine.store.offline.jobs import JobResult, read_result, read_staged
@@ -85,9 +85,9 @@ class _Swap:
             transition = dropped(state, result.job_id, self.origin, now=self.now)
             return Outcome(transition, f"nothing to refresh: {result.reason}")
         match result.size:
-            case RefreshKind.COMPLETE | RefreshKind.POLISH:
+            case RefreshSize.COMPLETE | RefreshSize.POLISH:
                 return self._done(small_refresh(state, result, arrays, self.origin, now=self.now))
-            case RefreshKind.COMPACT | RefreshKind.REBUILD:
+            case RefreshSize.COMPACT | RefreshSize.REBUILD:
                 resolved = with_rows_resolved(self.store, state, result.resolved)
                 swap = replace(self, state=replace(state, deferred={**state.deferred, **resolved}))
                 if result.staged_key is None:
@@ -97,7 +97,7 @@ class _Swap:
     def _changes_nothing(self) -> bool:
         """Return whether a completion that nobody asked for finds theta_exact published already."""
         result, stream = self.result, self.state.stream
-        if result.asked or result.drifted or result.size is not RefreshKind.COMPLETE:
+        if result.asked or result.drifted or result.size is not RefreshSize.COMPLETE:
             return False
         return len(stream.Q) == 0 and distance_to_exact(stream) == 0
 

@@ -19,7 +19,6 @@ from lethe.consumers.versions.receipts import Asked
 from lethe.consumers.versions.refresh_schedule import one_more_failure
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import after_polish
-from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.refreshes import (
     Polished,
     adopt_polish,
@@ -27,6 +26,7 @@ from lethe.engine.refresh.refreshes import (
     concurrent_remainder,
     disbelieve,
 )
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.generation import scalars_of
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.meta import Meta, with_meta
@@ -39,11 +39,11 @@ def stale_reason(state: ModelState, result: JobResult) -> str | None:
     """Return why a result no longer fits the state, or None."""
     if result.generation_key != state.meta.generation_key:
         return "the model has another generation by now"
-    if result.size is RefreshKind.COMPLETE and result.completions != state.stream.completions:
+    if result.size is RefreshSize.COMPLETE and result.completions != state.stream.completions:
         return "the model was completed by now"
-    if result.size is RefreshKind.POLISH and state.meta.rows_live == 0:
+    if result.size is RefreshSize.POLISH and state.meta.rows_live == 0:
         return "no row is left"
-    if result.size is RefreshKind.POLISH and result.reference_epoch != state.meta.reference_epoch:
+    if result.size is RefreshSize.POLISH and result.reference_epoch != state.meta.reference_epoch:
         return "the model has another reference point by now"
     if not state.deferred.keys() >= set(result.resolved):
         return "a request that it resolves is no longer deferred"
@@ -83,7 +83,7 @@ def small_refresh(
 ) -> Transition:
     """Swap in a completion or a polish: same generation, new anchor, Q emptied."""
     meta = before.meta
-    if result.size is RefreshKind.COMPLETE:
+    if result.size is RefreshSize.COMPLETE:
         stream = complete(before.stream)
         if result.drifted:
             stream = disbelieve(stream)
@@ -170,7 +170,7 @@ def new_generation(
     """Swap in a compact or a rebuild: the staged generation becomes live."""
     staged = caught_up.staged
     # A compact keeps theta_b, which was fitted while the deleted rows were there.
-    compacted = result.size is RefreshKind.COMPACT
+    compacted = result.size is RefreshSize.COMPACT
     oldest = before.meta.first_deletion_at if compacted else None
     changed = _refreshed(
         before.meta,

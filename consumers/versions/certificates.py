@@ -24,9 +24,9 @@ from lethe.engine.errors import InvalidData, Uncertified
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 from lethe.engine.fit.precompute import Precomputation
-from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.refresh.refreshes import NewGeneration
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.records import (
@@ -190,23 +190,23 @@ def with_certificate_refresh(state: ModelState, choice: Choice) -> Choice:
     of another point, and each deletion costs more than before: the second time it is a rebuild.
     """
     fraction, ledger = budget_fraction(state), state.meta.ledger
-    if fraction <= REFRESH_AT or ledger is None or choice.size is RefreshKind.REBUILD:
+    if fraction <= REFRESH_AT or ledger is None or choice.size is RefreshSize.REBUILD:
         return choice
     can_polish = state.meta.config.kind is Kind.LOGISTIC and ledger.stretch == 0.0
     size = (
-        RefreshKind.POLISH
-        if can_polish and choice.size is not RefreshKind.COMPACT
-        else RefreshKind.REBUILD
+        RefreshSize.POLISH
+        if can_polish and choice.size is not RefreshSize.COMPACT
+        else RefreshSize.REBUILD
     )
     return Choice(size, f"{fraction:.0%} of the certificate's budget is spent")
 
 
-def renoised(config: ModelConfig, generation: Generation) -> Generation:
+def with_new_noise(config: ModelConfig, generation: Generation) -> Generation:
     """Return the generation that a rebuild starts from: its objective with fresh noise."""
     return replace(generation, objective=noisy(config, generation.objective))
 
 
-def polished_enough(config: ModelConfig, objective: Objective, reference: Reference) -> bool:
+def leaves_enough_budget(config: ModelConfig, objective: Objective, reference: Reference) -> bool:
     """Return whether a polish leaves enough of the budget for deletions."""
     terms = config.certify
     if terms is None:

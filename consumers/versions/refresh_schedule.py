@@ -22,9 +22,9 @@ from lethe.engine.error.certified import REFRESH_AT
 from lethe.engine.error.estimate import believed_estimate, scale
 from lethe.engine.errors import IllConditioned
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.policy import Choice, RefreshFacts, choose, facts_of, used_up
 from lethe.engine.refresh.refreshes import complete
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.meta import Failures, Meta, PendingJob
 from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.offline.staging import TIME_TO_LIVE
@@ -114,11 +114,11 @@ def is_stuck(state: ModelState) -> bool:
     return requests_wait and state.meta.pending_job is None
 
 
-def choose_kind(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
+def choose_size(state: ModelState, event: RefreshRequested, now: datetime) -> Choice:
     """Return the smallest size that is enough, but no smaller than what a person ordered."""
     meta = state.meta
     if state.awaiting_rebuild:
-        return Choice(RefreshKind.REBUILD, "the store had lost writes")
+        return Choice(RefreshSize.REBUILD, "the store had lost writes")
     estimate: float | None = 0.0
     if state.pipeline is not None:
         estimate = _left_by_completing(state, state.pipeline)

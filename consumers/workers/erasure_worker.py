@@ -29,7 +29,7 @@ from lethe.consumers.erasures.models import Models, read_models
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.sender import RequestSender, note_not_covered
-from lethe.consumers.erasures.sent_before import SentBefore
+from lethe.consumers.erasures.sent_before import AlreadySent
 from lethe.consumers.erasures.spelling import known_spellings
 from lethe.consumers.erasures.sweep import Sweep, unchecked
 from lethe.consumers.erasures.unsearched import Unsearched, changes_sent
@@ -109,7 +109,7 @@ class ErasureWorker(PartitionWorker):
             metrics=self._metrics,
             logger=self._logger,
         )
-        self._sent_before = SentBefore(store, self._reader, self._keepalive)
+        self._sent_before = AlreadySent(store, self._reader, self._keepalive)
         self._sender = RequestSender(
             store, self._producer, self._sent_before, signer, self._keepalive
         )

@@ -18,7 +18,7 @@ from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.objective import Array, Rows
 
 
-class MovedRows(NamedTuple):
+class RowsAndDuals(NamedTuple):
     """k rows that arrive or leave.
 
     Attributes
@@ -38,11 +38,11 @@ class MovedRows(NamedTuple):
     entries: NDArray[np.intp] | None = None
 
 
-class RowsMoved(NamedTuple):
+class RowMoves(NamedTuple):
     """The rows that one change brings in, and those that it leaves out."""
 
-    arriving: MovedRows | None = None
-    leaving: MovedRows | None = None
+    arriving: RowsAndDuals | None = None
+    leaving: RowsAndDuals | None = None
 
     def class_counts(self, before: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """Return how many rows each class has afterwards; None for a model without classes."""
@@ -56,7 +56,7 @@ class RowsMoved(NamedTuple):
         return tuple(counts.tolist())
 
 
-def change(generation: Generation, stream: Stream, moved: RowsMoved, method: str) -> Stream:
+def change(generation: Generation, stream: Stream, moved: RowMoves, method: str) -> Stream:
     """Return the stream after a change of rows, published by ``method``.
 
     New rows come first: they only lower leverages.

@@ -18,9 +18,9 @@ from lethe.engine.fitted import Fitted, moved_by
 from lethe.engine.preprocess.input.table import Table, TableLike
 from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.state import PreparedRows
-from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.policy import Choice, Limits, choose
 from lethe.engine.refresh.refreshes import complete
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.result import ChangeResult, DeletionResult
 
 
@@ -195,7 +195,7 @@ class ChangingModel(BaseModel):
 
     @overflow_allowed
     def refresh(
-        self, size: RefreshKind | str | None = None, *, without: Iterable[str] = ()
+        self, size: RefreshSize | str | None = None, *, without: Iterable[str] = ()
     ) -> Choice:
         """Refresh by the policy of `engine.refresh.policy`, or by a given size.
 
@@ -219,9 +219,9 @@ class ChangingModel(BaseModel):
         UnknownRows, IllConditioned, NotConverged
             Nothing was changed.
         """
-        if size is not None and size not in list(RefreshKind):
+        if size is not None and size not in list(RefreshSize):
             raise InvalidData(
-                f"there is no refresh {size!r}; choose one of {', '.join(RefreshKind)}"
+                f"there is no refresh {size!r}; choose one of {', '.join(RefreshSize)}"
             )
         with self._lock:
             state = self._fitted.draft()
@@ -231,25 +231,25 @@ class ChangingModel(BaseModel):
         return choice
 
     def _refreshed(
-        self, state: Fitted, size: RefreshKind | str | None, leave_out: tuple[str, ...]
+        self, state: Fitted, size: RefreshSize | str | None, leave_out: tuple[str, ...]
     ) -> Choice:
         """Refresh a draft."""
         requested = (
-            RefreshKind.REBUILD if leave_out else None if size is None else RefreshKind(size)
+            RefreshSize.REBUILD if leave_out else None if size is None else RefreshSize(size)
         )
         limits = self.limits or Limits()
         facts = state.facts(self.error_budget)
         choice = choose(facts, limits, requested)
         target = limits.far_under * facts.budget
-        size = RefreshKind.REBUILD if state.members.weighted == 0 else choice.size
+        size = RefreshSize.REBUILD if state.members.weighted == 0 else choice.size
         match size:
-            case RefreshKind.REBUILD:
+            case RefreshSize.REBUILD:
                 self._rebuild(state, leave_out)
-            case RefreshKind.COMPLETE:
+            case RefreshSize.COMPLETE:
                 state.stream = complete(state.stream)
-            case RefreshKind.COMPACT:
+            case RefreshSize.COMPACT:
                 choice = self._compact(state, choice)
-            case RefreshKind.POLISH:
+            case RefreshSize.POLISH:
                 choice = self._polish(state, choice, target, needed=requested is None)
             case _:
                 assert_never(size)
@@ -273,4 +273,4 @@ class ChangingModel(BaseModel):
 
     def _rebuild(self, state: Fitted, leave_out: tuple[str, ...], reason: str = "") -> Choice:
         state.rebuild(leave_out)
-        return Choice(RefreshKind.REBUILD, reason)
+        return Choice(RefreshSize.REBUILD, reason)

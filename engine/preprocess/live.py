@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lethe.engine.deletion.change import RowsMoved, change as change_rows
+from lethe.engine.deletion.change import RowMoves, change as change_rows
 from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.fit.factor import Factor
@@ -86,7 +86,7 @@ class LivePipeline:
         X, entries = self.base.rows(table)
         return Rows(with_intercept(X) if self.intercept else X, y, weight), entries
 
-    def sums_after(self, generation: Generation, change: RowsMoved) -> Sums:
+    def sums_after(self, generation: Generation, change: RowMoves) -> Sums:
         """Return the sums over the live rows after a change, and note it. Cost O(k (p + g d))."""
         sums = self.answer.sums
         for rows, sign in ((change.arriving, 1), (change.leaving, -1)):
@@ -110,7 +110,7 @@ class LivePipeline:
         generation: Generation,
         stream: Stream,
         factor: Factor,
-        change: RowsMoved,
+        change: RowMoves,
         method: str,
     ) -> tuple[Stream, LivePipeline]:
         """Return stream and pipeline once the statistics have followed a change of rows.
@@ -159,7 +159,7 @@ def change_model(
     generation: Generation,
     stream: Stream,
     pipeline: LivePipeline | None,
-    moved: RowsMoved,
+    moved: RowMoves,
     method: str,
     factor: Factor | None,
 ) -> tuple[Stream, LivePipeline | None]:

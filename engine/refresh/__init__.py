@@ -1,9 +1,9 @@
-"""The four kinds of refresh, and which one is due.
+"""The four sizes of a refresh, and which one is due.
 
-Imports `engine.fit`, `engine.deletion` and `engine.error`. `kind` imports nothing: a command line
+Imports `engine.fit`, `engine.deletion` and `engine.error`. `size` imports nothing: a command line
 need not wait for NumPy.
 
-- `kind`: the names of the four
+- `size`: the names of the four
 - `policy`: which one is due, the smallest that suffices
 - `refreshes`: what each of them does
 - `blockwise`: precomputation, polish and compacting of every block, one after another

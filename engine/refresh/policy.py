@@ -22,7 +22,7 @@ from lethe.engine.deletion.generation import has_lost_digits
 from lethe.engine.deletion.stream import Generation, Stream, condition
 from lethe.engine.error.estimate import left_by_rounding, leverage_limit, scale
 from lethe.engine.fit.objective import Array, Kind
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 
 _WORSE = 2.0  # times the condition number of the fresh precomputation
 
@@ -105,16 +105,16 @@ class RefreshFacts:
 class Choice:
     """A size and why."""
 
-    size: RefreshKind
+    size: RefreshSize
     reason: str
 
 
-def choose(facts: RefreshFacts, limits: Limits, ordered: RefreshKind | None = None) -> Choice:
+def choose(facts: RefreshFacts, limits: Limits, ordered: RefreshSize | None = None) -> Choice:
     """Return the smallest size that suffices; at least ``ordered``, if given."""
     if facts.deferred:
-        return Choice(RefreshKind.REBUILD, f"{facts.deferred} deferred requests wait for it")
+        return Choice(RefreshSize.REBUILD, f"{facts.deferred} deferred requests wait for it")
     forced = used_up(facts, limits)
-    sizes = list(RefreshKind)
+    sizes = list(RefreshSize)
     if forced and (ordered is None or sizes.index(ordered) < sizes.index(forced.size)):
         return forced
     if ordered is not None:
@@ -124,26 +124,26 @@ def choose(facts: RefreshFacts, limits: Limits, ordered: RefreshKind | None = No
 
 def _for_the_error(facts: RefreshFacts, far_under: float) -> Choice:
     if facts.left_within(far_under):
-        return Choice(RefreshKind.COMPLETE, "the exact answer is far under the budget")
+        return Choice(RefreshSize.COMPLETE, "the exact answer is far under the budget")
     if facts.kind is not Kind.LINEAR:
         reason = "the quadratic model's own error nears the budget"
         if facts.remaining is None:
             reason = "the error is unknown"
         return _polish_or_rebuild(facts, reason)
     reason = "accumulated rounding nears the budget"
-    return Choice(RefreshKind.REBUILD if facts.audited else RefreshKind.POLISH, reason)
+    return Choice(RefreshSize.REBUILD if facts.audited else RefreshSize.POLISH, reason)
 
 
 def _polish_or_rebuild(facts: RefreshFacts, reason: str) -> Choice:
     """Return the cheaper of the two, both of which end at the optimum, or the one that helps."""
     if facts.remaining is None and facts.stale:
-        return Choice(RefreshKind.REBUILD, "the error is unknown again after a polish")
+        return Choice(RefreshSize.REBUILD, "the error is unknown again after a polish")
     n, d, K = facts.rows_live, facts.d, facts.deleted_in_generation
     hard, stored = facts.remaining is None, facts.stored
     polishing = polishing_seconds(n, d, K, hard=hard, stored=stored)
     if refitting_seconds(n, d, hard=hard, stored=stored) <= polishing:
-        return Choice(RefreshKind.REBUILD, f"{reason}, and a rebuild costs less than a polish")
-    return Choice(RefreshKind.POLISH, reason)
+        return Choice(RefreshSize.REBUILD, f"{reason}, and a rebuild costs less than a polish")
+    return Choice(RefreshSize.POLISH, reason)
 
 
 def used_up(facts: RefreshFacts, limits: Limits) -> Choice | None:
@@ -153,15 +153,15 @@ def used_up(facts: RefreshFacts, limits: Limits) -> Choice | None:
     once.
     """
     if facts.lost:
-        return Choice(RefreshKind.REBUILD, "V has lost its digits, or failed the drift audit")
+        return Choice(RefreshSize.REBUILD, "V has lost its digits, or failed the drift audit")
     # Data that are ill conditioned themselves stay so: a rebuild does not help.
     if facts.condition > max(limits.condition, _WORSE * facts.fresh_condition):
-        return Choice(RefreshKind.REBUILD, f"condition {facts.condition:.0e} is past its limit")
+        return Choice(RefreshSize.REBUILD, f"condition {facts.condition:.0e} is past its limit")
     if facts.completions >= limits.completions:
-        return Choice(RefreshKind.REBUILD, f"{facts.completions} completions in this generation")
+        return Choice(RefreshSize.REBUILD, f"{facts.completions} completions in this generation")
     if facts.v_age_seconds > limits.age_seconds:
         return Choice(
-            RefreshKind.REBUILD, "what derives from deleted rows has reached its age limit"
+            RefreshSize.REBUILD, "what derives from deleted rows has reached its age limit"
         )
     return _folded(facts, limits)
 
@@ -180,10 +180,10 @@ def _folded(facts: RefreshFacts, limits: Limits) -> Choice | None:
         # An estimated error is measured first; after the polish a compact suffices.
         if facts.kind is not Kind.LINEAR and not facts.audited:
             return _polish_or_rebuild(facts, reason)
-        return Choice(RefreshKind.REBUILD if facts.audited else RefreshKind.POLISH, reason)
+        return Choice(RefreshSize.REBUILD if facts.audited else RefreshSize.POLISH, reason)
     if rebuilding < CLEARLY_CHEAPER * compacting:
-        return Choice(RefreshKind.REBUILD, f"{reason}, and a rebuild costs less than a compact")
-    return Choice(RefreshKind.COMPACT, reason)
+        return Choice(RefreshSize.REBUILD, f"{reason}, and a rebuild costs less than a compact")
+    return Choice(RefreshSize.COMPACT, reason)
 
 
 def facts_of(

@@ -22,7 +22,7 @@ from harness.study import Section, Setup
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.engine.fit.objective import Kind
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 
 _LIMIT_SECONDS = 300.0  # of a rebuild
 
@@ -131,7 +131,7 @@ def _order_rebuild(side: Side, generation: int) -> None:
         generation=newest.generation,
         version=newest.version,
         reason="ordered",
-        size=RefreshKind.REBUILD,
+        size=RefreshSize.REBUILD,
     )
     side.ends.publish(topics.REFRESH_JOBS, [(job.model_id.encode(), job.value())])
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lethe.engine import Limits, LinearModel, LogisticModel, PublishedError, RefreshKind
+from lethe.engine import Limits, LinearModel, LogisticModel, PublishedError, RefreshSize
 from lethe.engine.fit.objective import Array
 from lethe.engine.refresh.policy import facts_of, used_up
 from stream.data import Record, StreamData
@@ -120,7 +120,7 @@ class Followed:
         seconds = time.perf_counter() - begin
         if cause == "generation" and "rows deleted" in choice.reason:
             # A compact, or a rebuild where that costs less; any other rebuild is for the error.
-            cheaper = choice.size is RefreshKind.COMPACT or "costs less" in choice.reason
+            cheaper = choice.size is RefreshSize.COMPACT or "costs less" in choice.reason
             cause = "cost" if cheaper else "budget"
         reason = re.sub(r"^\d+ ", "", choice.reason)
         self.refreshes.append(Refresh(self.deleted, cause, str(choice.size), reason, seconds))

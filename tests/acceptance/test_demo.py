@@ -38,7 +38,7 @@ from lethe.consumers.registration.register import TrainingData
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import BrokenChain
 from lethe.engine.fit.objective import Array, Kind
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.records import ErrorRecord
 from tests.support.command import PROGRAM
@@ -241,7 +241,7 @@ def test_a_terminal_shows_a_table_and_the_newest_lines_in_it() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=80, height=30)
     with LiveView(console) as view:
         view.version(observed(None))
-        view.version(observed(observed(None).event, refresh=RefreshKind.POLISH))
+        view.version(observed(observed(None).event, refresh=RefreshSize.POLISH))
     with console.capture() as shown:
         console.print(view._draw())
     lines = [line.rstrip() for line in click.unstyle(shown.get()).splitlines()]
@@ -284,7 +284,7 @@ def three_rows() -> DemoModel:
 def observed(
     previous: Version | None,
     *,
-    refresh: RefreshKind | None = None,
+    refresh: RefreshSize | None = None,
     ordered: str | None = None,
     rows_live: int = 9,
     bound: float | None = 2 * DISTANCE,

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lethe.engine import LinearModel, LogisticModel, PoissonModel, RefreshKind
+from lethe.engine import LinearModel, LogisticModel, PoissonModel, RefreshSize
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Generation, Stream, delete
 from lethe.engine.error.estimate import PublishedError, published_error
@@ -82,7 +82,7 @@ class Route(Protocol):
     def delete(self, index: Index, method: str) -> None:
         """Delete rows."""
 
-    def refresh(self, size: RefreshKind) -> None:
+    def refresh(self, size: RefreshSize) -> None:
         """Do a refresh of this size."""
 
     def error(self) -> PublishedError:
@@ -110,11 +110,11 @@ class RawStream:
         self._live[index] = False
         self._certified = None
 
-    def refresh(self, size: RefreshKind) -> None:
+    def refresh(self, size: RefreshSize) -> None:
         rows, W = self._left()
-        if size is RefreshKind.COMPLETE:
+        if size is RefreshSize.COMPLETE:
             self.stream = complete(self.stream)
-        elif size is RefreshKind.POLISH:
+        elif size is RefreshSize.POLISH:
             target = FAR_UNDER * float(np.linalg.norm(self.stream.theta_exact))
             polished = polish_snapshot(
                 self.generation, self.stream, self.factor, rows, W, target=target
@@ -124,7 +124,7 @@ class RawStream:
         else:
             made = (
                 compact(self.generation, self.stream, self.factor, rows, W)
-                if size is RefreshKind.COMPACT
+                if size is RefreshSize.COMPACT
                 else rebuild(self.generation, rows, self.stream.theta_exact)
             )
             self.generation, self.stream = made.generation, made.stream
@@ -178,7 +178,7 @@ class Library:
     def delete(self, index: Index, method: str) -> None:
         self._model.delete([str(i) for i in index], method=method)
 
-    def refresh(self, size: RefreshKind) -> None:
+    def refresh(self, size: RefreshSize) -> None:
         assert self._model.refresh(size).size is size
 
     def error(self) -> PublishedError:
@@ -228,7 +228,7 @@ class Observer:
         """See rows go."""
         self.live[index] = False
 
-    def refreshed(self, size: RefreshKind, route: Route) -> None:
+    def refreshed(self, size: RefreshSize, route: Route) -> None:
         """See a refresh: where curvatures, errors and projections are taken from now on.
 
         A row of V counts from the compact or rebuild before it, an error from the last point
@@ -236,11 +236,11 @@ class Observer:
         """
         now = self.live.copy()
         self.anchored, self.anchor = now, route.published().copy()
-        if size in (RefreshKind.COMPACT, RefreshKind.REBUILD):
+        if size in (RefreshSize.COMPACT, RefreshSize.REBUILD):
             self.base = now
-        if size in (RefreshKind.POLISH, RefreshKind.REBUILD):
+        if size in (RefreshSize.POLISH, RefreshSize.REBUILD):
             self.known, self.theta_r = now, self.anchor
-        if size is RefreshKind.REBUILD:
+        if size is RefreshSize.REBUILD:
             self.theta_b = self.anchor
 
     def optimum(self, oracle: Oracle = QR) -> Wide | Array:

@@ -17,7 +17,7 @@ import numpy as np
 
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import ERASED_CHECKED
 from lethe.engine.store.server.connection import connect, text
 from tests.support import erasures
@@ -67,7 +67,7 @@ def feed(
             platform.send(other, f"row-{sent % 40}", request_id=f"{other}-{sent}")
         if sent % 6 == 3:
             platform.order(
-                "m", [RefreshKind.REBUILD, RefreshKind.COMPACT, RefreshKind.COMPLETE][sent // 6 % 3]
+                "m", [RefreshSize.REBUILD, RefreshSize.COMPACT, RefreshSize.COMPLETE][sent // 6 % 3]
             )
         if erased is not None and sent % 2:
             erased |= erase_somebody(platform, sent // 2)

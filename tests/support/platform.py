@@ -39,7 +39,7 @@ from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import Terms
 from lethe.engine.fit.objective import Kind
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
@@ -282,19 +282,19 @@ class Platform:
         """Send any bytes to ``lethe.deletions``."""
         self.producer.publish([Message(topics.DELETIONS, key, value, headers)])
 
-    def order(self, model_id: str, size: RefreshKind) -> RefreshRequested:
+    def order(self, model_id: str, size: RefreshSize) -> RefreshRequested:
         """Send a person's order of a refresh."""
         event = self.ordered(model_id, size)
         self.producer.publish([job_message(event, self.load(model_id).meta.refreshed_at)])
         return event
 
-    def refresh(self, model_id: str, size: RefreshKind) -> RefreshRequested:
+    def refresh(self, model_id: str, size: RefreshSize) -> RefreshRequested:
         """Order a refresh, and run until it is done."""
         event = self.order(model_id, size)
         self.drain()
         return event
 
-    def ordered(self, model_id: str, size: RefreshKind | None) -> RefreshRequested:
+    def ordered(self, model_id: str, size: RefreshSize | None) -> RefreshRequested:
         """Return an order without sending it."""
         state = self.load(model_id)
         return RefreshRequested(

@@ -22,7 +22,7 @@ from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.versions.refresh_schedule import ORDERED, SCHEDULED, refresh_reason
 from lethe.consumers.workers.drained import lags
 from lethe.engine.errors import InvalidData, RefreshFailed, Unavailable
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import read_summary
@@ -53,7 +53,7 @@ class NoRefresh(Unavailable):
     "pending. Pending jobs over an hour old are sent again.",
 )  # fmt: skip
 @click.option(
-    "--size", type=click.Choice([size.value for size in RefreshKind]),
+    "--size", type=click.Choice([size.value for size in RefreshSize]),
     help="complete: publish the exact answer. polish: return to the optimum of the live rows. "
     "compact: fold deletions into the factor. rebuild: refit and precompute again. Default: the "
     "policy chooses (with --due: rebuild).",
@@ -79,7 +79,7 @@ def refresh(
     if due and wait is not None:
         raise click.UsageError("--wait requires a MODEL")
     settings, out = prepare(ctx)
-    chosen = None if size is None else RefreshKind(size)
+    chosen = None if size is None else RefreshSize(size)
     with (
         open_runtime(settings) as runtime,
         Client(runtime.log, trusted=runtime.trusted()) as client,
@@ -91,7 +91,7 @@ def refresh(
                 "`lethe work` create it. Nothing was scheduled"
             )
         if model is None:
-            return _schedule_due(out, client, store, chosen or RefreshKind.REBUILD)
+            return _schedule_due(out, client, store, chosen or RefreshSize.REBUILD)
         return _schedule(out, client, store, model, chosen, wait)
 
 
@@ -100,7 +100,7 @@ def _schedule(
     client: Client,
     store: ModelStore,
     model: str,
-    size: RefreshKind | None,
+    size: RefreshSize | None,
     wait: float | None,
 ) -> int:
     job = _job(store.load_model(model), uuid.uuid4().hex, ORDERED, size)
@@ -122,7 +122,7 @@ def _schedule(
     return 0
 
 
-def _job(state: ModelState, job_id: str, reason: str, size: RefreshKind | None) -> RefreshRequested:
+def _job(state: ModelState, job_id: str, reason: str, size: RefreshSize | None) -> RefreshRequested:
     return RefreshRequested(
         job_id=job_id,
         model_id=state.model_id,
@@ -140,7 +140,7 @@ def _send(client: Client, jobs: Sequence[RefreshRequested]) -> None:
 # -- those due ----------------------------------------------------------------------------------
 
 
-def _schedule_due(out: Output, client: Client, store: ModelStore, size: RefreshKind) -> int:
+def _schedule_due(out: Output, client: Client, store: ModelStore, size: RefreshSize) -> int:
     queued = set(_queued(client.reader, store))
     now = datetime.now(UTC)
     jobs = []
@@ -158,7 +158,7 @@ def _schedule_due(out: Output, client: Client, store: ModelStore, size: RefreshK
     return 0
 
 
-def _due(state: ModelState, size: RefreshKind, now: datetime) -> RefreshRequested | None:
+def _due(state: ModelState, size: RefreshSize, now: datetime) -> RefreshRequested | None:
     """Return the job that a model needs now.
 
     The id of a job that is due by time follows from its reason, so that running the command again

@@ -13,7 +13,7 @@ import numpy as np
 
 from lethe.consumers.commits.apply import NOTHING, Arrays, LiveGeneration, appended, no_rows
 from lethe.consumers.commits.commit import Commit
-from lethe.engine.deletion.change import RowsMoved
+from lethe.engine.deletion.change import RowMoves
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.errors import IllConditioned, InvalidData
@@ -29,7 +29,7 @@ from lethe.engine.store.store import ModelStore
 
 
 @np.errstate(over="ignore", invalid="ignore")  # as when it was computed first
-def recomputed(state: ModelState, commit: Commit, moved: RowsMoved) -> ModelState | None:
+def recomputed(state: ModelState, commit: Commit, moved: RowMoves) -> ModelState | None:
     """Return the model once the rows that a commit of requests deletes or brings in have changed.
 
     If the commit's version was completed, Q is empty. None if a guard refuses this time: the model

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lethe.consumers.contract.events import RowsChanged, RowValue
 from lethe.engine.changes import new_rows
-from lethe.engine.deletion.change import MovedRows, RowsMoved
+from lethe.engine.deletion.change import RowMoves, RowsAndDuals
 from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import InvalidData
@@ -60,7 +60,7 @@ class ChangedRows:
         What the store keeps of them.
     """
 
-    arriving: MovedRows
+    arriving: RowsAndDuals
     corrected: tuple[str, ...]
     written: RowsWritten
 
@@ -216,7 +216,7 @@ def changed_rows(
         if row.subject is not None
     }
     return ChangedRows(
-        MovedRows(rows, W, dual_error, entries),
+        RowsAndDuals(rows, W, dual_error, entries),
         tuple(row for request in requests if request.op == "correct" for row in request.row_ids),
         RowsWritten(
             tuple(row for request in inserts for row in request.row_ids),
@@ -302,14 +302,14 @@ def _next_incarnation(record: bytes | None) -> int:
     return 0 if record is None else codec.incarnation_of(record) + 1
 
 
-def rows_moved(state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]) -> RowsMoved:
+def rows_moved(state: ModelState, changed: ChangedRows, records: Mapping[str, bytes]) -> RowMoves:
     """Return the rows as a change of the model: they arrive, and those they replace leave."""
     if not changed.corrected:
-        return RowsMoved(changed.arriving)
+        return RowMoves(changed.arriving)
     config = state.meta.config
     what = f"model {config.model_id!r}, rows that are corrected"
     replaced = [records[row] for row in changed.corrected]
-    return RowsMoved(changed.arriving, read_rows(config, state.pipeline, replaced, what).moved)
+    return RowMoves(changed.arriving, read_rows(config, state.pipeline, replaced, what).moved)
 
 
 def changed_sentinels(state: ModelState, changed: ChangedRows) -> Sentinels:

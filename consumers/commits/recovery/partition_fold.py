@@ -15,7 +15,13 @@ from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.commits.recovery.counted import OpenRecord, count, read_open
 from lethe.consumers.commits.recovery.fold_lease import FoldLease
 from lethe.consumers.commits.recovery.opener import Opener
-from lethe.consumers.commits.recovery.replay import Replay, head_lost, parts_of, reset, too_old
+from lethe.consumers.commits.recovery.replay import (
+    Replay,
+    head_lost_error,
+    parts_of,
+    reset,
+    store_too_old,
+)
 from lethe.consumers.commits.shred import keep, shred
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract.sealing import SealKeys
@@ -166,7 +172,7 @@ class PartitionFold:
         models = models_in(self._store.client, self._keys)
         lost = models_that_lack_rows(self._store.client, models)
         forgotten_models = {
-            model: head_lost(model) for model in self._headless if model not in counted.newest
+            model: head_lost_error(model) for model in self._headless if model not in counted.newest
         }
         incomplete = lost_keys(self._store.client, models)
         halted: Mapping[str, LetheError] = {
@@ -230,7 +236,7 @@ class PartitionFold:
                 move(self._keys, model, pair.apply, begin, published=False)
                 move(self._keys, model, pair.published, begin, published=True)
             else:
-                self._halt(model, too_old(model, pair.lower, self._partition, begin))
+                self._halt(model, store_too_old(model, pair.lower, self._partition, begin))
 
     def _opened(self, valid: Mapping[int, OpenRecord]) -> Iterable[Sealed]:
         """Yield the commits that count, in order; one that cannot be opened halts its model."""

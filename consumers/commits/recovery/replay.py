@@ -36,7 +36,7 @@ from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Partition, Reader
-from lethe.engine.deletion.change import MovedRows, RowsMoved
+from lethe.engine.deletion.change import RowMoves, RowsAndDuals
 from lethe.engine.errors import CorruptState, IllConditioned, LogReset
 from lethe.engine.fit.factor import Factor
 from lethe.engine.store.apply import RowsWritten, StoreChange
@@ -53,7 +53,7 @@ class StoreTooOld(CorruptState):
     code = "STORE_TOO_OLD"
 
 
-def too_old(model_id: str, offset: int, partition: Partition, begin: int) -> StoreTooOld:
+def store_too_old(model_id: str, offset: int, partition: Partition, begin: int) -> StoreTooOld:
     """Return the error of a model whose next commits have expired."""
     return StoreTooOld(
         f"model {model_id!r}: the store is at offset {offset} of "
@@ -62,7 +62,7 @@ def too_old(model_id: str, offset: int, partition: Partition, begin: int) -> Sto
     )
 
 
-def head_lost(model_id: str) -> StoreTooOld:
+def head_lost_error(model_id: str) -> StoreTooOld:
     """Return the error of a model whose head is gone and made by no commit above the cursor."""
     return StoreTooOld(
         f"model {model_id!r}: the store has no head of it (its key was removed, evicted or "
@@ -177,7 +177,7 @@ class Replay:
         if commit.changes:
             written, changed, moved = self._brought_in(commit, state, records, given)
         elif not state.awaiting_rebuild and records.keys() >= set(commit.erased):
-            moved = RowsMoved(leaving=_left_out(commit, state, records))
+            moved = RowMoves(leaving=_left_out(commit, state, records))
         after = None if moved is None else recomputed(state, commit, moved)
         if after is not None and changed is not None:
             after = replace(after, sentinels=changed_sentinels(state, changed))
@@ -198,7 +198,7 @@ class Replay:
         state: ModelState,
         records: dict[str, bytes],
         given: GivenChanges,
-    ) -> tuple[RowsWritten, ChangedRows, RowsMoved | None]:
+    ) -> tuple[RowsWritten, ChangedRows, RowMoves | None]:
         """Return the rows that a commit inserts or corrects; ``records`` become those after it.
 
         The change is None if some of their values are missing, or if the model waits for a rebuild
@@ -252,7 +252,7 @@ class Replay:
         return change_of(sealed, state, live=live, arrays=new.arrays, written=new.written)
 
 
-def _left_out(commit: Commit, state: ModelState, records: Mapping[str, bytes]) -> MovedRows:
+def _left_out(commit: Commit, state: ModelState, records: Mapping[str, bytes]) -> RowsAndDuals:
     """Return the rows that a commit deletes, from their stored records."""
     config = commit.meta.config
     what = f"model {config.model_id!r}, rows that were deleted"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.engine.deletion.change import MovedRows, RowsMoved, change
+from lethe.engine.deletion.change import RowMoves, RowsAndDuals, change
 from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.deletion.stream import Stream, at_rest
 from lethe.engine.error.estimate import PublishedError
@@ -82,7 +82,7 @@ class PreparedFit(PreparedState):
         Cost: a deletion's, and O(d^2 + K d + q d) a correction.
         """
         leaving = self.members.moved(ids)
-        after = change(self.generation, self._begun(method), RowsMoved(leaving=leaving), method)
+        after = change(self.generation, self._begun(method), RowMoves(leaving=leaving), method)
         try:
             sums = self._sums_without(self.answer.sums, ids, leaving.rows)
             after, answer = self._settled(after, sums, self.table.vocabularies, method)
@@ -109,7 +109,7 @@ class PreparedFit(PreparedState):
         _, entries = self.base.rows(new.table)
         W, off = base_dual_rows(generation, self.factor, new.X)
         leaving = self.members.moved(old) if old else None
-        moved = RowsMoved(MovedRows(new, W, off), leaving)
+        moved = RowMoves(RowsAndDuals(new, W, off), leaving)
         stream = change(generation, self._begun(method), moved, method)
         arriving = contribution(generation, self.base, new, entries, W, off)
         sums = self.answer.sums.changed(self.base.layout, arriving, 1)

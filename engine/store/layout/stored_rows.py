@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lethe.engine.deletion.change import MovedRows
+from lethe.engine.deletion.change import RowsAndDuals
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.input.table import Table
@@ -20,7 +20,7 @@ from lethe.engine.store.layout.preprocessing import given_table, given_values, r
 class StoredRows:
     """k rows: as the engine has them, and as they were given, if they had preprocessing."""
 
-    moved: MovedRows
+    moved: RowsAndDuals
     table: Table | None = None
 
     @property
@@ -55,17 +55,17 @@ def read_rows(
     if not config.preprocess:
         decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks)
         rows = Rows(decoded.X, decoded.y, decoded.weight)
-        return StoredRows(MovedRows(rows, decoded.W))
+        return StoredRows(RowsAndDuals(rows, decoded.W))
     given = len(config.preprocess)
     decoded = codec.unpack_rows(records, config.d, config.m, what, config.blocks, given=given)
     table = given_table(config.preprocess, decoded.X, what)
     if config.exact_sums:
         rows = raw_columns(config).rows(table, decoded.y, decoded.weight)
-        return StoredRows(MovedRows(rows, decoded.W), table)
+        return StoredRows(RowsAndDuals(rows, decoded.W), table)
     if pipeline is None:
         rows = Rows(np.zeros((len(records), config.d)), decoded.y, decoded.weight)
-        return StoredRows(MovedRows(rows, decoded.W), table)
+        return StoredRows(RowsAndDuals(rows, decoded.W), table)
     rows, entries = pipeline.rows(table, decoded.y, decoded.weight)
     if not np.isfinite(rows.X).all():
         raise CorruptState(f"{what}: a row does not fit the model; run `lethe check`")
-    return StoredRows(MovedRows(rows, decoded.W, entries=entries), table)
+    return StoredRows(RowsAndDuals(rows, decoded.W, entries=entries), table)

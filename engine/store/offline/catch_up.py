@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lethe.engine.deletion.change import RowsMoved
+from lethe.engine.deletion.change import RowMoves
 from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import after_deletion
@@ -50,7 +50,7 @@ class CaughtUp:
     deleted: tuple[str, ...] = ()
     records: Mapping[str, bytes] = field(default_factory=dict)
     added: int = 0
-    moved: RowsMoved = field(default_factory=RowsMoved)
+    moved: RowMoves = field(default_factory=RowMoves)
 
     @property
     def same(self) -> bool:
@@ -112,7 +112,7 @@ def catch_up(
     old = (*gone, *(row for row in new if row in had))
     if not (new or old):
         return CaughtUp(staged, staged.stream)
-    moved, sentinels = RowsMoved(), staged.sentinels.without(frozenset(old))
+    moved, sentinels = RowMoves(), staged.sentinels.without(frozenset(old))
     factor: Factor | None = None
     if (new or (staged.pipeline and not again)) and not meta.config.exact_sums:
         factor = read_factor(store.client, staged.keys, staged.generation)

@@ -21,7 +21,7 @@ from lethe.engine.disclosure import ResidualScale
 from lethe.engine.error.certified import Ledger, Reference
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.generation import (
     GRADIENT,
     SCALARS,
@@ -88,7 +88,7 @@ class JobResult(Stored):
 
     job_id: str
     model_id: str
-    size: RefreshKind
+    size: RefreshSize
     reason: str
     asked: bool = False
     seconds: float

@@ -23,7 +23,7 @@ from lethe.consumers.log.base import Message
 from lethe.consumers.log.scan import extent_of
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.errors import CorruptState
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import commit_partition
 from tests.support.platform import Platform
 
@@ -58,7 +58,7 @@ def run(platform: Platform) -> None:
         platform.send("m", "stranger")
         platform.drain()
     platform.send_index("m", 50, request_id="request-1")
-    platform.order("m", RefreshKind.REBUILD)
+    platform.order("m", RefreshSize.REBUILD)
     platform.drain()
     platform.send_index("m", 9)
     platform.drain()

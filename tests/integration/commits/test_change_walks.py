@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.support.events import settle, walk
 from tests.support.platform import Platform
@@ -53,7 +53,7 @@ def test_walks_of_changes_rollbacks_and_refreshes(memory: Platform, seed: int) -
         if draw < 0.75:
             ask(memory, tables[model], dice, sent[model])
         elif draw < 0.85:
-            memory.order(model, dice.choice([RefreshKind.REBUILD, RefreshKind.POLISH]))
+            memory.order(model, dice.choice([RefreshSize.REBUILD, RefreshSize.POLISH]))
         elif draw < 0.9:
             worker.recover()
 

@@ -18,7 +18,7 @@ from functools import partial
 import pytest
 
 from lethe.consumers.service.telemetry.steps import Step
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from tests.integration.conftest import KAFKA, log_of
 from tests.support.crash_lane import finish, many_rows
 from tests.support.invariants import check_model, ledger_of
@@ -228,7 +228,7 @@ def test_a_cold_refresh_process_rebuilds_while_deletions_flow(
             platform.send_index("m", i)
         # It starts with nothing but the store, and finds the job
         ordered = platform.load().meta.generation
-        platform.order("m", RefreshKind.REBUILD)
+        platform.order("m", RefreshSize.REBUILD)
         refreshing = WorkerProcess(platform, names, roles="refresh")
         deadline = time.monotonic() + SECONDS
         sent = 10
@@ -242,7 +242,7 @@ def test_a_cold_refresh_process_rebuilds_while_deletions_flow(
             generation = platform.load().meta.generation
             if generation > ordered:
                 ordered = generation
-                platform.order("m", RefreshKind.REBUILD)
+                platform.order("m", RefreshSize.REBUILD)
             time.sleep(0.03)
     finally:
         deleting.stop()

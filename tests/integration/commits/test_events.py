@@ -16,7 +16,7 @@ import pytest
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.error import gaussian
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import ModelKeys
 from tests.integration.conftest import KAFKA
 from tests.support.events import (
@@ -225,7 +225,7 @@ def test_a_refresh_that_caught_up_with_changes_is_folded_again(load: Workload) -
     """Rows change after it has read them, and once more after its swap; all is folded at once."""
     platform = load.platform
     load.work()
-    order = platform.ordered("m", RefreshKind.REBUILD)
+    order = platform.ordered("m", RefreshSize.REBUILD)
     platform.compute_refresh(order)
     early = backup(platform, "m")
     load.work()
@@ -248,7 +248,7 @@ def test_a_refresh_whose_result_is_lost_stands_and_a_rebuild_follows(load: Workl
     platform = load.platform
     load.work()
     early = backup(platform, "m")
-    platform.refresh("m", RefreshKind.REBUILD)
+    platform.refresh("m", RefreshSize.REBUILD)
     load.work()
     before, twin = published(platform), platform.load()
     restore(platform, early, "m")

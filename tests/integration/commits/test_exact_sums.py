@@ -15,7 +15,7 @@ from lethe.consumers.audit.health.models import check_model
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.exact.rows import MOST
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from tests.integration.preprocess.test_fold import housekeeper
 from tests.support.families import Data
 from tests.support.platform import Platform
@@ -106,12 +106,12 @@ def test_pru_publishes_a_projection_until_it_is_completed(memory: Platform) -> N
     assert np.array_equal(state.stream.theta_exact, minimiser(table))
     assert (state.meta.error.kind, len(state.stream.Q)) == ("exact", 2)
     table.check()
-    memory.order("m", RefreshKind.COMPLETE)
+    memory.order("m", RefreshSize.COMPLETE)
     check(table)
 
 
-@pytest.mark.parametrize("size", list(RefreshKind))
-def test_every_refresh_leaves_the_same_bits(memory: Platform, size: RefreshKind) -> None:
+@pytest.mark.parametrize("size", list(RefreshSize))
+def test_every_refresh_leaves_the_same_bits(memory: Platform, size: RefreshSize) -> None:
     table = registered(memory)
     table.delete("row-0", "row-1")
     check(table)
@@ -119,7 +119,7 @@ def test_every_refresh_leaves_the_same_bits(memory: Platform, size: RefreshKind)
     memory.order("m", size)
     check(table)
     assert np.array_equal(memory.load().published, before)
-    rebuilt = size is not RefreshKind.COMPLETE
+    rebuilt = size is not RefreshSize.COMPLETE
     assert memory.load().meta.generation == int(rebuilt)
 
 
@@ -173,7 +173,7 @@ def test_sums_or_rows_that_were_damaged_are_found_digit_for_digit(memory: Platfo
     fault = "the exact sums are not those of the live rows"
     found = [one for one in check_model(memory.store, None, "m") if not one.ok]
     assert [fault in one.detail for one in found] == [True]
-    memory.refresh("m", RefreshKind.REBUILD)
+    memory.refresh("m", RefreshSize.REBUILD)
     newest = memory.versions("m")[-1]
     assert newest.refresh is not None
     assert fault in newest.refresh.reason

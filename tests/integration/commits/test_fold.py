@@ -19,7 +19,7 @@ from lethe.consumers.refresh import new_generation
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.deletion_worker import DeletionWorker
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import shard_of
 from lethe.engine.store.membership import registered_models
 from lethe.engine.store.offline import staging
@@ -67,7 +67,7 @@ def test_walks_of_rollbacks_refreshes_and_replacements(memory: Platform, seed: i
             memory.send_index(model, *rows)
         elif draw < 0.7:
             memory.order(
-                model, dice.choice([RefreshKind.COMPLETE, RefreshKind.REBUILD, RefreshKind.POLISH])
+                model, dice.choice([RefreshSize.COMPLETE, RefreshSize.REBUILD, RefreshSize.POLISH])
             )
         elif draw < 0.75:
             worker.recover()
@@ -93,7 +93,7 @@ def test_a_refresh_that_the_store_has_only_part_of_is_lost(
     monkeypatch.setattr(staging, "CHUNK", 50)
     monkeypatch.setattr(new_generation, "CATCH_UP_LIMIT", 2)
     memory.register("m", budget=10.0)
-    event = memory.ordered("m", RefreshKind.REBUILD)
+    event = memory.ordered("m", RefreshSize.REBUILD)
     staged: list[Backup] = []
 
     def at_step(step: str) -> None:

@@ -23,7 +23,7 @@ from lethe.consumers.log.base import Appended, Flush, Message, Producer, Record
 from lethe.consumers.service.telemetry.steps import Step, no_hook
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogReset, LogUnavailable, ModelExists
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.apply import Applied, ArraysChange, Place, StoreChange, Swap
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import (
@@ -923,7 +923,7 @@ def test_a_result_of_another_generation_is_dropped(memory: Platform) -> None:
     """Two refreshes of one generation: the second one was made from what is not there any more."""
     memory.register("m", budget=10.0)
     memory.delete("m", 1, 2)
-    orders = [memory.ordered("m", RefreshKind.REBUILD) for _ in range(2)]
+    orders = [memory.ordered("m", RefreshSize.REBUILD) for _ in range(2)]
     for order in orders:
         memory.compute_refresh(order)
     memory.tell_refreshed(orders[0])
@@ -947,7 +947,7 @@ def test_a_result_is_dropped_only_by_who_knows_every_commit(
     table = Table(memory)
     table.delete("row-1")
     memory.drain(behind)
-    memory.refresh("m", RefreshKind.REBUILD)
+    memory.refresh("m", RefreshSize.REBUILD)
     table.change("insert", table.row("new-1"), table.row("new-2"))
     memory.turn_until_decided(1)
     assert memory.load().meta.pending_job is not None

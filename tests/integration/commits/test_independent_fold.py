@@ -10,7 +10,7 @@ from kafka.partitioner.default import murmur2
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Message
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.proof import independent_fold
 from tests.proof.agreement import check_published, check_store
@@ -39,7 +39,7 @@ def _busy(platform: Platform) -> None:
         platform.drain()
     platform.send_index("m", 50, request_id="m-again")
     platform.send_raw(b'{"request_id": "bad", "model_id": "m", "row_ids": []}')
-    platform.order("n", RefreshKind.REBUILD)
+    platform.order("n", RefreshSize.REBUILD)
     platform.drain()
 
 

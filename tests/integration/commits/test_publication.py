@@ -18,7 +18,7 @@ from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers import deletion_worker
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.errors import LogUnavailable, StoreUnavailable
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.store import ModelStore
 from tests.integration.conftest import KAFKA
 from tests.support.events import settle
@@ -71,7 +71,7 @@ def test_lost_answers_change_nothing(platform_on: Callable[..., Platform], kind:
         platform.send_index("m", 2 * i, 2 * i + 1)
         platform.turn(worker)
         if i % 10 == 9:
-            platform.order("m", list(RefreshKind)[i // 10])
+            platform.order("m", list(RefreshSize)[i // 10])
             refresher.run_once(0.0)
     platform.drain(worker, refresher)
     assert lossy.lost["before"] > 1

@@ -12,7 +12,7 @@ from lethe.consumers.commits.publish import newest_parameters
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.service.telemetry.steps import Step
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.apply import Applied, Place, StoreChange
 from tests.support.events import settle
 from tests.support.invariants import check_model
@@ -118,7 +118,7 @@ def test_a_request_by_subject_waits_while_rows_are_missing(memory: Platform) -> 
         assert memory.statuses(name) == ["DEFERRED"]
     restore(memory, whole)
     settle(memory)
-    memory.refresh("m", RefreshKind.REBUILD)
+    memory.refresh("m", RefreshSize.REBUILD)
     assert memory.final("known").rows_deleted == 3
     assert memory.final("unknown").code == "UNKNOWN_ROWS"
     assert memory.final(stranger).rows_deleted == 1

@@ -13,7 +13,7 @@ from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.base import Message
 from lethe.consumers.refresh import job as refresh_job
 from lethe.consumers.workers import halts, refresh_worker
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.offline.jobs import begin_attempt
@@ -191,7 +191,7 @@ def test_a_job_that_is_read_again_and_again_is_not_taken_for_a_failure(memory: P
     """A log that is read again (the store went back) has orders of generations that are gone."""
     memory.register("m")
     event = memory.ordered("m", None)
-    memory.refresh("m", RefreshKind.REBUILD)
+    memory.refresh("m", RefreshSize.REBUILD)
     assert memory.load("m").meta.generation == 1
     memory.producer.publish([_order(event)] * 5)
     memory.drain()

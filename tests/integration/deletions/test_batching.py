@@ -19,7 +19,7 @@ from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.drained import Drained, lags
 from lethe.consumers.workers.supervisor import Supervisor
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
 from tests.support.waiting import CROWDED, Clock
@@ -194,7 +194,7 @@ def test_a_refresh_keeps_its_place_in_the_log(memory: Platform, clock: Clock) ->
     worker = patient(memory, clock)
     memory.send_index("m", 1)
     turns(worker)
-    order = memory.ordered("m", RefreshKind.COMPACT)
+    order = memory.ordered("m", RefreshSize.COMPACT)
     memory.compute_refresh(order)
     memory.tell_refreshed(order)
     late = [memory.send_index("m", i) for i in (2, 3, 4)]

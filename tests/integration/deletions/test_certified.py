@@ -15,7 +15,7 @@ from lethe.engine.error import gaussian
 from lethe.engine.error.certified import REFRESH_AT
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import InvalidData
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.records import CertificateRecord
 from lethe.engine.store.offline import staging
@@ -39,7 +39,7 @@ def test_a_stream_is_refreshed_before_its_budget_and_every_version_is_certified(
     """A polish makes room first, keeping the noise; a rebuild next, with fresh noise."""
     memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
     first = noise_of(memory)
-    seen: list[tuple[RefreshKind, float, float]] = []
+    seen: list[tuple[RefreshSize, float, float]] = []
     for start in range(0, 140, 4):
         memory.send_index("m", *map(int, memory.data["m"].deleted[start : start + 4]))
         before = memory.newest_version()
@@ -52,14 +52,14 @@ def test_a_stream_is_refreshed_before_its_budget_and_every_version_is_certified(
             assert isinstance(newest.certificate, CertificateRecord)
             assert newest.certificate.spent < 0.01 * TERMS.budget
             same = np.array_equal(noise_of(memory), first)
-            assert same == (newest.refresh.size is RefreshKind.POLISH and not seen)
+            assert same == (newest.refresh.size is RefreshSize.POLISH and not seen)
             seen.append((newest.refresh.size, at.spent, newest.certificate.spent))
             assert "certificate's budget" in newest.refresh.reason
             if len({size for size, *_ in seen}) == 2:
                 break
         else:
             assert newest.version == before.version + 1
-    assert [size for size, *_ in seen] == [RefreshKind.POLISH, RefreshKind.REBUILD]
+    assert [size for size, *_ in seen] == [RefreshSize.POLISH, RefreshSize.REBUILD]
     statuses = {receipt.status for receipt in memory.finals().values()}
     assert statuses == {"APPLIED"}
     assert all(receipt.certificate is not None for receipt in memory.finals().values())
@@ -100,15 +100,15 @@ def test_a_linear_model_spends_rounding_only(memory: Platform) -> None:
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        ("linear", RefreshKind.COMPACT),
-        ("linear", RefreshKind.REBUILD),
-        ("logistic", RefreshKind.POLISH),
-        ("logistic", RefreshKind.COMPACT),
-        ("logistic", RefreshKind.REBUILD),
+        ("linear", RefreshSize.COMPACT),
+        ("linear", RefreshSize.REBUILD),
+        ("logistic", RefreshSize.POLISH),
+        ("logistic", RefreshSize.COMPACT),
+        ("logistic", RefreshSize.REBUILD),
     ],
 )
 def test_deletions_during_a_refresh_are_charged(
-    memory: Platform, kind: str, size: RefreshKind
+    memory: Platform, kind: str, size: RefreshSize
 ) -> None:
     memory.register("m", rows_of(kind), method="exact", budget=1.0, certify=TERMS)
     deleted = [int(i) for i in memory.data["m"].deleted]
@@ -123,7 +123,7 @@ def test_deletions_during_a_refresh_are_charged(
     newest = check_certified(memory)
     assert newest.refresh is not None
     assert newest.refresh.size is size
-    assert (size is RefreshKind.REBUILD) == (not np.array_equal(before, noise_of(memory)))
+    assert (size is RefreshSize.REBUILD) == (not np.array_equal(before, noise_of(memory)))
     memory.delete("m", *deleted[16:20])
     check_certified(memory)
 
@@ -142,7 +142,7 @@ def test_a_rebuild_learns_of_many_deletions_and_charges_them(
         memory.turn_until_decided(1)
 
     monkeypatch.setattr(staging, "stage_generation", while_staging)
-    order = memory.ordered("m", RefreshKind.REBUILD)
+    order = memory.ordered("m", RefreshSize.REBUILD)
     result = memory.compute_refresh(order)
     monkeypatch.setattr(staging, "stage_generation", staged)
     assert result.ledger is not None
@@ -160,7 +160,7 @@ def test_a_refresh_that_would_be_uncertified_is_dropped(memory: Platform) -> Non
     memory.register("m", rows_of("logistic"), method="exact", budget=10.0, certify=TERMS)
     deleted = [int(i) for i in memory.data["m"].deleted]
     memory.delete("m", *deleted[:20])
-    order = memory.ordered("m", RefreshKind.POLISH)
+    order = memory.ordered("m", RefreshSize.POLISH)
     result = memory.compute_refresh(order)
     assert result.reference is not None
     far = replace(result.reference, missed=0.6 * TERMS.budget)
@@ -216,8 +216,8 @@ def test_the_noise_is_in_no_message(memory: Platform) -> None:
     memory.register("m", rows_of("logistic"), method="exact", budget=1.0, certify=TERMS)
     secrets = [noise_of(memory)]
     memory.delete("m", 1, 2, 3)
-    memory.refresh("m", RefreshKind.POLISH)
-    memory.refresh("m", RefreshKind.REBUILD)
+    memory.refresh("m", RefreshSize.POLISH)
+    memory.refresh("m", RefreshSize.REBUILD)
     secrets.append(noise_of(memory))
     said = b"".join(
         record.value or b""

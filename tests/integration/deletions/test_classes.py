@@ -16,7 +16,7 @@ from lethe.consumers.refresh import new_generation
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.fit.classes import probabilities
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.integration.refresh.test_races import SEVERAL_OUTPUTS as SEVERAL
 from tests.integration.refresh.test_refresh import interleave
@@ -48,9 +48,9 @@ def test_52_batches_and_all_sizes(memory: Platform, kind: str, family: str, meth
     assert [one for one in check_stored(memory.store, memory.log, "m") if not one.ok] == []
 
 
-@pytest.mark.parametrize("size", [RefreshKind.POLISH, RefreshKind.COMPACT, RefreshKind.REBUILD])
+@pytest.mark.parametrize("size", [RefreshSize.POLISH, RefreshSize.COMPACT, RefreshSize.REBUILD])
 def test_a_job_catches_up_with_deletions_in_every_class(
-    memory: Platform, monkeypatch: pytest.MonkeyPatch, size: RefreshKind
+    memory: Platform, monkeypatch: pytest.MonkeyPatch, size: RefreshSize
 ) -> None:
     monkeypatch.setattr(new_generation, "CATCH_UP_LIMIT", 2)
     memory.register("m", "classes", "logistic", budget=10.0)
@@ -68,7 +68,7 @@ def test_a_job_catches_up_with_deletions_in_every_class(
     memory.drain()
     assert memory.versions()[-1].refresh is not None
     check_model(memory)
-    if size is RefreshKind.COMPACT:
+    if size is RefreshSize.COMPACT:
         # A compact changes no curvature: the answer is that of a model that was never refreshed
         memory.register("n", "classes", "logistic", budget=10.0)
         for row in ledger_of(memory, "m"):
@@ -146,7 +146,7 @@ def test_the_last_row_of_a_class_waits_for_penalised_intercepts(memory: Platform
     # The class keeps its column; deletion and refreshes go on, to the last row
     others = [i for i in range(120) if i not in rows]
     memory.send_index("m", *others[:7])
-    memory.order("m", RefreshKind.POLISH)
+    memory.order("m", RefreshSize.POLISH)
     memory.drain()
     check_model(memory)
     assert memory.parameters().classes[rare] == f"class {rare}"
@@ -164,7 +164,7 @@ def test_a_rebuild_without_the_last_rows_of_a_class_is_found_out(memory: Platfor
     waiting = memory.send_index("m", *rows[1:], *[i for i in range(120) if i not in rows][:9])
     memory.drain(memory.pair[0])
     assert memory.statuses(waiting) == ["DEFERRED"]
-    event = memory.ordered("m", RefreshKind.REBUILD)
+    event = memory.ordered("m", RefreshSize.REBUILD)
     memory.compute_refresh(event)
     # When the last one is deleted before the swap
     memory.send_index("m", rows[0])
@@ -183,7 +183,7 @@ def test_a_rebuild_without_the_last_rows_of_a_class_is_found_out(memory: Platfor
 def test_a_subscriber_predicts_classes_and_checks_their_names(memory: Platform) -> None:
     memory.register("m", "classes", "logistic", method="exact", budget=0.01)
     memory.send_index("m", 3, 4, 5)
-    memory.order("m", RefreshKind.REBUILD)
+    memory.order("m", RefreshSize.REBUILD)
     memory.drain()
     data = memory.data["m"]
     live = np.setdiff1d(np.arange(120), [3, 4, 5])

@@ -9,7 +9,7 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.refresh import job as refresh_job
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.offline.staging import TIME_TO_LIVE
 from tests.support.families import Data, make
@@ -89,7 +89,7 @@ def test_what_deferred_rows_hide_from_the_guard(full: Platform, rest: str) -> No
     waiting = full.send_index("m", *named)
     full.drain(full.pair[0])
     assert full.statuses(waiting) == ["DEFERRED"]
-    event = full.ordered("m", RefreshKind.REBUILD)
+    event = full.ordered("m", RefreshSize.REBUILD)
     full.compute_refresh(event)
     # When deletions take what is left of the class, or of all, before the swap
     others = [ones[0]] if rest == "the last of a class" else [*ones[:2], *zeros[:2]]
@@ -107,7 +107,7 @@ def test_what_deferred_rows_hide_from_the_guard(full: Platform, rest: str) -> No
 
 def test_a_deferral_is_resolved_although_its_job_was_superseded(full: Platform) -> None:
     # Given an ordered rebuild that began before the deferral, and is swapped after it
-    event = full.ordered("m", RefreshKind.REBUILD)
+    event = full.ordered("m", RefreshSize.REBUILD)
     full.compute_refresh(event)
     waiting = full.send_index("m", *range(20))
     full.drain(full.pair[0])

@@ -12,7 +12,7 @@ import pytest
 from lethe.consumers.audit.disclosures import disclosed_row, most_disclosed
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import InvalidData, UnknownModel
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.disclosed import RowFate
 from lethe.engine.store.layout.keys import ModelKeys
 from tests.integration.deletions.test_deferral import leveraged
@@ -32,11 +32,11 @@ def delete_some(platform: Platform) -> None:
     """Make versions of one row, of several requests, of several rows, and over a refresh."""
     for rows in ([3], [4, 5, 6], [7]):
         platform.delete("m", *rows)
-    platform.refresh("m", RefreshKind.COMPACT)
+    platform.refresh("m", RefreshSize.COMPACT)
     platform.send_index("m", 8)
     platform.send_index("m", 9)
     platform.drain()
-    platform.refresh("m", RefreshKind.REBUILD)
+    platform.refresh("m", RefreshSize.REBUILD)
     platform.delete("m", 10)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from tests.support import erasures
 from tests.support.disclosed import disclosures_of
 from tests.support.families import Array, make
@@ -76,7 +76,7 @@ class Ledger:
         squares = float(np.sum((root * (y - X @ theta)) ** 2))
         return theta, R.T @ R, p * squares / (np.count_nonzero(root) - p)
 
-    def refreshed(self, kind: RefreshKind) -> None:
+    def refreshed(self, kind: RefreshSize) -> None:
         self.platform.order("m", kind)
         self.follow()
 
@@ -113,7 +113,7 @@ def test_over_every_refresh_an_erasure_inserts_and_corrections(
             assert priced(ledger.follow())
 
     some_of_each()
-    for kind in RefreshKind:
+    for kind in RefreshSize:
         ledger.refreshed(kind)
         some_of_each()
     with closing(erasures.erasure_worker(memory)) as worker:
@@ -123,7 +123,7 @@ def test_over_every_refresh_an_erasure_inserts_and_corrections(
         del table.rows[name]
     ledger.live = dict(table.rows)
     some_of_each()
-    ledger.refreshed(RefreshKind.REBUILD)
+    ledger.refreshed(RefreshSize.REBUILD)
     some_of_each()
     table.check()
 
@@ -135,9 +135,9 @@ def far_out() -> Any:
     return replace(data, y=y)
 
 
-@pytest.mark.parametrize("kind", [RefreshKind.COMPACT, RefreshKind.REBUILD])
+@pytest.mark.parametrize("kind", [RefreshSize.COMPACT, RefreshSize.REBUILD])
 def test_residuals_lost_beside_a_target_are_back_with_a_refresh_that_reads_the_rows(
-    memory: Platform, kind: RefreshKind
+    memory: Platform, kind: RefreshSize
 ) -> None:
     """The typing error is deleted, and figures of later rows were 3.7 times too large, for good."""
     ledger = register(memory, far_out())
@@ -160,12 +160,12 @@ def meanwhile_changed(ledger: Ledger) -> None:
     ledger.table.change("correct", ledger.table.row("row-11"))
 
 
-@pytest.mark.parametrize("kind", [RefreshKind.COMPACT, RefreshKind.REBUILD])
+@pytest.mark.parametrize("kind", [RefreshSize.COMPACT, RefreshSize.REBUILD])
 @pytest.mark.parametrize("meanwhile", [meanwhile_deleted, meanwhile_changed])
 @pytest.mark.parametrize("measured_far_out", [False, True])
 def test_rows_that_change_while_a_generation_is_made_are_counted(
     memory: Platform,
-    kind: RefreshKind,
+    kind: RefreshSize,
     meanwhile: Callable[[Ledger], None],
     measured_far_out: bool,
 ) -> None:
@@ -206,14 +206,14 @@ def test_a_scale_that_was_lost_is_back_once_rows_are_read_and_none_changed_since
     ledger.table.delete("row-0")
     memory.drain()
     assert [one.distance for one in disclosures_of(memory)["row-0"].versions] == [None]
-    event = memory.ordered("m", RefreshKind.REBUILD)
+    event = memory.ordered("m", RefreshSize.REBUILD)
     memory.compute_refresh(event)
     ledger.table.delete("row-1")
     memory.drain()
     memory.tell_refreshed(event)
     memory.drain()
     assert not known()
-    ledger.refreshed(RefreshKind.REBUILD)
+    ledger.refreshed(RefreshSize.REBUILD)
     assert known()
     ledger.table.delete("row-3")
     assert priced(ledger.follow())

@@ -70,8 +70,8 @@ def test_requests_that_no_living_worker_reads_are_named(platform: Platform) -> N
 
     [line] = find_unattended(waiting(platform), [])
     assert line == (
-        f"nobody works on deletions, and records wait: 1 in {topics.DELETIONS} {partition}; start "
-        "`lethe work`"
+        f"no living worker for deletions, and records wait: 1 in {topics.DELETIONS} {partition}; "
+        "start `lethe work`"
     )
     reads = Lease(
         role="deletions", host="a", pid=1, version="1", since=datetime.now(UTC),

@@ -10,7 +10,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.engine.error.terms import OutputNoise
 from lethe.engine.errors import InvalidData
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.records import OutputCertificateRecord
 from tests.support.families import Array
 from tests.support.noise import LINEAR, LOGISTIC, check_noised, rows_of
@@ -59,7 +59,7 @@ def test_the_same_rows_are_published_with_the_same_noise(memory: Platform) -> No
     memory.register("m", rows_of("logistic"), method="exact", budget=0.5, certify=LOGISTIC)
     memory.delete("m", 1, 2, 3)
     before = published(memory)
-    for size in (RefreshKind.POLISH, RefreshKind.COMPACT, RefreshKind.REBUILD):
+    for size in (RefreshSize.POLISH, RefreshSize.COMPACT, RefreshSize.REBUILD):
         memory.refresh("m", size)
         assert memory.newest_version().refresh is not None
         assert np.array_equal(published(memory), before)
@@ -78,7 +78,7 @@ def test_after_the_last_version_requests_wait_for_other_terms(memory: Platform) 
     assert (waits.status, waits.code) == ("DEFERRED", "VERSIONS_SPENT")
     assert waits.detail is not None
     assert "lethe register --replace" in waits.detail
-    memory.refresh("m", RefreshKind.REBUILD)
+    memory.refresh("m", RefreshSize.REBUILD)
     assert np.array_equal(published(memory), held)
     assert memory.statuses(request) == ["DEFERRED"]
     assert memory.newest_version().version == version + 1  # the rebuild, without its rows

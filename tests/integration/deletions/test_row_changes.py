@@ -23,7 +23,7 @@ from lethe.engine.error.estimate import published_error
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.factor import Factor
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
@@ -143,7 +143,7 @@ def test_rows_of_a_logistic_model_are_inserted_and_corrected(memory: Platform, f
         assert error.value is None or away <= 10 * error.value
         counts = class_counts(np.array([y for _, y, _ in table.rows.values()]))
         assert state.meta.class_counts == counts
-    memory.refresh("m", [RefreshKind.POLISH, RefreshKind.REBUILD][family == "classes"])
+    memory.refresh("m", [RefreshSize.POLISH, RefreshSize.REBUILD][family == "classes"])
     assert memory.load().meta.error.kind == "certificate"
     table.check(1e-3)
     assert {receipt.status for receipt in memory.finals().values()} == {"APPLIED"}
@@ -401,9 +401,9 @@ def test_a_weight_that_was_lost_is_not_taken_from_the_row_as_it_was_before(
     assert memory.statuses(request) == ["DEFERRED"]
 
 
-@pytest.mark.parametrize("size", [RefreshKind.POLISH, RefreshKind.COMPACT, RefreshKind.REBUILD])
+@pytest.mark.parametrize("size", [RefreshSize.POLISH, RefreshSize.COMPACT, RefreshSize.REBUILD])
 @pytest.mark.parametrize("op", ["insert", "correct"])
-def test_a_refresh_beside_changes_loses_none(memory: Platform, size: RefreshKind, op: str) -> None:
+def test_a_refresh_beside_changes_loses_none(memory: Platform, size: RefreshSize, op: str) -> None:
     table = registered_table(memory, "benign", "linear", method="influence", budget=10.0)
     table.change("insert", table.row("new-1"))
     table.delete("row-9")
@@ -429,7 +429,7 @@ def test_a_refresh_beside_changes_loses_none(memory: Platform, size: RefreshKind
 def test_a_refresh_catches_up_with_any_number_of_changes(memory: Platform) -> None:
     """Rows change before each of its steps, more of them than a swap is left with."""
     table = registered_table(memory, "benign", "linear", budget=10.0)
-    event = memory.ordered("m", RefreshKind.REBUILD)
+    event = memory.ordered("m", RefreshSize.REBUILD)
     turn = 0
 
     def changes(step: str) -> None:
@@ -453,7 +453,7 @@ def test_a_refresh_catches_up_with_any_number_of_changes(memory: Platform) -> No
 def test_a_swap_that_caught_up_with_changes_is_folded_again(memory: Platform) -> None:
     """Given a store from before the swap, and one whose staged generation is gone as well."""
     table = registered_table(memory, "benign", "linear", budget=10.0)
-    event = memory.ordered("m", RefreshKind.COMPACT)
+    event = memory.ordered("m", RefreshSize.COMPACT)
     memory.compute_refresh(event)
     table.change("correct", table.row("row-1"), table.row("row-2"))
     table.change("insert", table.row("new-1"))

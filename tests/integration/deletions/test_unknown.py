@@ -12,7 +12,7 @@ import pytest
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import Version
 from lethe.consumers.service.telemetry.metrics import Metrics
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from tests.support.families import Data, make
 from tests.support.invariants import check_model, true_error
 from tests.support.platform import Platform
@@ -34,11 +34,11 @@ def mislabelled(seed: int = 0) -> tuple[Data, list[int]]:
     return data, [int(i) for i in wrong]
 
 
-@pytest.mark.parametrize("size", [RefreshKind.POLISH, RefreshKind.REBUILD])
+@pytest.mark.parametrize("size", [RefreshSize.POLISH, RefreshSize.REBUILD])
 def test_an_unknown_error_orders_a_refresh_in_its_commit_and_comes_out_known(
-    memory: Platform, monkeypatch: pytest.MonkeyPatch, size: RefreshKind
+    memory: Platform, monkeypatch: pytest.MonkeyPatch, size: RefreshSize
 ) -> None:
-    price = math.inf if size is RefreshKind.POLISH else 0.0
+    price = math.inf if size is RefreshSize.POLISH else 0.0
     monkeypatch.setattr("lethe.engine.refresh.policy.refitting_seconds", lambda *_, **__: price)
     data, wrong = mislabelled()
     memory.register("m", data, method="exact", budget=0.01)
@@ -67,7 +67,7 @@ def test_an_unknown_error_orders_a_refresh_in_its_commit_and_comes_out_known(
     assert newest.refresh is not None
     # A polish that ends without a bound is followed by a rebuild in the same job.
     assert newest.refresh.reason.startswith("the error is unknown")
-    assert newest.refresh.size in (size, RefreshKind.REBUILD)
+    assert newest.refresh.size in (size, RefreshSize.REBUILD)
     assert newest.error.kind == "certificate"
     assert not newest.error.over
     bound = newest.error.bound

@@ -10,7 +10,7 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.erasures import sent_before
-from lethe.consumers.erasures.sent_before import SentBefore
+from lethe.consumers.erasures.sent_before import AlreadySent
 from lethe.consumers.log.base import Message, Record
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from tests.support import erasures
@@ -61,9 +61,9 @@ def sent(memory: Platform) -> Record:
 
 
 @pytest.fixture
-def before(memory: Platform) -> SentBefore:
+def before(memory: Platform) -> AlreadySent:
     """What looks for it."""
-    return SentBefore(memory.store, memory.reader, lambda: None)
+    return AlreadySent(memory.store, memory.reader, lambda: None)
 
 
 def message_of(record: Record) -> Message:
@@ -71,7 +71,7 @@ def message_of(record: Record) -> Message:
     return Message(topics.DELETIONS, record.key or b"", record.value, record.headers)
 
 
-def test_a_request_is_found_once_where_the_log_has_it(sent: Record, before: SentBefore) -> None:
+def test_a_request_is_found_once_where_the_log_has_it(sent: Record, before: AlreadySent) -> None:
     assert before.take(message_of(sent)) == (sent.partition, sent.offset)
     assert before.take(message_of(sent)) is None
     before.forget()
@@ -87,21 +87,21 @@ def test_a_request_is_found_once_where_the_log_has_it(sent: Record, before: Sent
     ids=["headers", "value"],
 )
 def test_a_record_that_differs_in_anything_is_another(
-    sent: Record, before: SentBefore, other: Callable[[Message], Message]
+    sent: Record, before: AlreadySent, other: Callable[[Message], Message]
 ) -> None:
     """Deletion workers may refuse that one."""
     assert before.take(other(message_of(sent))) is None
 
 
 def test_what_a_watermark_has_passed_is_not_on_its_way(
-    memory: Platform, sent: Record, before: SentBefore
+    memory: Platform, sent: Record, before: AlreadySent
 ) -> None:
     memory.store.cursors.set_watermarks({str(sent.partition): sent.offset + 1})
     assert before.take(message_of(sent)) is None
 
 
 def test_too_long_a_backlog_is_not_read(
-    sent: Record, before: SentBefore, monkeypatch: pytest.MonkeyPatch
+    sent: Record, before: AlreadySent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sent_before, "MOST_RECORDS", 0)
     assert before.take(message_of(sent)) is None

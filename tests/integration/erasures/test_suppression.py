@@ -14,7 +14,7 @@ from lethe.consumers.erasures.sweep import Sweep
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.errors import InvalidData, LogReset
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import ERASED, ERASED_CURSORS
 from tests.support import erasures
 from tests.support.erasures import erase, live_rows, outcomes, rows_of
@@ -186,7 +186,7 @@ def test_a_rebuild_that_is_swapped_in_meanwhile_hides_no_row_from_the_search(
 
     def rebuilt(search: Sweep, model: Registered) -> list[Asked]:
         monkeypatch.undo()
-        memory.refresh("raced", RefreshKind.REBUILD)
+        memory.refresh("raced", RefreshSize.REBUILD)
         assert memory.load("raced").rows_generation != before
         return search.search(model)
 

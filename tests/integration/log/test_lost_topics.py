@@ -107,7 +107,7 @@ def test_nobody_starts_on_a_topic_with_fewer_partitions(memory: Platform, name: 
     log_of(memory).add_partitions(topic, 17)
     know(memory)
     log_of(memory)._topics[topic].pop()
-    with pytest.raises(LogReset, match=f"{topic} has 16 partitions, and had 17"):
+    with pytest.raises(LogReset, match=f"{topic} has 16 partitions, but had 17"):
         know(memory)
 
 

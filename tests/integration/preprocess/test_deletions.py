@@ -12,7 +12,7 @@ from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess import movement
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, Ordinal, TargetEncode
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from tests.support import pipelines
 from tests.support.pipelines import Rows
 from tests.support.platform import Platform
@@ -54,7 +54,7 @@ def test_a_model_may_have_columns_of_one_kind_alone(
     memory.drain()
     assert [memory.final(request).status for request in requests] == ["APPLIED"] * 3
     table.check()
-    memory.refresh("m", RefreshKind.REBUILD)
+    memory.refresh("m", RefreshSize.REBUILD)
     table.check()
     assert verify(memory.store, "m").holds
 
@@ -180,7 +180,7 @@ def test_a_rebuild_whose_own_rounding_is_over_the_budget_is_not_ordered_again(
     tables = [small(memory, columns, given, ridge=1e4, model_id=name) for name in ("wide", "m")]
     tables[0].delete(1)
     memory.drain()
-    memory.refresh("wide", RefreshKind.REBUILD)
+    memory.refresh("wide", RefreshSize.REBUILD)
     rebuilt = memory.load("wide")
     assert not np.array_equal(rebuilt.stream.theta_exact, rebuilt.generation.theta_b)
     fitted = memory.load("m").meta.error.relative

@@ -16,7 +16,7 @@ from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers import housekeeping
 from lethe.consumers.workers.housekeeping import Housekeeper
 from lethe.engine.preprocess.input.columns import Numeric
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.server.rewrite import Rewrite, note_rewritten, read_erasures
 from lethe.engine.store.sums import rewrite_sums
@@ -43,8 +43,8 @@ def test_a_registration_leaves_out_what_is_deleted_while_it_stages(memory: Platf
     table.check()
 
 
-@pytest.mark.parametrize("size", list(RefreshKind))
-def test_every_refresh_leaves_the_refitted_pipeline(memory: Platform, size: RefreshKind) -> None:
+@pytest.mark.parametrize("size", list(RefreshSize))
+def test_every_refresh_leaves_the_refitted_pipeline(memory: Platform, size: RefreshSize) -> None:
     table = PreparedTable(memory)
     table.register(method="pru")
     for _ in range(2):
@@ -104,7 +104,7 @@ def test_rows_beside_sums_go_while_the_model_waits_for_a_rebuild(
     table.delete(0, 1)
     memory.drain()
     early = backup(memory, "m")
-    order = memory.ordered("m", RefreshKind.REBUILD)
+    order = memory.ordered("m", RefreshSize.REBUILD)
     memory.compute_refresh(order)
     memory.tell_refreshed(order)
     memory.drain()
@@ -115,7 +115,7 @@ def test_rows_beside_sums_go_while_the_model_waits_for_a_rebuild(
     assert raw.hexists(state.generation_keys.sums, "since:0")
     housekeeper(memory).run_due()
     assert not raw.exists(state.generation_keys.sums)
-    memory.refresh("m", RefreshKind.REBUILD)
+    memory.refresh("m", RefreshSize.REBUILD)
     table.delete(2)
     memory.drain()
     table.check()

@@ -14,7 +14,7 @@ import pytest
 from lethe.consumers.audit.verify import verify
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from tests.support.platform import Platform
 from tests.support.prepared import PreparedTable
 
@@ -68,8 +68,8 @@ def test_inserted_and_corrected_rows_count_in_the_bound(platform: Platform) -> N
     assert verify(platform.store, "m").holds
 
 
-@pytest.mark.parametrize("size", list(RefreshKind))
-def test_every_refresh_leaves_a_true_bound(memory: Platform, size: RefreshKind) -> None:
+@pytest.mark.parametrize("size", list(RefreshSize))
+def test_every_refresh_leaves_a_true_bound(memory: Platform, size: RefreshSize) -> None:
     table = table_of(memory)
     table.register(method="pru", budget=1.0)
     for _ in range(2):

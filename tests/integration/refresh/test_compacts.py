@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lethe.engine.deletion.crossover import step_seconds
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
@@ -28,7 +28,7 @@ def test_v_is_compacted_when_it_has_cost_as_much(
     assert (after.meta.generation, len(after.stream.V), after.stream.v_seconds) == (1, 0, 0.0)
     refresh = memory.newest_version("m").refresh
     assert refresh is not None
-    assert refresh.size == RefreshKind.COMPACT
+    assert refresh.size == RefreshSize.COMPACT
     assert (
         refresh.reason == "4 rows deleted in this generation have cost as much as folding them away"
     )
@@ -45,6 +45,6 @@ def test_v_is_compacted_at_its_limit_whatever_it_has_cost(memory: Platform) -> N
     assert memory.load("m").meta.generation == 1
     refresh = memory.newest_version("m").refresh
     assert refresh is not None
-    assert refresh.size == RefreshKind.COMPACT
+    assert refresh.size == RefreshSize.COMPACT
     assert refresh.reason == "4 rows deleted in this generation"
     check_model(memory)

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from lethe.consumers.audit.health.models import check_model as checks_of
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.keys import shard_of
 from tests.support.families import make
@@ -44,9 +44,9 @@ def drift_line(platform: Platform) -> tuple[bool, str]:
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])
-@pytest.mark.parametrize("size", [RefreshKind.POLISH, RefreshKind.COMPACT])
+@pytest.mark.parametrize("size", [RefreshSize.POLISH, RefreshSize.COMPACT])
 def test_a_damaged_row_of_v_orders_a_rebuild_that_says_why(
-    memory: Platform, redis_client: redis.Redis, kind: str, size: RefreshKind
+    memory: Platform, redis_client: redis.Redis, kind: str, size: RefreshSize
 ) -> None:
     memory.register("m", "benign", kind, method="exact", budget=10.0)
     memory.delete("m", 1, 2, 3)
@@ -64,7 +64,7 @@ def test_a_damaged_row_of_v_orders_a_rebuild_that_says_why(
     )
     assert (doubted.error.kind, doubted.error.value) == ("unknown", None)
     assert rebuilt.refresh is not None
-    assert rebuilt.refresh.size == RefreshKind.REBUILD
+    assert rebuilt.refresh.size == RefreshSize.REBUILD
     assert rebuilt.error.kind in ("rounded", "certificate")
     assert drift_line(memory)[0]
     state = memory.load("m")
@@ -76,10 +76,10 @@ def test_a_damaged_row_of_v_orders_a_rebuild_that_says_why(
 def test_a_sound_model_gets_the_size_that_was_ordered(memory: Platform) -> None:
     memory.register("m", "benign", "logistic", budget=10.0)
     memory.delete("m", 1, 2, 3)
-    memory.refresh("m", RefreshKind.POLISH)
+    memory.refresh("m", RefreshSize.POLISH)
     refresh = memory.newest_version("m").refresh
     assert refresh is not None
-    assert refresh.size == RefreshKind.POLISH
+    assert refresh.size == RefreshSize.POLISH
     assert refresh.reason.startswith("ordered")
     check_model(memory)
 

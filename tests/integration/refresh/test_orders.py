@@ -10,7 +10,7 @@ import pytest
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.engine.deletion.stream import smallest_eigenvalue
 from lethe.engine.errors import InvalidData
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.meta import meta_json
 from lethe.engine.store.membership import registered_models
@@ -53,8 +53,8 @@ def test_a_polish_aims_at_what_the_policy_counts_also_where_the_answer_is_near_z
     memory.delete("m", *range(5))
     head = memory.load().keys.head
     memory.raw().hset(head, "published", np.zeros(memory.load().meta.config.d).tobytes())
-    result = memory.compute_refresh(memory.ordered("m", RefreshKind.POLISH))
-    assert result.size is RefreshKind.POLISH, result.reason
+    result = memory.compute_refresh(memory.ordered("m", RefreshSize.POLISH))
+    assert result.size is RefreshSize.POLISH, result.reason
 
 
 def test_data_that_are_ill_conditioned_themselves_are_not_rebuilt_without_end(
@@ -93,7 +93,7 @@ def test_an_error_that_a_fresh_fit_leaves_is_not_refitted_without_end(memory: Pl
     memory.send_index("m", 7)
     memory.drain()  # one rebuild for the deletion, and none for what the rebuild leaves
     sizes = [None if v.refresh is None else v.refresh.size for v in memory.versions()]
-    assert sizes == [None, None, RefreshKind.REBUILD]
+    assert sizes == [None, None, RefreshSize.REBUILD]
 
 
 def test_a_budget_that_no_fit_can_meet_is_refused_with_what_to_do(memory: Platform) -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from lethe.consumers.refresh import job as refresh_job, new_generation
 from lethe.consumers.refresh.job import run_job
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.support.invariants import check_model, ledger_of
 from tests.support.platform import Platform, row_ids
 
-SIZES = list(RefreshKind)
+SIZES = list(RefreshSize)
 BOTH = ["linear", "logistic"]
 SEVERAL_OUTPUTS = [("linear", "several_outputs"), ("logistic", "classes")]
 
@@ -23,7 +23,7 @@ SEVERAL_OUTPUTS = [("linear", "several_outputs"), ("logistic", "classes")]
 )
 @pytest.mark.parametrize("size", SIZES)
 def test_deletions_between_a_result_and_its_swap(
-    memory: Platform, kind: str, family: str, size: RefreshKind
+    memory: Platform, kind: str, family: str, size: RefreshSize
 ) -> None:
     memory.register("m", family, kind, budget=10.0)
     memory.delete("m", 0, 1, 2)
@@ -45,15 +45,15 @@ def test_deletions_between_a_result_and_its_swap(
     if counts is not None and len(counts) > 2:
         assert counts == tuple(data.y[9:].sum(axis=0))
     # and a rebuild from the stored rows agrees
-    memory.refresh("m", RefreshKind.REBUILD)
+    memory.refresh("m", RefreshSize.REBUILD)
     check_model(memory)
 
 
 @pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("size", [RefreshKind.POLISH, RefreshKind.COMPACT, RefreshKind.REBUILD])
+@pytest.mark.parametrize("size", [RefreshSize.POLISH, RefreshSize.COMPACT, RefreshSize.REBUILD])
 @pytest.mark.parametrize("when", ["reading", "refitting", "folding", "polishing", "writing"])
 def test_deletions_while_a_job_works(
-    memory: Platform, kind: str, size: RefreshKind, when: str, monkeypatch: pytest.MonkeyPatch
+    memory: Platform, kind: str, size: RefreshSize, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(new_generation, "CATCH_UP_LIMIT", 2)  # so that the job itself catches up
     memory.register("m", "benign", kind, budget=10.0)
@@ -74,7 +74,7 @@ def test_deletions_while_a_job_works(
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_an_event_that_comes_twice_changes_nothing(memory: Platform, size: RefreshKind) -> None:
+def test_an_event_that_comes_twice_changes_nothing(memory: Platform, size: RefreshSize) -> None:
     memory.register("m", "benign", "logistic", budget=10.0)
     memory.delete("m", 0, 1)
     event = memory.ordered("m", size)
@@ -97,7 +97,7 @@ def test_forged_events_change_nothing(memory: Platform) -> None:
     memory.register("m", "benign", "linear")
     memory.register("other", "benign", "linear")
     memory.delete("other", 1)
-    theirs = memory.ordered("other", RefreshKind.REBUILD)
+    theirs = memory.ordered("other", RefreshSize.REBUILD)
     memory.compute_refresh(theirs)
     before = memory.load()
     for job_id in ("no-such-job", theirs.job_id, "x" * 128, "}:head"):
@@ -111,9 +111,9 @@ def test_forged_events_change_nothing(memory: Platform) -> None:
     check_model(memory)
 
 
-@pytest.mark.parametrize("size", [RefreshKind.COMPACT, RefreshKind.REBUILD])
+@pytest.mark.parametrize("size", [RefreshSize.COMPACT, RefreshSize.REBUILD])
 def test_an_attempt_that_was_thought_dead_harms_nothing(
-    memory: Platform, size: RefreshKind
+    memory: Platform, size: RefreshSize
 ) -> None:
     # Given a worker that stalls in a job while another does the same job and it is swapped in
     memory.register("m", "benign", "linear", budget=10.0)
@@ -153,7 +153,7 @@ def check_live_state_is_whole(platform: Platform) -> None:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", BOTH)
 def test_every_row_deleted_while_a_refresh_is_under_way(
-    memory: Platform, kind: str, size: RefreshKind
+    memory: Platform, kind: str, size: RefreshSize
 ) -> None:
     limits = LimitsRecord(far_under=1e-8)  # so that a polish moves
     memory.register("m", "benign", kind, budget=10.0, limits=limits)
@@ -177,7 +177,7 @@ def test_every_row_deleted_while_a_refresh_is_under_way(
 def test_a_snapshot_is_whole_while_deleted_rows_wait_for_their_erasure(memory: Platform) -> None:
     """Publishing lies between commit and erasure: with the log down, that can be long."""
     memory.register("m", "benign", "linear", budget=10.0)
-    event = memory.ordered("m", RefreshKind.REBUILD)
+    event = memory.ordered("m", RefreshSize.REBUILD)
     results: list[int] = []
 
     def refresh(step: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.refresh import swap as refresh_swap
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.offline.catch_up import catch_up
 from lethe.engine.store.offline.snapshot import load_factor
 from lethe.engine.store.offline.staging import StagedGeneration
@@ -19,7 +19,7 @@ from tests.support.invariants import check_model, ledger_of, retrained, true_err
 from tests.support.oracles import distance, projection
 from tests.support.platform import Platform, row_ids
 
-SIZES = list(RefreshKind)
+SIZES = list(RefreshSize)
 BOTH = ["linear", "logistic"]
 
 
@@ -147,7 +147,7 @@ def test_a_generation_that_expires_during_its_swap_does_not_become_live(
 ) -> None:
     memory.register("m", "benign", "linear", budget=10.0)
     memory.delete("m", 0, 1)
-    event = memory.ordered("m", RefreshKind.REBUILD)
+    event = memory.ordered("m", RefreshSize.REBUILD)
     memory.compute_refresh(event)
     # Given a key whose time ends after the staged generation was read
 

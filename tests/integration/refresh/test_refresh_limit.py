@@ -15,7 +15,7 @@ from lethe.consumers.workers.drained import lags
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import NotConverged, RefreshFailed
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.offline.jobs import read_refusal
 from tests.support.invariants import check_model
 from tests.support.platform import Platform
@@ -35,7 +35,7 @@ def turns(platform: Platform, refresher: RefreshWorker, times: int = 6) -> None:
         refresher.run_once(0.0)
 
 
-def sizes(platform: Platform, model: str = "m") -> list[RefreshKind]:
+def sizes(platform: Platform, model: str = "m") -> list[RefreshSize]:
     return [v.refresh.size for v in platform.versions(model) if v.refresh is not None]
 
 
@@ -53,12 +53,12 @@ def test_of_orders_beyond_the_limit_one_waits_and_more_are_refused(
     memory.register("m", budget=10.0)
     refresher = limited(memory, clock, burst=2)
     for _ in range(2):
-        memory.order("m", RefreshKind.REBUILD)
+        memory.order("m", RefreshSize.REBUILD)
         turns(memory, refresher)
-    assert sizes(memory) == [RefreshKind.REBUILD] * 2
-    waits, refused = memory.order("m", RefreshKind.REBUILD), memory.order("m", RefreshKind.COMPLETE)
+    assert sizes(memory) == [RefreshSize.REBUILD] * 2
+    waits, refused = memory.order("m", RefreshSize.REBUILD), memory.order("m", RefreshSize.COMPLETE)
     turns(memory, refresher)
-    assert sizes(memory) == [RefreshKind.REBUILD] * 2
+    assert sizes(memory) == [RefreshSize.REBUILD] * 2
     assert jobs_left(memory) == 2, "the watermark stays below the one that waits"
     reason = read_refusal(memory.store.client, memory.load().keys, refused.job_id) or ""
     assert "LETHE_REFRESH_MIN_INTERVAL" in reason
@@ -67,7 +67,7 @@ def test_of_orders_beyond_the_limit_one_waits_and_more_are_refused(
         _outdated(memory.store, refused)
     clock.ahead = 61
     turns(memory, refresher)
-    assert sizes(memory) == [RefreshKind.REBUILD] * 3
+    assert sizes(memory) == [RefreshSize.REBUILD] * 3
     assert jobs_left(memory) == 0
     check_model(memory)
 
@@ -78,19 +78,19 @@ def test_a_model_that_waits_holds_up_no_other_and_a_restart_forgets_nothing(
     memory.register("m", budget=10.0)
     memory.register("other", budget=10.0)
     refresher = limited(memory, clock)
-    memory.order("m", RefreshKind.REBUILD)
+    memory.order("m", RefreshSize.REBUILD)
     turns(memory, refresher)
-    memory.order("m", RefreshKind.COMPACT)
-    memory.order("other", RefreshKind.REBUILD)
+    memory.order("m", RefreshSize.COMPACT)
+    memory.order("other", RefreshSize.REBUILD)
     turns(memory, refresher)
-    assert (sizes(memory), sizes(memory, "other")) == ([RefreshKind.REBUILD], [RefreshKind.REBUILD])
+    assert (sizes(memory), sizes(memory, "other")) == ([RefreshSize.REBUILD], [RefreshSize.REBUILD])
     assert jobs_left(memory) == 2
     assert not refresher.idle()
     refresher.close()
     again = limited(memory, clock)
     clock.ahead = 61
     turns(memory, again)
-    assert sizes(memory)[:2] == [RefreshKind.REBUILD, RefreshKind.COMPACT]
+    assert sizes(memory)[:2] == [RefreshSize.REBUILD, RefreshSize.COMPACT]
     assert jobs_left(memory) == 0
     assert again.idle()
     for model in ("m", "other"):
@@ -105,10 +105,10 @@ def test_requests_that_need_a_rebuild_share_the_next_one(memory: Platform, clock
     assert memory.final(first).status == "APPLIED"
     later = [memory.send_index("m", *range(i, i + 20)) for i in (20, 40, 60)]
     turns(memory, refresher)
-    memory.order("m", RefreshKind.REBUILD)
+    memory.order("m", RefreshSize.REBUILD)
     turns(memory, refresher)
     assert [memory.statuses(request) for request in later] == [["DEFERRED"]] * 3
-    assert sizes(memory) == [RefreshKind.REBUILD]
+    assert sizes(memory) == [RefreshSize.REBUILD]
     clock.ahead = 61
     turns(memory, refresher)
     assert {memory.final(request).version for request in later} == {2}
@@ -131,7 +131,7 @@ def test_a_job_is_read_once_its_order_is_in_the_store(memory: Platform) -> None:
         memory.turn(worker)
     memory.drain(worker, refresher)
     assert [memory.final(request).status for request in requests] == ["APPLIED"] * 2
-    assert sizes(memory) == [RefreshKind.REBUILD] * 2
+    assert sizes(memory) == [RefreshSize.REBUILD] * 2
     check_model(memory)
 
 
@@ -139,7 +139,7 @@ def test_a_job_of_a_generation_that_the_store_has_lost_is_not_refused(memory: Pl
     """It is superseded instead: if the model still waits for it, its end orders another."""
     memory.register("m", budget=10.0)
     refresher = memory.refresh_worker(limit=RefreshLimit(60.0, 9))
-    ordered = memory.ordered("m", RefreshKind.REBUILD)
+    ordered = memory.ordered("m", RefreshSize.REBUILD)
     later = ordered.model_copy(update={"generation": ordered.generation + 1})
     memory.producer.publish([Message(topics.REFRESH_JOBS, b"m", later.value())])
     turns(memory, refresher)
@@ -151,19 +151,19 @@ def test_a_job_of_a_generation_that_the_store_has_lost_is_not_refused(memory: Pl
 def test_a_completion_that_a_commit_orders_is_free(memory: Platform, clock: Clock) -> None:
     memory.register("m", budget=1e-6, over_budget=OverBudget.PUBLISH)
     refresher = limited(memory, clock)
-    memory.order("m", RefreshKind.REBUILD)
+    memory.order("m", RefreshSize.REBUILD)
     turns(memory, refresher)
     for i in range(3):
         memory.send_index("m", i)
         turns(memory, refresher)
-    assert sizes(memory) == [RefreshKind.REBUILD, *[RefreshKind.COMPLETE] * 3]
+    assert sizes(memory) == [RefreshSize.REBUILD, *[RefreshSize.COMPLETE] * 3]
     check_model(memory)
 
 
 def test_orders_for_nobody_are_passed(memory: Platform, clock: Clock) -> None:
     memory.register("m", budget=10.0)
     refresher = limited(memory, clock)
-    order = memory.ordered("m", RefreshKind.REBUILD).model_copy(update={"model_id": "nobody"})
+    order = memory.ordered("m", RefreshSize.REBUILD).model_copy(update={"model_id": "nobody"})
     memory.producer.publish(
         [
             Message(topics.REFRESH_JOBS, b"nobody", order.value()),

@@ -32,7 +32,7 @@ from lethe.engine.errors import (
     RefreshFailed,
     StoreUnavailable,
 )
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.offline.jobs import write_result
 from tests.support.invariants import check_model
@@ -84,13 +84,13 @@ def test_who_looks_is_told(memory: Platform, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_is_due_is_ordered_and_resolves_it(memory: Platform, stuck: str) -> None:
-    job = _due(memory.load(), RefreshKind.REBUILD, datetime.now(UTC))
+    job = _due(memory.load(), RefreshSize.REBUILD, datetime.now(UTC))
     assert job is not None
     assert job.reason == "deferred"
     memory.producer.publish([job_message(job, datetime.now(UTC))])
     assert memory.answer(stuck).status == "APPLIED"
     assert drained(memory) == ""
-    assert _due(memory.load(), RefreshKind.REBUILD, datetime.now(UTC)) is None
+    assert _due(memory.load(), RefreshSize.REBUILD, datetime.now(UTC)) is None
     check_model(memory)
 
 
@@ -98,11 +98,11 @@ def test_what_derives_from_deleted_rows_is_due_by_age_alone(memory: Platform) ->
     memory.register("m", "benign", "linear", budget=10.0)
     memory.delete("m", 7)
     state, now = memory.load(), datetime.now(UTC)
-    assert _due(state, RefreshKind.REBUILD, now) is None
-    job = _due(state, RefreshKind.REBUILD, now + timedelta(days=31))
+    assert _due(state, RefreshSize.REBUILD, now) is None
+    job = _due(state, RefreshSize.REBUILD, now + timedelta(days=31))
     assert job is not None
     assert (job.reason, job.size) == ("generation", None)
-    again = _due(state, RefreshKind.REBUILD, now + timedelta(days=32))
+    again = _due(state, RefreshSize.REBUILD, now + timedelta(days=32))
     assert again is not None
     assert again.job_id == job.job_id, "asked again before it is done"
 
@@ -110,14 +110,14 @@ def test_what_derives_from_deleted_rows_is_due_by_age_alone(memory: Platform) ->
 @pytest.mark.parametrize(
     ("size", "fails"),
     [
-        (RefreshKind.POLISH, ["polish_snapshot", "rebuild"]),
-        (RefreshKind.COMPACT, ["compact", "rebuild"]),
-        (RefreshKind.REBUILD, ["rebuild"]),
-        (RefreshKind.REBUILD, ["_caught_up"]),
+        (RefreshSize.POLISH, ["polish_snapshot", "rebuild"]),
+        (RefreshSize.COMPACT, ["compact", "rebuild"]),
+        (RefreshSize.REBUILD, ["rebuild"]),
+        (RefreshSize.REBUILD, ["_caught_up"]),
     ],
 )
 def test_a_refresh_that_is_refused_changes_nothing(
-    memory: Platform, monkeypatch: pytest.MonkeyPatch, size: RefreshKind, fails: list[str]
+    memory: Platform, monkeypatch: pytest.MonkeyPatch, size: RefreshSize, fails: list[str]
 ) -> None:
     """Not even where a smaller one is refused first, or where a generation was written already."""
     memory.register("m", "benign", "linear", budget=10.0)
@@ -233,7 +233,7 @@ def generations(memory: Platform) -> set[bytes]:
 def test_a_generation_that_cannot_be_staged_leaves_nothing_in_the_store(memory: Platform) -> None:
     """A store that was full stayed so: each attempt left its part there for six hours."""
     memory.register("m", "benign", "linear", budget=10.0)
-    event, before = memory.ordered("m", RefreshKind.REBUILD), generations(memory)
+    event, before = memory.ordered("m", RefreshSize.REBUILD), generations(memory)
     staged = []
 
     def full(step: str) -> None:
@@ -252,7 +252,7 @@ def test_a_generation_whose_result_may_have_arrived_is_left_in_the_store(
 ) -> None:
     """Another worker may tell of the result, and the deletion worker make the generation live."""
     memory.register("m", "benign", "linear", budget=10.0)
-    event, before = memory.ordered("m", RefreshKind.REBUILD), generations(memory)
+    event, before = memory.ordered("m", RefreshSize.REBUILD), generations(memory)
 
     def answer_lost(*given: Any) -> None:
         write_result(*given)

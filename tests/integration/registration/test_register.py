@@ -17,7 +17,7 @@ from lethe.consumers.registration import candidate, checks
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.engine.errors import InvalidData, LogUnavailable, ModelExists
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.membership import every_model, registered_models
@@ -173,7 +173,7 @@ def test_replacements_race_with_requests(platform_on: Callable[..., Platform], k
     assert live_mask(platform).sum() == len(data.X) - 80 == platform.load().meta.rows_live
     assert sum(v.refresh is None and not v.request_ids for v in platform.versions()) == 6
     check_model(platform)
-    platform.order("m", RefreshKind.REBUILD)
+    platform.order("m", RefreshSize.REBUILD)
     platform.drain()
     check_model(platform)
 
@@ -318,7 +318,7 @@ def test_what_a_registration_that_was_cut_short_made_live_is_not_swept(memory: P
         memory.register("m")
     memory.send_index("m", 1)
     memory.drain()
-    memory.order("m", RefreshKind.REBUILD)
+    memory.order("m", RefreshSize.REBUILD)
     memory.drain()
     state = memory.load()
     assert memory.raw().hkeys(state.keys.stagings) == [state.meta.dataset_key.encode()]

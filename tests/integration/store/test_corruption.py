@@ -18,7 +18,7 @@ from lethe.consumers.refresh.swap import swap
 from lethe.consumers.subscriber.published import published
 from lethe.consumers.versions.draft import Origin
 from lethe.engine.errors import LetheError
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import LookupRequest, read_heads, read_summary
@@ -153,7 +153,7 @@ def test_no_damage_to_a_models_keys_is_more_than_a_clear_error(platform: Platfor
     platform.send_index("m", 1, 2, request_id="r1")
     platform.send_index("m", 4, request_id="r2")
     platform.drain(platform.deletion_worker())
-    event = platform.order("m", RefreshKind.REBUILD)
+    event = platform.order("m", RefreshSize.REBUILD)
     platform.compute_refresh(event)
     client: Any = platform.raw()
     cursors = ModelKeys("m").partition.cursors.encode()

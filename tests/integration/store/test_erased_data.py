@@ -29,7 +29,7 @@ import redis
 from lethe.consumers.contract import topics
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.offline.staging import TIME_TO_LIVE
 from lethe.engine.store.server.rewrite import ERASURE_SECONDS, read_erasures
@@ -223,9 +223,9 @@ def test_the_bytes_of_deleted_rows_are_gone_everywhere_after_t(
     place.run_the_command()
     assert platform.statuses(deferred) == ["DEFERRED", "APPLIED"]
     # and two that refreshes had read before: one refresh is swapped in, the other one's worker died
-    swapped = platform.ordered("m", RefreshKind.REBUILD)
+    swapped = platform.ordered("m", RefreshSize.REBUILD)
     platform.compute_refresh(swapped)
-    orphan = platform.ordered("m", RefreshKind.COMPACT)
+    orphan = platform.ordered("m", RefreshSize.COMPACT)
     left = platform.compute_refresh(orphan)
     assert left.staged_key is not None
     where = platform.load().keys
@@ -335,7 +335,7 @@ def test_a_compact_does_not_put_off_the_age_limit(memory: Platform) -> None:
     fitted = memory.load().generation.theta_b
     # When a model is compacted twenty days after its first deletion, and gets no more requests
     clock.ahead = timedelta(days=20)
-    memory.order("m", RefreshKind.COMPACT)
+    memory.order("m", RefreshSize.COMPACT)
     memory.drain(worker, refresher)
     compacted = memory.load()
     assert (compacted.meta.K, compacted.meta.generation) == (0, 1)

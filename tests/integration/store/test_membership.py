@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.membership import every_live_row, live_members, never_members
 from tests.support.platform import Platform, row_ids
@@ -29,7 +29,7 @@ class SwappedMeanwhile:
         answer = self._client.hget(key, field)
         if field == "rows" and key == ModelKeys("m").head and not self.swapped:
             self.swapped = True
-            self._platform.order("m", RefreshKind.REBUILD)
+            self._platform.order("m", RefreshSize.REBUILD)
             self._platform.drain()
         return answer
 

@@ -15,7 +15,7 @@ from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, ModelKeys, shard_of
 from lethe.engine.store.lookup import LookupRequest
 from lethe.engine.store.server.row_keys import SEALED, STAGED_TIME_TO_LIVE, TIME_TO_LIVE
@@ -79,11 +79,11 @@ def keys_held(platform: Platform) -> set[str]:
 def test_a_models_whole_life_with_encrypted_records(sealed: Platform, kind: str) -> None:
     sealed.register("m", "benign", kind, budget=10.0)
     sealed.delete("m", 0, 1)
-    for size in (RefreshKind.COMPACT, RefreshKind.REBUILD, RefreshKind.POLISH):
+    for size in (RefreshSize.COMPACT, RefreshSize.REBUILD, RefreshSize.POLISH):
         # Given a deletion between a refresh's snapshot and its swap
         event = sealed.ordered("m", size)
         sealed.compute_refresh(event)
-        sealed.delete("m", 2 + 2 * list(RefreshKind).index(size))
+        sealed.delete("m", 2 + 2 * list(RefreshSize).index(size))
         sealed.tell_refreshed(event)
         sealed.drain()
         check_model(sealed)
@@ -165,7 +165,7 @@ def test_a_generation_that_comes_back_can_still_be_read(sealed: Platform) -> Non
     sealed.delete("m", 0)
     before = backup(sealed, "m")
     former = sealed.load().generation_keys
-    sealed.refresh("m", RefreshKind.REBUILD)
+    sealed.refresh("m", RefreshSize.REBUILD)
     assert sealed.load().meta.generation == 1
     assert sealed.store.row_keys is not None
     raw = sealed.store.row_keys._client
@@ -180,7 +180,7 @@ def test_a_generation_that_comes_back_can_still_be_read(sealed: Platform) -> Non
 
 def test_keys_of_a_generation_that_nobody_takes_expire(sealed: Platform) -> None:
     sealed.register("m", "benign", "linear", budget=10.0)
-    result = sealed.compute_refresh(sealed.ordered("m", RefreshKind.REBUILD))
+    result = sealed.compute_refresh(sealed.ordered("m", RefreshSize.REBUILD))
     assert result.staged_key is not None
     assert sealed.store.row_keys is not None
     raw, where = sealed.store.row_keys._client, KEYS.generation(result.staged_key)
@@ -271,7 +271,7 @@ def test_another_commit_that_overtakes_a_swap_leaves_no_key_for_ever(
     sealed.register("m", "benign", "linear", budget=10.0)
     sealed.send_index("m", 0)
     sealed.drain(worker)
-    event = sealed.ordered("m", RefreshKind.REBUILD)
+    event = sealed.ordered("m", RefreshSize.REBUILD)
     sealed.compute_refresh(event)
     sealed.tell_refreshed(event)
     armed = True
@@ -288,7 +288,7 @@ def test_another_commit_that_overtakes_a_swap_leaves_no_key_for_ever(
 
 def test_a_swap_whose_worker_dies_before_the_store_has_it_keeps_its_keys(sealed: Platform) -> None:
     sealed.register("m", "benign", "linear", budget=10.0)
-    event = sealed.ordered("m", RefreshKind.REBUILD)
+    event = sealed.ordered("m", RefreshSize.REBUILD)
     sealed.compute_refresh(event)
     sealed.tell_refreshed(event)
 
@@ -310,7 +310,7 @@ def test_the_keys_of_a_swap_that_the_store_lost_with_its_rows_expire(sealed: Pla
     sealed.register("m", "benign", "linear", budget=10.0)
     sealed.delete("m", 0)
     before = backup(sealed, "m")
-    sealed.refresh("m", RefreshKind.REBUILD)
+    sealed.refresh("m", RefreshSize.REBUILD)
     lost = sealed.load().generation_keys
     restore(sealed, before, "m")
     sealed.pair[0].recover()
@@ -326,7 +326,7 @@ def test_a_rebuild_that_was_made_twice_keeps_the_keys_of_the_one_that_counts(
 ) -> None:
     """Given a refresh worker that dies once its event is sent, and one that dies in the swap."""
     sealed.register("m", "benign", "linear", budget=10.0)
-    event = sealed.ordered("m", RefreshKind.REBUILD)
+    event = sealed.ordered("m", RefreshSize.REBUILD)
     first = sealed.compute_refresh(event)
     sealed.tell_refreshed(event)
 

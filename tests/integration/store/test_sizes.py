@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout import codec
 from lethe.engine.store.sizes import stored_bytes
 from tests.support.families import Data
@@ -33,7 +33,7 @@ def test_a_rebuild_leaves_it_as_it_was(memory: Platform) -> None:
     """Given a model whose rows were written anew, the former ones count no more."""
     memory.register("m")
     before = stored_bytes(memory.store, memory.load("m"))
-    memory.refresh("m", RefreshKind.REBUILD)
+    memory.refresh("m", RefreshSize.REBUILD)
 
     after = stored_bytes(memory.store, memory.load("m"))
 

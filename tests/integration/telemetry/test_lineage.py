@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lethe.engine.errors import NotConverged, StoreUnavailable
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from tests.support.extras import need
 from tests.support.platform import Platform
 
@@ -35,7 +35,7 @@ def refreshed(platform: Platform) -> str:
     from lethe.consumers.service.telemetry.lineage import RefreshLineage
 
     platform.register("m")
-    event = platform.order("m", RefreshKind.REBUILD)
+    event = platform.order("m", RefreshSize.REBUILD)
     refresher = platform.refresh_worker(lineage=RefreshLineage())
     platform.drain(platform.deletion_worker(), refresher)
     return event.job_id
@@ -94,7 +94,7 @@ def test_a_refresh_that_a_server_broke_off_is_aborted_and_is_the_same_run_when_b
 
     platform = platform_on("memory")
     platform.register("m")
-    platform.order("m", RefreshKind.REBUILD)
+    platform.order("m", RefreshSize.REBUILD)
     worker = platform.refresh_worker(lineage=RefreshLineage(), at_step=break_off)
     for _ in range(50):
         if not broken:

@@ -19,7 +19,7 @@ from lethe.consumers.contract.cloudevents import headers as event_headers
 from lethe.consumers.contract.events import DELETION_REQUESTED, ROWS_CHANGED, RefreshRequested
 from lethe.consumers.log.base import Log, Message
 from lethe.engine.errors import Unavailable
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.proof.chaos.history import Asked, Json, change_of
 from tests.proof.chaos.recovering import Gate, send_until_taken
@@ -347,7 +347,7 @@ def _message(rng: random.Random, model: str, value: bytes, topic: str) -> Messag
     return Message(topic, model.encode(), value, headers)
 
 
-def refresh_order(size: RefreshKind | None, model: str, generation: int, version: int) -> Message:
+def refresh_order(size: RefreshSize | None, model: str, generation: int, version: int) -> Message:
     """Return a person's order of a refresh."""
     event = RefreshRequested(
         job_id=uuid.uuid4().hex,

@@ -12,7 +12,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log, Producer, Reader
 from lethe.consumers.versions.refresh_schedule import is_stuck
 from lethe.engine.errors import Unavailable
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import ModelKeys, PartitionKeys
 from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
@@ -79,7 +79,7 @@ class Rest:
                 state = store.load_model(plan.name)
                 if is_stuck(state):
                     generation = state.meta.generation
-                    order = refresh_order(RefreshKind.REBUILD, plan.name, generation, state.version)
+                    order = refresh_order(RefreshSize.REBUILD, plan.name, generation, state.version)
                     producer.publish([order])
 
     def _at_rest(self, raw: redis.Redis, store: ModelStore, reader: Reader) -> bool:
@@ -124,7 +124,7 @@ class Rest:
             if state.meta.rows_live:
                 before[plan.name] = state.meta.generation
                 order = refresh_order(
-                    RefreshKind.REBUILD, plan.name, before[plan.name], state.version
+                    RefreshSize.REBUILD, plan.name, before[plan.name], state.version
                 )
                 producer.publish([order])
         wait_until(

@@ -16,7 +16,7 @@ from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.kafka_client import kafka_log
 from lethe.engine.errors import LetheError, Unavailable
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
 from lethe.engine.store.server.connection import Barrier, connect
 from lethe.engine.store.store import ModelStore
@@ -283,7 +283,7 @@ class Run:
 
     def _order_one(self, store: ModelStore, producer: Any, rng: random.Random) -> None:
         state = store.load_model(rng.choice(self._plans).name)
-        size = rng.choice([None, *RefreshKind])
+        size = rng.choice([None, *RefreshSize])
         generation = state.meta.generation
         producer.publish([refresh_order(size, state.model_id, generation, state.version)])
 

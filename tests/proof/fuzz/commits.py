@@ -20,7 +20,7 @@ from lethe.consumers.contract.events import RefreshRequested, Source
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys, read_seal_keys, stored_seal_keys
 from lethe.engine.errors import CorruptState, InvalidData
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.cursors import Cursors
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import packed_columns
@@ -80,7 +80,7 @@ def commits() -> list[Commit]:
         generation=1,
         version=1,
         reason="error_budget",
-        size=RefreshKind.REBUILD,
+        size=RefreshSize.REBUILD,
     )
     batch = Commit(
         model_id="m",

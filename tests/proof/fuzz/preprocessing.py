@@ -14,7 +14,7 @@ from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.deletions.validate import Valid, validate
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.registration.table.preprocess_file import read_preprocess_file
-from lethe.engine.deletion.change import MovedRows, RowsMoved
+from lethe.engine.deletion.change import RowMoves, RowsAndDuals
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.answer import Prepared, prepare
@@ -161,8 +161,8 @@ def sums_seeds() -> list[bytes]:
     _, _, first = _model()
     pipeline = LivePipeline(first.base, (), first.answer, intercept=True)
     one = slice(0, 1)
-    leaving = MovedRows(first.rows.take(one), first.dual_rows[one], entries=first.entries[one])
-    moved = RowsMoved(leaving=leaving)
+    leaving = RowsAndDuals(first.rows.take(one), first.dual_rows[one], entries=first.entries[one])
+    moved = RowMoves(leaving=leaving)
     [since] = packed_since(pipeline.sums_after(first.generation, moved)).values()
     whole, *entries = packed_sums(first.answer.sums).values()
     return [joined(whole, b"", *entries), joined(whole, since, *entries)]

@@ -24,7 +24,7 @@ from lethe.engine.error.certified import Ledger
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import BrokenChain, CorruptState, StoreUnavailable
 from lethe.engine.fit.objective import Kind
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.generation import read_fixed, read_stream
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig, parse_config
@@ -268,7 +268,7 @@ def job_seeds() -> list[bytes]:
     stream["least_pivot"] = 1.0
     rebuilt = JobResult(
         **common,
-        size=RefreshKind.REBUILD,
+        size=RefreshSize.REBUILD,
         staged_key="new",
         generation=2,
         rows=97,
@@ -277,7 +277,7 @@ def job_seeds() -> list[bytes]:
         resolved=("r1",),
         ledger=Ledger(0.1, 1e-12),
     )
-    polished = JobResult(**common, size=RefreshKind.POLISH, certified=1e-12, refuted=1e-14)
+    polished = JobResult(**common, size=RefreshSize.POLISH, certified=1e-12, refuted=1e-14)
     return [rebuilt.model_dump_json().encode(), polished.model_dump_json().encode()]
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from lethe.engine import RefreshKind
+from lethe.engine import RefreshSize
 from lethe.engine.deletion.methods import METHODS as ENGINE_METHODS
 from lethe.engine.deletion.stream import distance_to_exact
 from tests.support.battery import ORACLES, QR, ROUTES, Model, Observer, Oracle, Route
@@ -131,12 +131,12 @@ class Run:
         assert error.bound is not None or self.case.data.kind != "linear"
         assert error.bound is None or self.true_error() <= error.bound
 
-    def refresh(self, size: RefreshKind) -> None:
+    def refresh(self, size: RefreshSize) -> None:
         """Refresh: a small one publishes the exact answer, a large one the optimum itself."""
         exact, tolerance = self.observer.exact(QR), self.case.tolerance
-        if size in (RefreshKind.POLISH, RefreshKind.REBUILD):
+        if size in (RefreshSize.POLISH, RefreshSize.REBUILD):
             exact = self.observer.optimum().astype(np.float64)
-        if size is RefreshKind.POLISH:
+        if size is RefreshSize.POLISH:
             tolerance = max(tolerance, POLISHED.get(self.case.family, 1e-10))
         self.route.refresh(size)
         self.observer.refreshed(size, self.route)
@@ -258,7 +258,7 @@ def check_bounds_and_estimates(case: Case) -> None:
 
 
 def check_refresh_of_each_size(case: Case) -> None:
-    for size in RefreshKind:
+    for size in RefreshSize:
         run = case.run([case.deleted // 3])
         run.refresh(size)
         run.delete(case.deleted // 3)
@@ -276,7 +276,7 @@ def check_any_stream_by_the_library(case: Case) -> None:
         run.delete(int(rng.integers(1, 7)))
         if rng.random() < 0.4:
             run.assert_published_as_the_paper_says()
-            run.refresh(RefreshKind(rng.choice(list(RefreshKind))))
+            run.refresh(RefreshSize(rng.choice(list(RefreshSize))))
     run.assert_published_as_the_paper_says()
     run.assert_bound_holds()
 

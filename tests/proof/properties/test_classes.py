@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
-from lethe.engine import LogisticModel, RefreshKind
+from lethe.engine import LogisticModel, RefreshSize
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.deletion.stream import Stream, delete
 from lethe.engine.error.certificate import Certificate
@@ -213,7 +213,7 @@ def test_a_model_with_text_labels_forgets_as_scikit_learn_would_refit(method: st
     model = LogisticModel(ridge=data.ridge).fit(data.X, labels)
     assert model.classes == ("class 0", "class 1", "class 2", "class 3")
     assert model.theta.shape == (12, 4)
-    for size in (*RefreshKind, None):
+    for size in (*RefreshSize, None):
         gone = [str(i) for i in data.deleted[: 5 + 5 * (size is not None)]]
         result = model.delete(gone, method=method)
         assert result.step.shape == (13, 4)
@@ -237,7 +237,7 @@ def test_every_version_keeps_its_bound_through_refreshes_of_all_sizes() -> None:
     for step, row in enumerate(data.deleted):
         model.delete([str(row)])
         if step % 4 == 3:
-            model.refresh(list(RefreshKind)[step // 4 % 4])
+            model.refresh(list(RefreshSize)[step // 4 % 4])
         live = data.live(step + 1)
         truth = retrain(
             "logistic", data.design[live], data.y[live], data.weight[live], data.penalty

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from scipy.linalg import solve
 
 from certificates.sentinels import ratios
-from lethe.engine import LinearModel, LogisticModel, RefreshKind
+from lethe.engine import LinearModel, LogisticModel, RefreshSize
 from tests.support.families import Array, Data, families, make
 from tests.support.oracles import Wide, distance, projection, relative, retrain_wide
 from tests.support.states import start
@@ -84,7 +84,7 @@ class Followed:
         self.model.delete([str(i) for i in batch], method=method)
         self.gone += k
 
-    def refresh(self, size: RefreshKind) -> None:
+    def refresh(self, size: RefreshSize) -> None:
         self.model.refresh(size)
         self.anchor, self.since = self.retrained(), self.gone
 
@@ -109,20 +109,20 @@ def _follow(data: Data) -> Followed:
 
 
 FORCED = {
-    6: RefreshKind.REBUILD,
-    12: RefreshKind.POLISH,
-    24: RefreshKind.COMPACT,
-    36: RefreshKind.COMPLETE,
+    6: RefreshSize.REBUILD,
+    12: RefreshSize.POLISH,
+    24: RefreshSize.COMPACT,
+    36: RefreshSize.COMPLETE,
 }
 batches = st.lists(
-    st.tuples(st.integers(1, 4), st.sampled_from([None] * 60 + list(RefreshKind))),
+    st.tuples(st.integers(1, 4), st.sampled_from([None] * 60 + list(RefreshSize))),
     min_size=50,
     max_size=60,
 )
 
 
 def _run(
-    followed: Followed, drawn_batches: list[tuple[int, RefreshKind | None]], method: str
+    followed: Followed, drawn_batches: list[tuple[int, RefreshSize | None]], method: str
 ) -> None:
     """Run at least 50 batches; every size of refresh comes at least once, whatever was drawn.
 
@@ -142,7 +142,7 @@ def test_pru_is_the_projection_of_retraining_after_any_stream(name: str) -> None
 
     @drawn(12)
     @given(drawn_batches=batches, tail=st.integers(1, 12), seed=st.integers(0, 5))
-    def check(drawn_batches: list[tuple[int, RefreshKind | None]], tail: int, seed: int) -> None:
+    def check(drawn_batches: list[tuple[int, RefreshSize | None]], tail: int, seed: int) -> None:
         followed = _follow(_long(name, seed))
         _run(followed, drawn_batches, "pru")
         for _ in range(tail):
@@ -162,7 +162,7 @@ def test_exact_is_retraining_after_any_stream(name: str) -> None:
 
     @drawn(12)
     @given(drawn_batches=batches, seed=st.integers(0, 5))
-    def check(drawn_batches: list[tuple[int, RefreshKind | None]], seed: int) -> None:
+    def check(drawn_batches: list[tuple[int, RefreshSize | None]], seed: int) -> None:
         followed = _follow(_long(name, seed))
         _run(followed, drawn_batches, "exact")
         followed.delete(2, "exact")
@@ -242,7 +242,7 @@ def test_a_bound_is_never_below_the_error_and_a_refresh_keeps_the_budget(
         left -= k
         _check_bound(followed)
         if draw.draw(st.booleans()):
-            model.refresh(draw.draw(st.sampled_from(RefreshKind)))
+            model.refresh(draw.draw(st.sampled_from(RefreshSize)))
             _check_bound(followed)
         if draw.draw(st.booleans()):
             model.refresh()

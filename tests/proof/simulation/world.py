@@ -24,7 +24,7 @@ from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.workers import halts, lag
 from lethe.engine.error import gaussian
 from lethe.engine.errors import LogUnavailable, NotDurable, UnknownModel
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import (
     ModelKeys,
     PartitionKeys,
@@ -306,7 +306,7 @@ class World:
         self.note(self.producers.send())
 
     def _order(self) -> None:
-        size, model = self.rng.choice(list(RefreshKind)), self.rng.choice(self.models)
+        size, model = self.rng.choice(list(RefreshSize)), self.rng.choice(self.models)
         try:
             self.platform.order(model, size)
         except UnknownModel:

@@ -27,7 +27,7 @@ from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.engine.merkle import Frontier, leaf_hash
-from lethe.engine.refresh.kind import RefreshKind
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.records import LogHead
 from tests.support.published import Release, release
 
@@ -189,7 +189,7 @@ def test_what_was_said_before_the_model_existed_does_not_count() -> None:
 
 @pytest.mark.parametrize("refreshed", [True, False])
 def test_only_a_rebuild_may_find_that_others_deleted_the_rows(*, refreshed: bool) -> None:
-    refresh = RefreshInfo(job_id="j", size=RefreshKind.REBUILD, reason="", seconds=1.0)
+    refresh = RefreshInfo(job_id="j", size=RefreshSize.REBUILD, reason="", seconds=1.0)
     life = Life()
     life.receipts.append(life.receipt("a", "DEFERRED", code="GENERATION_FULL", version=0))
     life.version(life.receipt("a", "ALREADY_APPLIED"), refresh=refresh if refreshed else None)

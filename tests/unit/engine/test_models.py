@@ -14,7 +14,7 @@ from lethe.engine import (
     LinearModel,
     LogisticModel,
     PublishedError,
-    RefreshKind,
+    RefreshSize,
 )
 from lethe.engine.errors import IllConditioned, InvalidData, UnknownRows
 from lethe.engine.fit.objective import Array
@@ -206,7 +206,7 @@ def test_when_every_row_goes_theta_is_zero(kind: str, method: str) -> None:
     assert (result.error.value, result.bound, result.error.relative) == (0.0, 0.0, 0.0)
     assert model.live_ids == ()
     assert model.delete(["u3"]).deleted == ()
-    for size in RefreshKind:
+    for size in RefreshSize:
         model.refresh(size)
         np.testing.assert_array_equal(model.theta, 0.0)
 
@@ -225,7 +225,7 @@ def test_all_but_a_few_rows_may_go(kind: str) -> None:
             model.refresh()
         true = _distance(model, data, set(gone[: at + 29]))
         assert result.bound is None or true <= result.bound + 1e-12
-    model.refresh(RefreshKind.REBUILD)
+    model.refresh(RefreshSize.REBUILD)
     assert model.error.bound is not None
     assert _distance(model, data, set(gone)) <= model.error.bound
     assert len(model.live_ids) == 4
@@ -295,7 +295,7 @@ def test_changing_the_method_completes_what_the_other_left() -> None:
     # One row's projection is lost, not three rows': nothing published is taken back.
     alone = _model(data)
     alone.delete(["u1", "u2"], method="exact")
-    alone.refresh(RefreshKind.COMPLETE)
+    alone.refresh(RefreshSize.COMPLETE)
     alone.delete(["u3"], method="pru")
     assert model.error.value == pytest.approx(alone.error.value, rel=1e-9)
     assert exact is not None
@@ -305,8 +305,8 @@ def test_changing_the_method_completes_what_the_other_left() -> None:
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])
-@pytest.mark.parametrize("size", list(RefreshKind))
-def test_an_ordered_refresh_of_each_size_never_makes_it_worse(kind: str, size: RefreshKind) -> None:
+@pytest.mark.parametrize("size", list(RefreshSize))
+def test_an_ordered_refresh_of_each_size_never_makes_it_worse(kind: str, size: RefreshSize) -> None:
     for name in ("benign", "duplicated", "near_separable"):
         data = make(name, kind)
         model = _model(data)
@@ -318,9 +318,9 @@ def test_an_ordered_refresh_of_each_size_never_makes_it_worse(kind: str, size: R
         after = _distance(model, data, set(gone))
         bound = model.error.bound
         assert bound is None or after <= bound, name
-        if kind == "linear" or size in (RefreshKind.POLISH, RefreshKind.REBUILD):
+        if kind == "linear" or size in (RefreshSize.POLISH, RefreshSize.REBUILD):
             assert after <= 0.25 * model.error_budget * float(np.linalg.norm(_whole(model))), name
-        if size is RefreshKind.REBUILD:
+        if size is RefreshSize.REBUILD:
             assert after <= 1e-8 * before, name
 
 
@@ -333,7 +333,7 @@ def test_a_polish_that_falls_short_is_followed_by_a_rebuild(
     model.delete([f"u{i}" for i in data.deleted[:30]], method="exact")
     choice = model.refresh()
     assert (choice.size, choice.reason) == (
-        RefreshKind.REBUILD,
+        RefreshSize.REBUILD,
         "a polish did not reach its target",
     )
     assert model.error.bound is not None
@@ -350,7 +350,7 @@ def test_a_refresh_that_fails_leaves_everything_as_it_was(monkeypatch: pytest.Mo
     monkeypatch.setattr("lethe.engine.fitted.rebuild", refuse)
     before = model.theta
     with pytest.raises(IllConditioned):
-        model.refresh(RefreshKind.REBUILD, without=["u1"])
+        model.refresh(RefreshSize.REBUILD, without=["u1"])
     assert "u1" in model.live_ids
     monkeypatch.undo()
     assert model.delete(["u1"], method="exact").deleted == ("u1",)
@@ -363,8 +363,8 @@ def test_limits_are_the_policys() -> None:
     limits = Limits(fraction_of_d=0.0, floor_rows=3)
     model = LinearModel(limits=limits, rounded_features=0).fit(data.X, data.y[:, 0], ids=_ids(data))
     model.delete(["u1", "u2", "u3", "u4"])
-    assert model.refresh().size is RefreshKind.COMPACT
-    assert model.refresh().size is RefreshKind.COMPLETE
+    assert model.refresh().size is RefreshSize.COMPACT
+    assert model.refresh().size is RefreshSize.COMPLETE
 
 
 def test_sentinels_are_renewed_before_too_few_are_left() -> None:
@@ -412,7 +412,7 @@ def test_one_class_of_several_may_be_lost_after_other_deletions_and_a_rebuild(lo
     model = LogisticModel().fit(rng.standard_normal((60, 2)), labels)
     gone = [str(i) for i in np.flatnonzero(labels == lost)]
     model.delete(gone[:5], method="exact")
-    model.refresh(RefreshKind.REBUILD)
+    model.refresh(RefreshSize.REBUILD)
     model.delete(gone[5:-1], method="exact")
     assert not model.intercept_penalised
     model.delete(gone[-1:], method="exact")
@@ -452,7 +452,7 @@ def test_n_below_d_and_constant_columns_are_legal(kind: str) -> None:
         model = _model(data)
         gone = [int(i) for i in data.deleted]
         model.delete([f"u{i}" for i in gone], method="exact")
-        model.refresh(RefreshKind.POLISH)
+        model.refresh(RefreshSize.POLISH)
         size = float(np.linalg.norm(_whole(model)))
         assert _distance(model, data, set(gone)) <= 0.01 * size
 
@@ -464,7 +464,7 @@ def test_a_compact_that_cannot_be_had_is_a_rebuild(monkeypatch: pytest.MonkeyPat
     model.delete(["u1"])
     monkeypatch.setattr("lethe.engine.refresh.refreshes.dual_error_of_blocks", lambda *_: 1e9)
     choice = model.refresh("compact")
-    assert choice.size is RefreshKind.REBUILD
+    assert choice.size is RefreshSize.REBUILD
     assert "a compact cannot be had" in choice.reason
     assert model.error.bound is not None
     assert _distance(model, data, {1}) <= model.error.bound

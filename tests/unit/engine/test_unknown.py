@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from lethe.engine import ErrorKind, LogisticModel, PublishedError, RefreshKind
+from lethe.engine import ErrorKind, LogisticModel, PublishedError, RefreshSize
 from lethe.engine.error.budget import over_budget
 from lethe.engine.fit.objective import Array
 from tests.support.oracles import distance, retrain_logistic_wide
@@ -62,7 +62,7 @@ def test_a_feature_that_few_live_rows_have_is_unknown_whether_they_are_in_the_sa
     model = LogisticModel(ridge=1e-6, fit_intercept=False).fit(X, y)
     error = model.delete([str(i) for i in has[:38]], method="exact").error
     assert error.kind is ErrorKind.UNKNOWN
-    model.refresh(RefreshKind.POLISH)  # whether it ends with a bound or is followed by a rebuild
+    model.refresh(RefreshSize.POLISH)  # whether it ends with a bound or is followed by a rebuild
     assert model.error.kind is ErrorKind.CERTIFICATE
     # The next deletion is judged from the new reference, not from what was deleted before it.
     error = model.delete(model.live_ids[:1], method="exact").error
@@ -85,9 +85,9 @@ def test_a_polish_without_a_bound_is_followed_by_a_rebuild_also_when_it_was_orde
         X, y, wrong = mislabelled(seed, n=80, d=10)
         model = LogisticModel(ridge=1e-5).fit(X, y)
         model.delete(wrong, method="exact")
-        choice = model.refresh(RefreshKind.POLISH)
+        choice = model.refresh(RefreshSize.POLISH)
         assert model.error.kind is ErrorKind.CERTIFICATE
-        if choice.size is RefreshKind.REBUILD:
+        if choice.size is RefreshSize.REBUILD:
             assert choice.reason == "a polish ended without a bound"
             return
     pytest.fail("every polish ended with a bound")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lethe.engine import RefreshKind
+from lethe.engine import RefreshSize
 from lethe.engine.deletion.correction import Correction
 from lethe.engine.error.drift import RESIDUAL, Drift, audit
 from lethe.engine.fit.objective import Rows
@@ -42,7 +42,7 @@ def halfway(kind: str, family: str = "benign") -> Audited:
 def test_a_sound_stream_passes_in_every_family_after_every_size_of_refresh(kind: str) -> None:
     worst = 0.0
     for family in families(kind) + extremes(kind):
-        for size in (None, *RefreshKind):
+        for size in (None, *RefreshSize):
             run = halfway(kind, family)
             if size is not None:
                 run.refresh(size)

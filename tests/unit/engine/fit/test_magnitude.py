@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lethe.engine import ErrorKind, LinearModel, LogisticModel, RefreshKind
+from lethe.engine import ErrorKind, LinearModel, LogisticModel, RefreshSize
 from lethe.engine.deletion.span import extend_basis
 from lethe.engine.error.certificate import Certificate, HessianFloor
 from lethe.engine.errors import IllConditioned, InvalidData, LetheError, NotConverged
@@ -168,7 +168,7 @@ def test_features_and_ridge_scaled_together_are_no_reason_to_refuse(
     plain = kind(ridge=1.0, fit_intercept=False).fit(X, y)
     for one in (model, plain):
         one.delete(["0", "1"], method="exact")
-        one.refresh(RefreshKind.REBUILD)
+        one.refresh(RefreshSize.REBUILD)
     np.testing.assert_allclose(model.theta * 1e150, plain.theta, rtol=1e-9)
     assert not model.error.over(1e-9)
 
@@ -274,8 +274,8 @@ def test_a_polish_whose_relative_error_would_overflow_changes_nothing() -> None:
         try:
             model.delete([str(i) for i in rows], method="exact")
         except IllConditioned:
-            model.refresh(RefreshKind.REBUILD, without=[str(i) for i in rows])
-    for size in RefreshKind:
+            model.refresh(RefreshSize.REBUILD, without=[str(i) for i in rows])
+    for size in RefreshSize:
         before = model.error
         try:
             model.refresh(size)
@@ -315,9 +315,9 @@ def test_what_is_not_a_number_is_over_the_budget() -> None:
     state = started("benign", "linear")
     unknown = state.stream._replace(residual=np.nan)
     facts = facts_of(state.generation, unknown, rows_live=120, estimate=0.0, budget_relative=1.0)
-    assert choose(facts, Limits()).size is not RefreshKind.COMPLETE
+    assert choose(facts, Limits()).size is not RefreshSize.COMPLETE
     full = replace(facts, v_seconds=1e9, deleted_in_generation=10)
-    assert choose(full, Limits()).size is not RefreshKind.COMPACT
+    assert choose(full, Limits()).size is not RefreshSize.COMPACT
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e-100, 1.0, 1e100, 1e150])

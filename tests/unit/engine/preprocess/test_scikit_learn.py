@@ -281,7 +281,9 @@ def test_the_way_out_keeps_the_transformers_as_they_are() -> None:
 def test_a_last_step_that_preprocessing_has_no_place_for_is_refused_by_name() -> None:
     X, y = numbers()
     bare = make_pipeline(StandardScaler(), Ridge(fit_intercept=False)).fit(X, y)
-    with pytest.raises(InvalidData, match="step 'ridge', column 0, Ridge: with fit_intercept=False"):
+    with pytest.raises(
+        InvalidData, match="step 'ridge', column 0, Ridge: with fit_intercept=False"
+    ):
         LinearModel.from_sklearn(bare, X, y)
     labels = np.arange(40) % 3
     several = make_pipeline(StandardScaler(), OneVsRestClassifier(LogisticRegression()))

@@ -17,7 +17,6 @@ from lethe.engine.deletion.stream import (
 )
 from lethe.engine.error.estimate import remainder
 from lethe.engine.fit.objective import Array, Kind, Rows, norm
-from lethe.engine.refresh.kind import RefreshKind
 from lethe.engine.refresh.policy import Limits, RefreshFacts, choose, facts_of
 from lethe.engine.refresh.refreshes import (
     Polished,
@@ -28,6 +27,7 @@ from lethe.engine.refresh.refreshes import (
     polish_snapshot,
     rebuild,
 )
+from lethe.engine.refresh.size import RefreshSize
 from tests.support.families import families
 from tests.support.oracles import distance
 from tests.support.states import Started, started
@@ -55,119 +55,119 @@ MANY = LIMITS.rows(2000) + 1
     ("facts", "ordered", "size", "reason"),
     [
         # The smallest size that brings the error far under the budget.
-        (LINEAR, None, RefreshKind.COMPLETE, "far under"),
-        (LOGISTIC, None, RefreshKind.COMPLETE, "far under"),
-        (replace(LOGISTIC, remaining=0.0025), None, RefreshKind.COMPLETE, "far under"),
-        (replace(LOGISTIC, remaining=0.0026), None, RefreshKind.POLISH, "quadratic model"),
-        (replace(LINEAR, remaining=0.0026), None, RefreshKind.POLISH, "rounding"),
-        (replace(LINEAR, remaining=0.0026, audited=True), None, RefreshKind.REBUILD, "rounding"),
+        (LINEAR, None, RefreshSize.COMPLETE, "far under"),
+        (LOGISTIC, None, RefreshSize.COMPLETE, "far under"),
+        (replace(LOGISTIC, remaining=0.0025), None, RefreshSize.COMPLETE, "far under"),
+        (replace(LOGISTIC, remaining=0.0026), None, RefreshSize.POLISH, "quadratic model"),
+        (replace(LINEAR, remaining=0.0026), None, RefreshSize.POLISH, "rounding"),
+        (replace(LINEAR, remaining=0.0026, audited=True), None, RefreshSize.REBUILD, "rounding"),
         # What is unknown counts as over every budget. The cheaper of polish and rebuild.
-        (replace(LOGISTIC, remaining=None), None, RefreshKind.POLISH, "the error is unknown"),
+        (replace(LOGISTIC, remaining=None), None, RefreshSize.POLISH, "the error is unknown"),
         (
             replace(LOGISTIC, remaining=None, stale=True),
             None,
-            RefreshKind.REBUILD,
+            RefreshSize.REBUILD,
             "again after a polish",
         ),
-        (replace(LOGISTIC, remaining=0.1, stale=True), None, RefreshKind.POLISH, "quadratic model"),
-        (replace(LOGISTIC, remaining=np.nan), None, RefreshKind.POLISH, "quadratic model"),
+        (replace(LOGISTIC, remaining=0.1, stale=True), None, RefreshSize.POLISH, "quadratic model"),
+        (replace(LOGISTIC, remaining=np.nan), None, RefreshSize.POLISH, "quadratic model"),
         (
             replace(LOGISTIC, remaining=None, d=20, rows_live=2000),
             None,
-            RefreshKind.REBUILD,
+            RefreshSize.REBUILD,
             "the error is unknown, and a rebuild costs less",
         ),
         (
             replace(LOGISTIC, remaining=0.1, d=20, rows_live=2000),
             None,
-            RefreshKind.POLISH,
+            RefreshSize.POLISH,
             "quadratic",
         ),
         (
             replace(LOGISTIC, remaining=None, d=100, rows_live=10_000),
             None,
-            RefreshKind.REBUILD,
+            RefreshSize.REBUILD,
             "costs less",
         ),
         (
             replace(LOGISTIC, remaining=None, d=100, rows_live=10_000, stored=True),
             None,
-            RefreshKind.POLISH,
+            RefreshSize.POLISH,
             "the error is unknown",
         ),
         (
             replace(LOGISTIC, remaining=None, deleted_in_generation=MANY),
             None,
-            RefreshKind.POLISH,
+            RefreshSize.POLISH,
             "2049 rows",
         ),
         # A generation that is used up.
-        (replace(LINEAR, deleted_in_generation=MANY - 1), None, RefreshKind.COMPLETE, "far under"),
+        (replace(LINEAR, deleted_in_generation=MANY - 1), None, RefreshSize.COMPLETE, "far under"),
         (
             replace(LINEAR, deleted_in_generation=MANY),
             None,
-            RefreshKind.COMPACT,
+            RefreshSize.COMPACT,
             "2049 rows deleted",
         ),
         (
             replace(LOGISTIC, deleted_in_generation=MANY),
             None,
-            RefreshKind.COMPACT,
+            RefreshSize.COMPACT,
             "2049 rows deleted",
         ),
         (
             replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01),
             None,
-            RefreshKind.POLISH,
+            RefreshSize.POLISH,
             "2049 rows",
         ),
         (
             replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01, audited=True),
             None,
-            RefreshKind.REBUILD,
+            RefreshSize.REBUILD,
             "2049 rows",
         ),
         (
             replace(LOGISTIC, deleted_in_generation=MANY, remaining=0.01),
-            RefreshKind.COMPACT,
-            RefreshKind.COMPACT,
+            RefreshSize.COMPACT,
+            RefreshSize.COMPACT,
             "ordered",
         ),
-        (replace(LINEAR, completions=64), None, RefreshKind.REBUILD, "64 completions"),
-        (replace(LINEAR, completions=63), None, RefreshKind.COMPLETE, "far under"),
-        (replace(LINEAR, condition=1.1e12), None, RefreshKind.REBUILD, "condition 1e+12"),
+        (replace(LINEAR, completions=64), None, RefreshSize.REBUILD, "64 completions"),
+        (replace(LINEAR, completions=63), None, RefreshSize.COMPLETE, "far under"),
+        (replace(LINEAR, condition=1.1e12), None, RefreshSize.REBUILD, "condition 1e+12"),
         # What the data themselves are like, no rebuild betters.
         (
             replace(LINEAR, condition=9e12, fresh_condition=5e12),
             None,
-            RefreshKind.COMPLETE,
+            RefreshSize.COMPLETE,
             "far under",
         ),
         (
             replace(LINEAR, condition=1.1e13, fresh_condition=5e12),
             None,
-            RefreshKind.REBUILD,
+            RefreshSize.REBUILD,
             "condition",
         ),
-        (replace(LINEAR, v_age_seconds=31 * 86400.0), None, RefreshKind.REBUILD, "age limit"),
-        (replace(LINEAR, deferred=2), None, RefreshKind.REBUILD, "2 deferred"),
+        (replace(LINEAR, v_age_seconds=31 * 86400.0), None, RefreshSize.REBUILD, "age limit"),
+        (replace(LINEAR, deferred=2), None, RefreshSize.REBUILD, "2 deferred"),
         # An order is done at the least.
-        (LINEAR, RefreshKind.COMPACT, RefreshKind.COMPACT, "ordered"),
-        (LOGISTIC, RefreshKind.POLISH, RefreshKind.POLISH, "ordered"),
-        (LINEAR, RefreshKind.REBUILD, RefreshKind.REBUILD, "ordered"),
+        (LINEAR, RefreshSize.COMPACT, RefreshSize.COMPACT, "ordered"),
+        (LOGISTIC, RefreshSize.POLISH, RefreshSize.POLISH, "ordered"),
+        (LINEAR, RefreshSize.REBUILD, RefreshSize.REBUILD, "ordered"),
         (
             replace(LINEAR, deleted_in_generation=MANY),
-            RefreshKind.COMPLETE,
-            RefreshKind.COMPACT,
+            RefreshSize.COMPLETE,
+            RefreshSize.COMPACT,
             "2049",
         ),
-        (replace(LINEAR, completions=64), RefreshKind.COMPLETE, RefreshKind.REBUILD, "completions"),
-        (replace(LINEAR, completions=64), RefreshKind.REBUILD, RefreshKind.REBUILD, "ordered"),
-        (replace(LINEAR, deferred=1), RefreshKind.COMPLETE, RefreshKind.REBUILD, "deferred"),
+        (replace(LINEAR, completions=64), RefreshSize.COMPLETE, RefreshSize.REBUILD, "completions"),
+        (replace(LINEAR, completions=64), RefreshSize.REBUILD, RefreshSize.REBUILD, "ordered"),
+        (replace(LINEAR, deferred=1), RefreshSize.COMPLETE, RefreshSize.REBUILD, "deferred"),
     ],
 )
 def test_the_policy_chooses_the_smallest_size_that_does(
-    facts: RefreshFacts, ordered: RefreshKind | None, size: RefreshKind, reason: str
+    facts: RefreshFacts, ordered: RefreshSize | None, size: RefreshSize, reason: str
 ) -> None:
     choice = choose(facts, LIMITS, ordered)
     assert choice.size is size
@@ -185,15 +185,15 @@ def test_v_is_folded_away_once_it_has_cost_as_much_as_that_would() -> None:
     price = folding_seconds(LINEAR.rows_live, LINEAR.d, LINEAR.deleted_in_generation)
     waits = choose(replace(LINEAR, v_seconds=0.999 * price), LIMITS)
     folds = choose(replace(LINEAR, v_seconds=price), LIMITS)
-    assert waits.size is RefreshKind.COMPLETE
-    assert folds.size is RefreshKind.COMPACT
+    assert waits.size is RefreshSize.COMPLETE
+    assert folds.size is RefreshSize.COMPACT
     assert (
         folds.reason == "10 rows deleted in this generation have cost as much as folding them away"
     )
     # The more rows live, the dearer a compact.
     assert (
         choose(replace(LINEAR, v_seconds=price, rows_live=40_000), LIMITS).size
-        is RefreshKind.COMPLETE
+        is RefreshSize.COMPLETE
     )
 
 
@@ -202,8 +202,8 @@ def test_where_a_rebuild_costs_less_than_a_compact_it_is_a_rebuild(kind: Kind, m
     facts = replace(LINEAR, kind=kind, d=250, v_seconds=1e9)
     few = choose(replace(facts, deleted_in_generation=many // 8), LIMITS)
     lots = choose(replace(facts, deleted_in_generation=many), LIMITS)
-    assert few.size is RefreshKind.COMPACT
-    assert lots.size is RefreshKind.REBUILD
+    assert few.size is RefreshSize.COMPACT
+    assert lots.size is RefreshSize.REBUILD
     assert lots.reason.endswith("and a rebuild costs less than a compact")
 
 
@@ -472,8 +472,8 @@ def test_a_deletion_during_a_linear_audit_whose_step_is_nothing_is_no_less_a_del
     np.testing.assert_array_equal(adopted.theta_exact, snapshot.theta_exact)
 
 
-@pytest.mark.parametrize("ordered", [None, RefreshKind.COMPLETE, RefreshKind.POLISH])
-def test_a_stream_that_has_lost_its_digits_is_rebuilt(ordered: RefreshKind | None) -> None:
+@pytest.mark.parametrize("ordered", [None, RefreshSize.COMPLETE, RefreshSize.POLISH])
+def test_a_stream_that_has_lost_its_digits_is_rebuilt(ordered: RefreshSize | None) -> None:
     choice = choose(replace(LINEAR, lost=True), Limits(), ordered)
-    assert choice.size is RefreshKind.REBUILD
+    assert choice.size is RefreshSize.REBUILD
     assert "lost its digits" in choice.reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lethe.engine.deletion.change import MovedRows, RowsMoved
+from lethe.engine.deletion.change import RowMoves, RowsAndDuals
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.answer import Prepared, prepare
@@ -66,14 +66,14 @@ def changed_twice(first: Prepared) -> list[Sums]:
     """Return sums after rows went, and after a row came and two went."""
     pipeline = LivePipeline(first.base, (), first.answer, intercept=True)
 
-    def rows(which: slice) -> MovedRows:
+    def rows(which: slice) -> RowsAndDuals:
         entries = first.entries[which]
-        return MovedRows(first.rows.take(which), first.dual_rows[which], entries=entries)
+        return RowsAndDuals(first.rows.take(which), first.dual_rows[which], entries=entries)
 
     found: list[Sums] = []
     for moved in (
-        RowsMoved(leaving=rows(slice(0, 3))),
-        RowsMoved(arriving=rows(slice(0, 1)), leaving=rows(slice(5, 7))),
+        RowMoves(leaving=rows(slice(0, 3))),
+        RowMoves(arriving=rows(slice(0, 1)), leaving=rows(slice(5, 7))),
     ):
         found.append(pipeline.sums_after(first.generation, moved))
         pipeline = pipeline.with_sums(found[-1])
@@ -128,9 +128,9 @@ def test_more_rows_gone_since_than_there_were_are_corrupt() -> None:
     records, _, first = made()
     layout, d = layout_of(records), first.generation.objective.d
     everything = slice(0, 80)
-    leaving = MovedRows(first.rows, first.dual_rows, entries=first.entries[everything])
+    leaving = RowsAndDuals(first.rows, first.dual_rows, entries=first.entries[everything])
     pipeline = LivePipeline(first.base, (), first.answer, intercept=True)
-    gone = pipeline.sums_after(first.generation, RowsMoved(leaving=leaving))
+    gone = pipeline.sums_after(first.generation, RowMoves(leaving=leaving))
     fields = packed_sums(first.answer.sums) | packed_since(gone)
     stored = {name.encode(): value for name, value in fields.items()}
     with pytest.raises(CorruptState, match="are those of no rows"):

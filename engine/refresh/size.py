@@ -1,11 +1,11 @@
-"""The names of the four kinds of refresh (docs/algebra.md, Refreshes)."""
+"""The names of the four sizes of a refresh (docs/algebra.md, Refreshes)."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 
-class RefreshKind(StrEnum):
+class RefreshSize(StrEnum):
     """How much a refresh does, smallest first."""
 
     COMPLETE = "complete"
