@@ -16,6 +16,7 @@ from lethe.consumers.commits.newest import NewestParameters
 from lethe.consumers.log.base import Flush, Message, Producer
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.errors import LogUnavailable
+from lethe.engine.store.apply import ApplyAnswer, StoreChange
 from lethe.engine.store.cursors import Cursors, Watermark
 from lethe.engine.store.layout.keys import PartitionKeys, commit_partition
 from lethe.engine.store.store import ModelStore
@@ -55,7 +56,7 @@ class Publisher:
     """Publishes commits for a worker; one thread uses it.
 
     ``newest`` sends the newest parameters again where those that were sent here may be older than
-    what another worker has published since. ``to_note`` is what is acknowledged and must be noted,
+    what another worker has published since. ``_to_note`` is what is acknowledged and must be noted,
     in the next round trip to the store.
     """
 
@@ -67,20 +68,20 @@ class Publisher:
         self._newest = newest
         self._at_step = at_step
         self._in_flight: tuple[Flush, Notes] | None = None
-        self.to_note: Notes | None = None
+        self._to_note: Notes | None = None
 
     @property
     def outstanding(self) -> bool:
         """Whether something was sent but is not noted yet."""
-        return self._in_flight is not None or self.to_note is not None
+        return self._in_flight is not None or self._to_note is not None
 
     def forget(self) -> None:
         """Forget what was sent: a fold sends it again, and this may land later than that."""
-        if self.to_note is not None:
-            self._newest.note_doubtful(self.to_note.ranges)
+        if self._to_note is not None:
+            self._newest.note_doubtful(self._to_note.ranges)
         if self._in_flight is not None:
             self._newest.note_doubtful(self._in_flight[1].ranges)
-        self._in_flight = self.to_note = None
+        self._in_flight = self._to_note = None
 
     def begin(
         self,
@@ -92,7 +93,7 @@ class Publisher:
     ) -> None:
         """Publish (step 8) in one flush: the messages of commits, and others that belong to none.
 
-        What was sent before is waited for, and is then `to_note`.
+        What was sent before is waited for; `apply` notes it.
 
         Raises
         ------
@@ -128,32 +129,33 @@ class Publisher:
             return
         flush, notes = self._in_flight
         flush.wait(_SECONDS)
-        self._in_flight, self.to_note = None, notes
+        self._in_flight, self._to_note = None, notes
         self._newest.acknowledged(notes.ranges, notes.since)
         self._at_step(Step.ADVANCE)
 
     def _note(self) -> None:
         """Note what is acknowledged, in a round trip of its own."""
-        if self.to_note is not None:
-            _, answers = self._store.apply((), self.to_note.queue)
-            self.noted(answers)
+        if self._to_note is not None:
+            self.apply(())
 
-    def noted(self, answers: Sequence[Any]) -> None:
-        """Act on the answers to `to_note`, which was noted.
+    def apply(self, changes: Sequence[StoreChange]) -> list[ApplyAnswer]:
+        """Apply commits (step 7); note in the same round trip what is acknowledged (step 9).
 
         If another worker has already published beyond a range, the parameters that were sent for it
         here may be the older ones and have landed last.
         """
-        notes = self.to_note
+        notes = self._to_note
         if notes is None:
-            raise AssertionError("nothing was to be noted")
+            return self._store.apply(changes)[0]
+        answers, noted = self._store.apply(changes, notes.queue)
         self._newest.note_doubtful(
             each
-            for each, answer in zip(notes.ranges, answers, strict=False)
+            for each, answer in zip(notes.ranges, noted, strict=False)
             if Cursors.noted(answer).published > each[2]
         )
-        self.to_note = None
+        self._to_note = None
         notes.then()
+        return answers
 
 
 def _ranges(sealed: Sequence[Sealed]) -> list[tuple[int, int, int]]:

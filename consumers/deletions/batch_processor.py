@@ -9,7 +9,7 @@ from datetime import datetime
 from lethe.consumers.commits.journal import read_opening
 from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.deletions.batch_commit import origin_of, requests_transition
-from lethe.consumers.deletions.batching import Batching, Remainder
+from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.deletions.compute import compute
 from lethe.consumers.deletions.decide import BatchFacts, decide, rows_of_erasures
 from lethe.consumers.deletions.rounds import Loaded, Prepared, Round
@@ -129,8 +129,7 @@ class BatchProcessor:
             rows, group.since[items[0].record.offset], now
         )
         if waits:
-            out.rest.append((group, Remainder(list(group.items), rows)))
-            group.items = []
+            out.rest.append((group, rows))
             return None
         origin = origin_of([item.record for item in items])
         transition = requests_transition(state, step, origin, now=now, clock=lookup.clock)

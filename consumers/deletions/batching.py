@@ -50,14 +50,6 @@ class Batching:
         return now - since >= timedelta(seconds=self.seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Remainder:
-    """Items of a group that have to wait, and how many rows their first batch would delete."""
-
-    items: list[Validated]
-    rows: int
-
-
 @dataclass(slots=True)
 class _WaitingGroup:
     """A group that waits; ``rows`` is at least the number that its first batch would delete."""
@@ -122,14 +114,13 @@ class BatchWindow:
                 named.update(item.request.row_ids)
         return len(named)
 
-    def keep(self, group: Group, rest: Remainder) -> None:
-        """Hold back the items of a group that have to wait."""
-        offsets = [item.record.offset for item in rest.items]
-        since = {offset: group.since[offset] for offset in offsets}
-        remaining = Group(group.model_id, group.partition, rest.items, since)
-        self._groups[group.model_id, group.partition] = _WaitingGroup(
-            remaining, rest.rows, _has_refresh(rest.items)
-        )
+    def keep(self, group: Group, rows: int) -> None:
+        """Hold back what is left of a group, whose first batch would delete so many rows."""
+        place = group.model_id, group.partition
+        since = {item.record.offset: group.since[item.record.offset] for item in group.items}
+        left = Group(*place, group.items, since)
+        self._groups[place] = _WaitingGroup(left, rows, _has_refresh(group.items))
+        group.items = []
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget the records of these partitions: they are lost, or will be read again."""

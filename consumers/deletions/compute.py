@@ -40,6 +40,7 @@ from lethe.engine.error.attainable import BLAMED, may_matter
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.certified import after_deletion
 from lethe.engine.error.estimate import PublishedError, published_error
+from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.fit.factor import Factor
@@ -177,42 +178,26 @@ def _delete(
         raise GuardRefusal("GENERATION_FULL", full)
     what = f"model {config.model_id!r}, rows to delete"
     leaving = read_rows(config, at.pipeline, [lookup.records[row] for row in ids], what).moved
-    moved = RowMoves(leaving=leaving)
+    moved, kept = RowMoves(leaving=leaving), at.sentinels.without(frozenset(ids))
     counts = _class_counts(at, moved)
     if len(at.stream.V) + len(ids) > limit:
         raise GuardRefusal("GENERATION_FULL", full)
     if at.pipeline is not None and factor is None:
         raise AssertionError(f"model {at.model_id!r}: its factor was not loaded")
     try:
-        stream, pipeline = change_model(
-            at.generation, at.stream, at.pipeline, moved, config.method, factor
-        )
-        if pipeline is not None:
-            pipeline.error(at.generation, stream)  # it can be stated
+        after = _changed(at, moved, factor, kept, class_counts=counts, **counted)
+        if after.pipeline is not None:
+            after.pipeline.error(at.generation, after.stream)  # it can be stated
     except IllConditioned as error:
         raise GuardRefusal(error.code, str(error)) from error
-    ledger = meta.ledger
-    if ledger is not None:
-        ledger = after_deletion(ledger, at.generation, at.stream, stream, leaving.rows)
-        if not fits(config, ledger, at.generation, stream):
+    if meta.ledger is not None:
+        ledger = after_deletion(meta.ledger, at.generation, at.stream, after.stream, leaving.rows)
+        if not fits(config, ledger, at.generation, after.stream):
             detail = (
                 "the noise would not hide what the step leaves: the certificate's budget is spent"
             )
             raise GuardRefusal("CERTIFICATE_SPENT", detail)
-    after = replace(
-        at,
-        stream=stream,
-        pipeline=pipeline,
-        sentinels=at.sentinels.without(frozenset(ids)),
-        meta=with_meta(
-            meta,
-            **counted,
-            **scalars_of(stream),
-            class_counts=counts,
-            certified_bound=None,
-            ledger=ledger,
-        ),
-    )
+        after = replace(after, meta=with_meta(after.meta, ledger=ledger))
     if config.over_budget is OverBudget.HOLD:
         _check_budget(after, _exact_error(after))
     return replace(step, after=after, deleted=deleted)
@@ -268,7 +253,7 @@ def _added_to_sums(at: ModelState, changed: ChangedRows, moved: RowMoves) -> Mod
     """Add rows to exact sums: whatever these can hold is a row like any other."""
     config = at.meta.config
     try:
-        after = _changed(at, changed, moved, None)
+        after = _brought_in(at, changed, moved, None)
         left = _exact_error(after)
     except OutOfRange as error:
         columns = () if config.preprocess else (*config.coefficient_names, *config.target_names)
@@ -291,7 +276,7 @@ def _linearised(
     least = least_error_of(at, changed, factor)
     check_least(at, changed, factor, least)
     try:
-        after = _changed(at, changed, moved, factor)
+        after = _brought_in(at, changed, moved, factor)
         if after.pipeline is not None:
             after.pipeline.error(at.generation, after.stream)  # it can be stated
     except StatisticsMoved as error:
@@ -313,33 +298,35 @@ def _linearised(
     return after
 
 
-def _changed(
+def _brought_in(
     at: ModelState, changed: ChangedRows, moved: RowMoves, factor: Factor | None
 ) -> ModelState:
     """Return the state with rows inserted, and others in place of those that they correct."""
     meta, inserted, corrected = at.meta, len(changed.written.inserted), len(changed.corrected)
-    counts = _class_counts(at, moved)
-    stream, pipeline = change_model(
-        at.generation, at.stream, at.pipeline, moved, meta.config.method, factor
-    )
-    return replace(
+    return _changed(
         at,
-        stream=stream,
-        pipeline=pipeline,
-        sentinels=changed_sentinels(at, changed),
-        meta=with_meta(
-            meta,
-            **scalars_of(stream),
-            rows_live=meta.rows_live + inserted,
-            rows_inserted=meta.rows_inserted + inserted,
-            rows_corrected=meta.rows_corrected + corrected,
-            class_counts=counts,
-            certified_bound=None,
-        ),
+        moved,
+        factor,
+        changed_sentinels(at, changed),
+        rows_live=meta.rows_live + inserted,
+        rows_inserted=meta.rows_inserted + inserted,
+        rows_corrected=meta.rows_corrected + corrected,
+        class_counts=_class_counts(at, moved),
     )
 
 
-# -- guards of both -------------------------------------------------------------------------------
+# -- what both have -------------------------------------------------------------------------------
+
+
+def _changed(
+    at: ModelState, moved: RowMoves, factor: Factor | None, sentinels: Sentinels, **counts: object
+) -> ModelState:
+    """Return the state after a change of rows; ``counts`` are those of meta."""
+    stream, pipeline = change_model(
+        at.generation, at.stream, at.pipeline, moved, at.meta.config.method, factor
+    )
+    meta = with_meta(at.meta, **scalars_of(stream), **counts, certified_bound=None)
+    return replace(at, stream=stream, pipeline=pipeline, sentinels=sentinels, meta=meta)
 
 
 def _class_counts(at: ModelState, moved: RowMoves) -> tuple[int, ...] | None:

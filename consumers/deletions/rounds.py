@@ -13,7 +13,6 @@ from functools import cached_property
 from lethe.consumers.commits.journal import Followed
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.deletions.batching import Remainder
 from lethe.consumers.deletions.validate import Group, Refreshed, Refused, Valid
 from lethe.consumers.versions.draft import Transition
 from lethe.engine.fit.factor import Factor
@@ -61,7 +60,7 @@ class Round:
     prepared
         Commits to append, of different models.
     rest
-        Groups whose items have to wait to be batched, and those items.
+        Groups that have to wait to be batched, and how many rows their first batches would delete.
     unknown
         Answers to requests for models that are not registered.
     failed
@@ -73,7 +72,7 @@ class Round:
     """
 
     prepared: list[Prepared] = field(default_factory=list)
-    rest: list[tuple[Group, Remainder]] = field(default_factory=list)
+    rest: list[tuple[Group, int]] = field(default_factory=list)
     unknown: list[Receipt] = field(default_factory=list)
     failed: dict[str, Exception] = field(default_factory=dict)
     dropped: list[tuple[str, int, str]] = field(default_factory=list)

@@ -108,10 +108,7 @@ class CommitSteps:
             if sealed.commit.leaves_no_row:
                 self._shred(prepared, sealed, change)
         keep(self.store, (sealed.commit for _, sealed in won))
-        notes = self.publisher.to_note
-        answers, noted = self.store.apply(changes, None if notes is None else notes.queue)
-        if notes is not None:
-            self.publisher.noted(noted)
+        answers = self.publisher.apply(changes)
         for (prepared, sealed), change, answer in zip(won, changes, answers, strict=True):
             if answer.applied is Applied.APPLIED:
                 self._keep(prepared, sealed, change)

@@ -276,15 +276,15 @@ class DeletionWorker(PartitionWorker):
         poll.unknown += result.unknown
         for model, version, message in result.dropped:
             self._logger.info(message, action="drop_result", model=model, version=version)
-        for group, rest in result.rest:
-            self._window.keep(group, rest)
+        for group, rows in result.rest:
             self._logger.info(
                 "requests wait to be batched",
                 action="hold",
                 model=group.model_id,
-                records=len(rest.items),
-                rows=rest.rows,
+                records=len(group.items),
+                rows=rows,
             )
+            self._window.keep(group, rows)
         for model_id, error in result.failed.items():
             self._halt(model_id, error)
         for model_id in result.stale:

@@ -257,9 +257,12 @@ class StoreChange:
         dataset = k.dataset(self.dataset)
         written = self.written or RowsWritten()
         disclosed = self.disclosed or DisclosedRows({})
+        arrays = self.arrays or ArraysChange(None, "")
+        swap = self.swap or Swap((), (), 0)
         keys += [partition.models, partition.cursors, partition.erasures, live.V, live.Q]
         keys += [dataset.ids, dataset.subjects, k.tombstones]
         keys += [live.changed, live.sums, dataset.disclosed, *shards]
+        keys += [*swap.persist, *swap.unlink]
         head = dict(self.head)
         head |= {"commit": b"%d" % self.commit, "digest": self.digest.encode()}
         head["offset"] = b"%d" % self.place.offset
@@ -277,14 +280,14 @@ class StoreChange:
             "repeats": self.repeats,
             "dataset": self.dataset,
             "shards": len(shards),
-            "persist": 0,
+            "persist": len(swap.persist),
             "offsets": [part for pair in self.offsets.items() for part in pair],
             "lowers": self.lowers,
-            "v": 0,
-            "q": 0,
-            "sums": 0,
-            "clear_q": False,
-            "clear_sums": False,
+            "v": len(arrays.V_rows),
+            "q": len(arrays.Q_rows),
+            "sums": len(arrays.sums),
+            "clear_q": arrays.clear_Q,
+            "clear_sums": arrays.clear_sums,
             "deleted": list(self.deleted),
             "version": str(self.deleted_version),
             "retired": list(self.retired),
@@ -304,23 +307,16 @@ class StoreChange:
         }
         if self.rows is not None:
             manifest["rows"] = self.rows
-        rows: list[bytes] = []
+        if arrays.expected is not None:
+            manifest["arrays"] = arrays.expected
         if self.arrays is not None:
-            arrays = self.arrays
-            if arrays.expected is not None:
-                manifest["arrays"] = arrays.expected
-            manifest |= {"v": len(arrays.V_rows), "q": len(arrays.Q_rows)}
             manifest |= {"v_before": arrays.v_before, "q_before": arrays.q_before}
-            manifest |= {"clear_q": arrays.clear_Q, "clear_sums": arrays.clear_sums}
-            manifest |= {"sums": len(arrays.sums)}
             head["arrays"] = arrays.renewed.encode()
-            rows = [*arrays.V_rows, *arrays.Q_rows]
-            rows += (part for name, row in arrays.sums.items() for part in (name.encode(), row))
         if self.swap is not None:
-            manifest |= {"persist": len(self.swap.persist)}
-            manifest |= {"deletions_from": self.swap.deletions_from}
-            keys += [*self.swap.persist, *self.swap.unlink]
+            manifest["deletions_from"] = swap.deletions_from
             head["rows"] = live.name.encode()
+        rows = [*arrays.V_rows, *arrays.Q_rows]
+        rows += (part for name, row in arrays.sums.items() for part in (name.encode(), row))
         for shard, names in by_shard(written.records).items():
             manifest["written"].append([shard, len(names)])
             rows += (part for row in names for part in (row.encode(), written.records[row]))

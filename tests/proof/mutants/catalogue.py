@@ -309,7 +309,7 @@ MUTANTS = (
     mutant(
         "the newest parameters, once more, by who was overtaken",
         "test_who_was_overtaken_sends_the_newest_parameters_once_more",
-        put("Publisher.noted", "Cursors.noted(answer).published > each[2]", "False"),
+        put("Publisher.apply", "Cursors.noted(answer).published > each[2]", "False"),
     ),
     mutant(
         "the newest parameters, once more, by who was stalled for long",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lethe.consumers.deletions import batching
-from lethe.consumers.deletions.batching import Batching, BatchWindow, Remainder, waits_since
+from lethe.consumers.deletions.batching import Batching, BatchWindow, waits_since
 from lethe.consumers.deletions.validate import Group, group_records
 from lethe.consumers.log.base import Headers, Partition, Record
 
@@ -47,7 +47,7 @@ def holding(rows: int, *records: Record, deletes: int = 1) -> BatchWindow:
     """Return what holds these records, whose first batch would delete so many rows."""
     held = BatchWindow(Batching(rows, 60.0))
     [group] = held.join(groups_of(records), NOW)
-    held.keep(group, Remainder(list(group.items), deletes))
+    held.keep(group, deletes)
     return held
 
 
@@ -107,7 +107,7 @@ def test_models_wait_apart_and_partitions_are_dropped_apart() -> None:
     held = BatchWindow(Batching(2, 60.0))
     records = [request(0, "a"), request(1, "a", model="n")]
     for group in held.join(groups_of(records), NOW):
-        held.keep(group, Remainder(list(group.items), 1))
+        held.keep(group, 1)
     assert offsets(held.join(groups_of([request(2, "b", model="n")]), NOW)) == [[1, 2]]
     held.drop({THERE})
     assert held.first(HERE) == 0
@@ -118,7 +118,8 @@ def test_models_wait_apart_and_partitions_are_dropped_apart() -> None:
 def test_only_what_was_left_undecided_is_kept() -> None:
     held = BatchWindow(Batching(2, 60.0))
     [group] = held.join(groups_of([request(0, "a"), request(1, "b")]), NOW)
-    held.keep(group, Remainder(list(group.items[1:]), 1))
+    group.items = group.items[1:]
+    held.keep(group, 1)
     assert (held.first(HERE), len(held)) == (1, 1)
 
 
