@@ -171,7 +171,7 @@ def test_an_altered_record_ends_the_chain(memory: Platform) -> None:
     commits = commits_of(memory)
     values = commits[partition_of("m")]
     assert values[-1] is not None
-    values[-1] = values[-1][:-20] + b"\0" + values[-1][-19:]
+    values[-1] = values[-1][:-20] + bytes([values[-1][-20] ^ 1]) + values[-1][-19:]
     with pytest.raises(Disagreement, match="does not open"):
         fold(commits, SECRET)
     number = b'"commit":%d' % (len(values) - 1)
