@@ -12,7 +12,7 @@ from lethe.consumers.audit.published.finding import Faults, Finding, Result
 from lethe.consumers.audit.published.history import UNKNOWN_MODEL, History
 from lethe.consumers.audit.reading import ledger_of
 from lethe.consumers.commits.receipt_index import kept_receipts
-from lethe.consumers.contract.receipt import CONFLICT
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import CorruptState
 from lethe.engine.merkle import leaf_hash, root_of
@@ -201,6 +201,6 @@ def _published(state: ModelState, history: History, stored: set[bytes], faults: 
     """Report published receipts that are not stored, unless they precede the model."""
     opening = None if state.opening is None else dict(state.opening)
     for receipt in history.finals.values():
-        outside = receipt.code in (CONFLICT, UNKNOWN_MODEL) or precedes(receipt, opening)
+        outside = receipt.code in (REQUEST_ID_CONFLICT, UNKNOWN_MODEL) or precedes(receipt, opening)
         if receipt.leaf not in stored and not outside:
             faults.add(f"the receipt of {receipt.request_id!r} was published but is not stored")

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
 from lethe.consumers.commits.commit import KeptReceipt
-from lethe.consumers.contract import topics
+from lethe.consumers.contract import codes, topics
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.receipt import Receipt, ReceiptStatus
 from lethe.consumers.contract.requests import BODY_BYTES
@@ -32,18 +32,18 @@ _ErrorKind = Literal["exact", "estimate", "certificate", "unknown"]
 _KINDS: tuple[_ErrorKind, ...] = get_args(_ErrorKind)
 _PACKED_CODES = (
     None,
-    "UNKNOWN_ROWS",
-    "INVALID_REQUEST",
-    "TOO_MANY_ROWS",
-    "ILL_CONDITIONED",
-    "AWAITING_REBUILD",
-    "GENERATION_FULL",
-    "CERTIFICATE_SPENT",
-    "ONE_CLASS_LEFT",
-    "CLASS_EMPTIED",
-    "MODEL_UNREGISTERED",
-    "DATA_LOST",
-    "VERSIONS_SPENT",
+    codes.UNKNOWN_ROWS,
+    codes.INVALID_REQUEST,
+    codes.TOO_MANY_ROWS,
+    codes.ILL_CONDITIONED,
+    codes.AWAITING_REBUILD,
+    codes.GENERATION_FULL,
+    codes.CERTIFICATE_SPENT,
+    codes.ONE_CLASS_LEFT,
+    codes.CLASS_EMPTIED,
+    codes.MODEL_UNREGISTERED,
+    codes.DATA_LOST,
+    codes.VERSIONS_SPENT,
 )
 """Codes with a number in the packed form; a receipt with any other is kept as JSON.
 

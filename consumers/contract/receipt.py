@@ -11,9 +11,6 @@ from pydantic import Field
 from lethe.consumers.contract.events import Source, SparseEvent, Time, absent
 from lethe.engine.store.layout.records import ErrorRecord, Hash
 
-CONFLICT = "REQUEST_ID_CONFLICT"
-"""Code of a receipt for an id that was used before for another request."""
-
 ReceiptStatus = Literal["APPLIED", "ALREADY_APPLIED", "REJECTED", "DEFERRED"]
 Op = Literal["delete", "insert", "correct"]
 

@@ -8,9 +8,11 @@ from datetime import datetime
 
 from lethe.consumers.commits.apply import NOTHING, LiveGeneration, arrays_of
 from lethe.consumers.commits.commit import CommitKind, Tombstones
+from lethe.consumers.contract import codes
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import SourceRange
-from lethe.consumers.contract.receipt import CONFLICT, Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import source_of
 from lethe.consumers.deletions.compute import BatchStep
 from lethe.consumers.deletions.decide import op_of
@@ -42,7 +44,7 @@ def unknown_model(item: Valid | Refused) -> Receipt | None:
     if item.request_id is None or item.model_id is None:
         return None
     if isinstance(item, Valid):
-        code, detail = "UNKNOWN_MODEL", f"model {item.model_id!r} is not registered"
+        code, detail = codes.UNKNOWN_MODEL, f"model {item.model_id!r} is not registered"
     else:
         code, detail = item.code, item.detail
     asked = Asked(source_of(item.record), item.request_id, item.body, op_of(item))
@@ -123,7 +125,7 @@ def _answer(draft: Draft, decision: Decision) -> bytes | str | None:
             draft.answer_rejected(asked, decision.code, decision.detail)
         case Deferred(accepted=AcceptedDeletion(asked=asked), code=code):
             after = draft.state
-            spent = code == "VERSIONS_SPENT"
+            spent = code == codes.VERSIONS_SPENT
             waits = "`lethe register --replace`" if spent else "a rebuild without its rows"
             receipt = asked.receipt(
                 after.model_id,
@@ -141,7 +143,7 @@ def _answer(draft: Draft, decision: Decision) -> bytes | str | None:
                 draft.before.model_id,
                 "REJECTED",
                 draft.now,
-                code=CONFLICT,
+                code=REQUEST_ID_CONFLICT,
                 detail=detail,
                 conflicts_with=first,
             ).value()

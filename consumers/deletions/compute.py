@@ -18,6 +18,7 @@ from lethe.consumers.commits.recovery.changed_rows import (
     changed_sentinels,
     rows_moved,
 )
+from lethe.consumers.contract import codes
 from lethe.consumers.deletions.decide import WAITS
 from lethe.consumers.deletions.decisions import (
     AcceptedChange,
@@ -28,7 +29,6 @@ from lethe.consumers.deletions.decisions import (
     Rejected,
 )
 from lethe.consumers.deletions.out_of_range import (
-    OUT_OF_RANGE,
     check_least,
     check_version,
     least_error_of,
@@ -130,7 +130,7 @@ def _largest(
     for request in requests:
         request_id = request.asked.request_id
         if isinstance(request, AcceptedDeletion) and request.shares.intersection(refused):
-            refused[request_id] = Deferred(request, "AWAITING_REBUILD", WAITS)
+            refused[request_id] = Deferred(request, codes.AWAITING_REBUILD, WAITS)
             continue
         try:
             step = extend(step, [request])
@@ -171,17 +171,17 @@ def _delete(
         return replace(step, after=empty, deleted=deleted)
     if versions_spent(at):
         detail = f"the terms allow {meta.noised} versions, and all of them are published"
-        raise GuardRefusal("VERSIONS_SPENT", detail)
+        raise GuardRefusal(codes.VERSIONS_SPENT, detail)
     limit = config.hard_rows
     full = f"more than {limit} rows would be deleted since the last rebuild"
     if not lookup.unread.isdisjoint(ids):
-        raise GuardRefusal("GENERATION_FULL", full)
+        raise GuardRefusal(codes.GENERATION_FULL, full)
     what = f"model {config.model_id!r}, rows to delete"
     leaving = read_rows(config, at.pipeline, [lookup.records[row] for row in ids], what).moved
     moved, kept = RowMoves(leaving=leaving), at.sentinels.without(frozenset(ids))
     counts = _class_counts(at, moved)
     if len(at.stream.V) + len(ids) > limit:
-        raise GuardRefusal("GENERATION_FULL", full)
+        raise GuardRefusal(codes.GENERATION_FULL, full)
     if at.pipeline is not None and factor is None:
         raise AssertionError(f"model {at.model_id!r}: its factor was not loaded")
     try:
@@ -196,7 +196,7 @@ def _delete(
             detail = (
                 "the noise would not hide what the step leaves: the certificate's budget is spent"
             )
-            raise GuardRefusal("CERTIFICATE_SPENT", detail)
+            raise GuardRefusal(codes.CERTIFICATE_SPENT, detail)
         after = replace(after, meta=with_meta(after.meta, ledger=ledger))
     if config.over_budget is OverBudget.HOLD:
         _check_budget(after, _exact_error(after))
@@ -234,7 +234,7 @@ def _change(
     rows = sum(len(change.kept.row_ids) * (1 if change.kept.inserts else 2) for change in requests)
     if len(at.stream.V) + rows > limit:
         raise GuardRefusal(
-            "GENERATION_FULL",
+            codes.GENERATION_FULL,
             f"more than {limit} rows would be changed since the last rebuild; send the request "
             "again after one, in parts",
         )
@@ -258,9 +258,9 @@ def _added_to_sums(at: ModelState, changed: ChangedRows, moved: RowMoves) -> Mod
     except OutOfRange as error:
         columns = () if config.preprocess else (*config.coefficient_names, *config.target_names)
         named = error.named(tuple(changed.written.changed), columns)
-        raise GuardRefusal(OUT_OF_RANGE, str(named)) from error
+        raise GuardRefusal(codes.OUT_OF_RANGE, str(named)) from error
     except InvalidData as error:
-        raise GuardRefusal(OUT_OF_RANGE, str(error)) from error
+        raise GuardRefusal(codes.OUT_OF_RANGE, str(error)) from error
     except IllConditioned as error:
         raise GuardRefusal(error.code, str(error)) from error
     if config.over_budget is OverBudget.HOLD:
@@ -336,11 +336,11 @@ def _class_counts(at: ModelState, moved: RowMoves) -> tuple[int, ...] | None:
         return counts
     if len(counts) == 2:
         raise GuardRefusal(
-            "ONE_CLASS_LEFT", "only one class would be left: the intercept needs a ridge"
+            codes.ONE_CLASS_LEFT, "only one class would be left: the intercept needs a ridge"
         )
     name = at.meta.config.class_names[counts.index(0)]
     raise GuardRefusal(
-        "CLASS_EMPTIED", f"no row of class {name!r} would be left: the intercepts need a ridge"
+        codes.CLASS_EMPTIED, f"no row of class {name!r} would be left: the intercepts need a ridge"
     )
 
 
@@ -355,4 +355,4 @@ def _exact_error(after: ModelState) -> PublishedError:
 def _check_budget(after: ModelState, error: PublishedError) -> None:
     """Refuse a step whose exact answer is over the error budget: the last version is held."""
     if error.over(after.meta.config.error_budget):
-        raise GuardRefusal("OVER_BUDGET", "the next version would be over the error budget")
+        raise GuardRefusal(codes.OVER_BUDGET, "the next version would be over the error budget")

@@ -9,7 +9,7 @@ from lethe.consumers.commits.commit import RowChange
 from lethe.consumers.commits.packed_receipt import body_of, unpack
 from lethe.consumers.commits.recovery.change_requests import digest_of
 from lethe.consumers.commits.recovery.changed_rows import check_values, old_weights
-from lethe.consumers.contract import topics
+from lethe.consumers.contract import codes, topics
 from lethe.consumers.contract.commitment import rows_commitment, tombstone_of
 from lethe.consumers.contract.events import DeletionRequest, RowsChanged, Source
 from lethe.consumers.contract.receipt import Op
@@ -25,7 +25,6 @@ from lethe.consumers.deletions.decisions import (
     Rejected,
 )
 from lethe.consumers.deletions.validate import Refused, Valid
-from lethe.consumers.refresh.lost_rows import DATA_LOST
 from lethe.consumers.versions.receipts import Asked
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.state import ModelState
@@ -142,7 +141,7 @@ class _Decider:
             return Rejected(asked, item.code, item.detail)
         if not self.state.registered:
             detail = f"model {self.state.model_id!r} was unregistered"
-            return Rejected(asked, "MODEL_UNREGISTERED", detail)
+            return Rejected(asked, codes.MODEL_UNREGISTERED, detail)
         if isinstance(item.request, RowsChanged):
             return self._change(asked, item, item.request)
         return self._deletion(asked, item, item.request)
@@ -167,13 +166,13 @@ class _Decider:
         if not state.meta.config.has_subjects_of(request.namespace):
             # The model was replaced while the request was on its way: these are other people's.
             asked = self._bound(asked, request.row_ids or (), len(request.row_ids or ()))
-            return Rejected(asked, "UNKNOWN_ROWS", OTHER_PEOPLE)
+            return Rejected(asked, codes.UNKNOWN_ROWS, OTHER_PEOPLE)
         if facts.lost and request.subject_id not in (None, *facts.subjects):
             # Which rows are the subject's is lost with the rows.
             accepted = AcceptedDeletion(
                 asked, (), subject_id=request.subject_id, namespace=request.namespace
             )
-            return Deferred(accepted, DATA_LOST, _LOST)
+            return Deferred(accepted, codes.DATA_LOST, _LOST)
         rows = rows_named(item, facts.subjects)
         found = self._find(rows)
         asked = self._bound(asked, rows, len(found.unknown))
@@ -183,9 +182,9 @@ class _Decider:
             which = "no row of this subject" if by_subject else "none of these rows"
             kept_out = () if request.strict else tuple(found.unknown)
             detail = f"{which} is or ever was in this model"
-            return Rejected(asked, "UNKNOWN_ROWS", detail, kept_out)
+            return Rejected(asked, codes.UNKNOWN_ROWS, detail, kept_out)
         if found.unknown and request.strict:
-            return Rejected(asked, "UNKNOWN_ROWS", _STRICT.format(len(found.unknown)))
+            return Rejected(asked, codes.UNKNOWN_ROWS, _STRICT.format(len(found.unknown)))
         accepted = AcceptedDeletion(
             asked,
             tuple(found.live),
@@ -196,7 +195,7 @@ class _Decider:
         )
         waits = state.awaiting_rebuild or not state.deferred_rows.isdisjoint(found.live)
         if found.live and (facts.lost or waits):
-            why = (DATA_LOST, _LOST) if facts.lost else ("AWAITING_REBUILD", WAITS)
+            why = (codes.DATA_LOST, _LOST) if facts.lost else (codes.AWAITING_REBUILD, WAITS)
             return Deferred(accepted, *why)
         self.claimed |= dict.fromkeys((*found.live, *found.retired), asked.request_id)
         return accepted
@@ -254,22 +253,22 @@ class _Decider:
         """Return code and detail of why no row of the model can change now, or None."""
         state = self.state
         if state.meta.config.certify is not None:
-            return "UNSUPPORTED", "rows of a certified model cannot be inserted or corrected"
+            return codes.UNSUPPORTED, "rows of a certified model cannot be inserted or corrected"
         if self.facts.encrypted:
-            return "UNSUPPORTED", "encrypted row records cannot be inserted or corrected yet"
+            return codes.UNSUPPORTED, "encrypted row records cannot be inserted or corrected yet"
         if state.meta.rows_live == 0:
             return (
-                "MODEL_EMPTY",
+                codes.MODEL_EMPTY,
                 "the model has no rows; `lethe register --replace` begins again",
             )
         if self.facts.lost:
             return (
-                DATA_LOST,
+                codes.DATA_LOST,
                 "the store has lost rows of this model; send the request again once they are back",
             )
         if state.awaiting_rebuild or state.deferred:
             return (
-                "AWAITING_REBUILD",
+                codes.AWAITING_REBUILD,
                 "the model waits for a rebuild; send the request again afterwards",
             )
         return None
@@ -281,7 +280,7 @@ class _Decider:
         )
         if not theirs:
             return None
-        return "SUBJECT_ERASED", f"{theirs} of the rows belong to subjects that were erased"
+        return codes.SUBJECT_ERASED, f"{theirs} of the rows belong to subjects that were erased"
 
     def _tombstones_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
         """Return code and detail if the deletion of an inserted row came before it, or None."""
@@ -291,7 +290,10 @@ class _Decider:
         waiting = sum(lookup.tombstones.get(mark, 0.0) > lookup.clock for mark in marks)
         if not waiting:
             return None
-        return "ROW_DELETED", f"a deletion of {waiting} of the rows arrived up to a day before them"
+        return (
+            codes.ROW_DELETED,
+            f"a deletion of {waiting} of the rows arrived up to a day before them",
+        )
 
     def _rows_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
         """Return code and detail of why these rows cannot change, or None.
@@ -302,18 +304,18 @@ class _Decider:
         live = lookup.records.keys() | lookup.unread
         deleted = sum(row in lookup.ledger for row in rows)
         if deleted:
-            return "ROW_DELETED", f"{deleted} of the rows were deleted, and never come back"
+            return codes.ROW_DELETED, f"{deleted} of the rows were deleted, and never come back"
         if request.op == "insert":
             known = live.intersection(rows)
             if known:
                 detail = f"{len(known)} of the rows are in the model; correct them instead"
-                return "ROW_EXISTS", detail
+                return codes.ROW_EXISTS, detail
             return None
         unknown = sum(row not in live for row in rows)
         if unknown:
-            return "ROW_UNKNOWN", f"{unknown} of the rows are not in the model"
+            return codes.ROW_UNKNOWN, f"{unknown} of the rows are not in the model"
         if any(row.subject is not None for row in request.rows):
-            return "SCHEMA", "a corrected row keeps its subject; give none"
+            return codes.SCHEMA, "a corrected row keeps its subject; give none"
         return None
 
     def _values_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
@@ -322,5 +324,5 @@ class _Decider:
             weights = old_weights(self.facts.lookup.records)
             check_values(request, self.state.meta.config, weights)
         except InvalidData as error:
-            return "SCHEMA", str(error)
+            return codes.SCHEMA, str(error)
         return None

@@ -19,14 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from lethe.consumers.commits.recovery.changed_rows import ChangedRows
+from lethe.consumers.contract import codes
 from lethe.consumers.deletions.decisions import GuardRefusal
 from lethe.engine.error.attainable import BLAMED, LeastError, least_error
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.store.layout.state import ModelState
-
-OUT_OF_RANGE = "OUT_OF_RANGE"
 
 _DEVIATIONS = 10.0
 """How far a row may spread a column of a model with preprocessing, in the column's own deviations,
@@ -167,7 +166,7 @@ def refusal(
         )
     least = f", which would be {error:.1g}" if error_is_stated(error) else ""
     return GuardRefusal(
-        OUT_OF_RANGE,
+        codes.OUT_OF_RANGE,
         f"{what}. With it the error could not be within the budget of "
         f"{config.error_budget:g}{least}; nothing was changed. Correct the value, or register the "
         "model with --take-out-of-range",

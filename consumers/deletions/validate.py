@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract import cloudevents, codes, topics
 from lethe.consumers.contract.events import (
     DELETION_REQUESTED,
     MAX_REQUEST_BYTES,
@@ -156,7 +156,7 @@ def validate_deletion(record: Record, data: dict[str, Any]) -> Valid | Refused:
     rows = data.get("row_ids")
     if isinstance(rows, list) and len(rows) > MAX_ROWS:
         detail = f"{len(rows)} rows; a request names at most {MAX_ROWS}: send several"
-        return _refused(record, data, detail, code="TOO_MANY_ROWS", dead_letter=False)
+        return _refused(record, data, detail, code=codes.TOO_MANY_ROWS, dead_letter=False)
     try:
         request = DeletionRequest.model_validate(data)
     except ValidationError as error:
@@ -174,7 +174,7 @@ def _change(record: Record, data: dict[str, Any]) -> Valid | Refused:
     rows = data.get("rows")
     if isinstance(rows, list) and len(rows) > MAX_ROWS:
         detail = f"{len(rows)} rows; a request changes at most {MAX_ROWS}: send several"
-        return _refused(record, data, detail, code="TOO_MANY_ROWS")
+        return _refused(record, data, detail, code=codes.TOO_MANY_ROWS)
     try:
         request = RowsChanged.model_validate(data)
     except ValidationError as error:
@@ -234,7 +234,7 @@ def unreadable(record: Record, detail: str) -> Refused:
 
     Its key may name a model, but is not trusted: each new key would leave a record in the store.
     """
-    return Refused(record, "INVALID_REQUEST", detail[:_DETAIL_LIMIT])
+    return Refused(record, codes.INVALID_REQUEST, detail[:_DETAIL_LIMIT])
 
 
 def _refused(
@@ -242,7 +242,7 @@ def _refused(
     data: dict[str, Any],
     detail: str,
     *,
-    code: str = "INVALID_REQUEST",
+    code: str = codes.INVALID_REQUEST,
     dead_letter: bool = True,
 ) -> Refused:
     model_id = _readable_id(data.get("model_id")) or _readable_id(record.key)

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lethe.consumers.contract import codes
 from lethe.consumers.contract.events import Version
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.version_chain import check_version, parameters_digest
@@ -166,7 +167,9 @@ def one_receipt_each(outcome: Outcome) -> Check:
         outcomes = [(receipt.status, receipt.code) for receipt, _ in received[identity]]
         if Counter(expected[identity]) != Counter(outcomes):
             failures.append(f"{name}: receipts {outcomes}, expected {expected[identity]}")
-        own = {raw for receipt, raw in received[identity] if receipt.code != "REQUEST_ID_CONFLICT"}
+        own = {
+            raw for receipt, raw in received[identity] if receipt.code != codes.REQUEST_ID_CONFLICT
+        }
         if len(own) > 1:
             failures.append(f"{name}: {len(own)} different final receipts")
     unread = sum(request.request_id is None for request in outcome.requests)

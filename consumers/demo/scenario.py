@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from lethe.consumers.contract import topics
+from lethe.consumers.contract import codes, topics
 from lethe.consumers.log.base import Message
 from lethe.consumers.registration.register import TrainingData
 from lethe.engine.fit.objective import Array, Kind
@@ -183,9 +183,11 @@ def _mishaps(model: DemoModel, first: Request, other: Request) -> list[Request]:
     late = _request(first.model_id, "late-1", first.rows)
     return [
         Request("a record that is not JSON", message, name, None, (), None),
-        rejected(nobody, "UNKNOWN_MODEL", "a model that nobody registered"),
-        rejected(stranger, "UNKNOWN_ROWS", "a row that was never a member"),
+        rejected(nobody, codes.UNKNOWN_MODEL, "a model that nobody registered"),
+        rejected(stranger, codes.UNKNOWN_ROWS, "a row that was never a member"),
         replace(first, what=f"{first.request_id} once more, the same body"),
-        rejected(conflicting, "REQUEST_ID_CONFLICT", f"{other_id} once more, with another body"),
+        rejected(
+            conflicting, codes.REQUEST_ID_CONFLICT, f"{other_id} once more, with another body"
+        ),
         replace(late, what="a new request for rows that are gone", status="ALREADY_APPLIED"),
     ]

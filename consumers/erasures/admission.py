@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
 from lethe.consumers.contract.events import Source
-from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED, RequestKeys
 from lethe.consumers.deletions.dead_letters import dead_letter
@@ -132,7 +132,9 @@ class Admission:
         if first.subject_commitment in self._commitments(item):
             answer = first
         else:
-            answer = rejected(item, CONFLICT, _CONFLICT_DETAIL, conflicts_with=first.source)
+            answer = rejected(
+                item, REQUEST_ID_CONFLICT, _CONFLICT_DETAIL, conflicts_with=first.source
+            )
         admitted.answers.append(receipt_message(answer, item))
         return True
 
@@ -151,7 +153,9 @@ class Admission:
         if item.erasure_id in begun:
             source, commitment = begun[item.erasure_id]
             if commitment not in commitments:
-                conflict = rejected(item, CONFLICT, _CONFLICT_DETAIL, conflicts_with=source)
+                conflict = rejected(
+                    item, REQUEST_ID_CONFLICT, _CONFLICT_DETAIL, conflicts_with=source
+                )
                 admitted.answers.append(receipt_message(conflict, item))
             return
         begun[item.erasure_id] = item.source, commitments[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lethe.consumers.commits.packed_receipt import body_of, unpack
-from lethe.consumers.contract.receipt import CONFLICT, Receipt
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.erasures.pending import Awaited
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.keys import ModelKeys
@@ -76,7 +77,7 @@ def _receipt(one: Awaited, stored: bytes) -> Receipt | None:
     return receipt.model_copy(
         update={
             "status": "REJECTED",
-            "code": CONFLICT,
+            "code": REQUEST_ID_CONFLICT,
             "detail": "its request id was used for other rows; erase again under another id",
             "rows_deleted": 0,
         }

@@ -13,8 +13,8 @@ from datetime import datetime
 import redis
 
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
-from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
 from lethe.consumers.erasures.receipts import PublishedReceipts
@@ -179,7 +179,9 @@ class KnownErasures:
                 continue
             name = receipt.erasure_id
             before = found.get(name)
-            if receipt.code == CONFLICT or (before and before.receipt and before.receipt.final):
+            if receipt.code == REQUEST_ID_CONFLICT or (
+                before and before.receipt and before.receipt.final
+            ):
                 continue
             at = receipt.completed_at or record.logged_at
             found[name] = KnownErasure(name, at, receipt=receipt)

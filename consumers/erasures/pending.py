@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from lethe.consumers.contract import codes
 from lethe.consumers.contract.erasure_events import ModelErasure, SubjectErasureCompleted
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.erasures.fan_out import Asked
 from lethe.consumers.erasures.request import ErasureRequest
-
-HOLDS_NOTHING = frozenset({"UNKNOWN_ROWS", "MODEL_UNREGISTERED"})
-"""Codes of rejections after which a model holds no row of the subject."""
 
 
 @dataclass(slots=True)
@@ -175,7 +173,7 @@ class PendingErasure:
             return "PENDING"
         gone = all(
             model.status in ("APPLIED", "ALREADY_APPLIED")
-            or (model.status == "REJECTED" and model.code in HOLDS_NOTHING)
+            or (model.status == "REJECTED" and model.code in codes.HOLDS_NOTHING)
             for model in models
         )
         return "COMPLETE" if gone else "INCOMPLETE"
@@ -246,5 +244,5 @@ def _rank(receipt: Receipt | None) -> int:
     if receipt is None:
         return 0
     if receipt.status == "REJECTED":
-        return 5 if receipt.code in HOLDS_NOTHING else 2
+        return 5 if receipt.code in codes.HOLDS_NOTHING else 2
     return {"DEFERRED": 1, "APPLIED": 3, "ALREADY_APPLIED": 4}[receipt.status]

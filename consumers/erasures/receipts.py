@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 import redis
 
 from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.erasure_events import (
     SUBJECT_ERASURE_COMPLETED,
     SubjectErasureCompleted,
 )
-from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
 from lethe.consumers.erasures.request import ErasureRequest
@@ -91,7 +91,9 @@ class PublishedReceipts:
         except ValueError:
             return None
         # A conflict is not the receipt of its id: the first request with that has another one.
-        counts = receipt.final and receipt.code != CONFLICT and receipt.subject_commitment
+        counts = (
+            receipt.final and receipt.code != REQUEST_ID_CONFLICT and receipt.subject_commitment
+        )
         return receipt if counts else None
 
     def _added(self, records: Sequence[Record]) -> Added:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from lethe.consumers.contract import codes
 from lethe.consumers.contract.commitment import rows_commitment
 from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.store import ModelStore
-
-DATA_LOST = "DATA_LOST"
-"""Code of requests that are deferred because rows are missing."""
 
 
 def with_rows_resolved(
@@ -25,7 +23,9 @@ def with_rows_resolved(
     Cost O(n) ids if one of them came while rows were missing, else nothing.
     """
     deferred = {name: state.deferred[name] for name in names}
-    unresolved = {name: request for name, request in deferred.items() if request.code == DATA_LOST}
+    unresolved = {
+        name: request for name, request in deferred.items() if request.code == codes.DATA_LOST
+    }
     if not unresolved:
         return deferred
     members = store.row_ids(state)

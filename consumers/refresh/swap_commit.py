@@ -13,6 +13,7 @@ from datetime import datetime
 from lethe.consumers.commits.apply import NOTHING, LiveGeneration, no_rows
 from lethe.consumers.commits.commit import CommitKind, Staged
 from lethe.consumers.commits.recovery.catch_up import Swapped, added_to
+from lethe.consumers.contract import codes
 from lethe.consumers.contract.events import RefreshInfo
 from lethe.consumers.versions.draft import Draft, Origin, Transition, without_rows
 from lethe.consumers.versions.receipts import Asked
@@ -221,7 +222,7 @@ def unreachable(
     draft.order_refresh()
     detail = "a rebuild without its rows is over the error budget; nothing was deleted"
     for request in result.resolved:
-        draft.answer_rejected(Asked.of(before.deferred[request]), "BUDGET_UNREACHABLE", detail)
+        draft.answer_rejected(Asked.of(before.deferred[request]), codes.BUDGET_UNREACHABLE, detail)
     return draft.finish(undeferred=tuple(result.resolved))
 
 
@@ -277,7 +278,7 @@ def _with_resolved(
     for request in resolved:
         if request.subject_id is not None and not request.row_ids:
             detail = "the subject has no rows in this model, now or before"
-            draft.answer_rejected(Asked.of(request), "UNKNOWN_ROWS", detail)
+            draft.answer_rejected(Asked.of(request), codes.UNKNOWN_ROWS, detail)
         else:
             own = sum(new.get(row) == request.request_id for row in request.row_ids)
             draft.answer_applied(Asked.of(request), rows_deleted=own)

@@ -24,7 +24,7 @@ from lethe.consumers.commits.journal import (
 from lethe.consumers.commits.receipt_index import kept_receipts
 from lethe.consumers.commits.record import open_commit
 from lethe.consumers.commits.recovery.counted import LogTip, OpenRecord, log_tip
-from lethe.consumers.contract import topics
+from lethe.consumers.contract import codes, topics
 from lethe.consumers.contract.published_versions import newest_version
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signed_log import is_believed
@@ -219,7 +219,7 @@ class Recovery(Committer):
         for record in scan_topic(self._reader, topics.RECEIPTS, self._progress):
             ours = record.key == key and is_believed(record, self._trusted)
             receipt = _receipt(record.value) if ours else None
-            if receipt is not None and receipt.code != "UNKNOWN_MODEL":
+            if receipt is not None and receipt.code != codes.UNKNOWN_MODEL:
                 final = receipts.get(receipt.request_id, False) or receipt.final
                 receipts[receipt.request_id] = final
             if len(receipts) >= CHUNK:

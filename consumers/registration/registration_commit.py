@@ -10,6 +10,7 @@ import numpy as np
 
 from lethe.consumers.commits.apply import Arrays, LiveGeneration
 from lethe.consumers.commits.commit import CommitKind, Staged
+from lethe.consumers.contract import codes
 from lethe.consumers.deletions.decide import OTHER_PEOPLE
 from lethe.consumers.registration.candidate import Candidate
 from lethe.consumers.registration.predecessor import requests_of_other_namespaces
@@ -50,7 +51,7 @@ def registration(
     for request in in_turn(
         requests_of_other_namespaces(before.deferred, fresh.meta.config).values()
     ):
-        draft.answer_rejected(Asked.of(request), "UNKNOWN_ROWS", OTHER_PEOPLE)
+        draft.answer_rejected(Asked.of(request), codes.UNKNOWN_ROWS, OTHER_PEOPLE)
     former = (
         *(f"gen:{name}" for name in before.generations),
         *(f"data:{name}" for name in before.datasets),
@@ -95,7 +96,7 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
         "gone"
     )
     for request in in_turn(state.deferred.values()):
-        draft.answer_rejected(Asked.of(request), "MODEL_UNREGISTERED", detail)
+        draft.answer_rejected(Asked.of(request), codes.MODEL_UNREGISTERED, detail)
     return draft.finish(
         whole=True,  # the former thetas derive from the rows
         live=LiveGeneration(state.keys.generation("none"), ()),

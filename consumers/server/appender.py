@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Self
 
-from lethe.consumers.contract.receipt import CONFLICT
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.log.base import Appended, Message, Producer
 from lethe.consumers.service.telemetry.logs import log_defect, logger
 from lethe.engine.errors import LetheError, LogUnavailable
@@ -47,7 +47,7 @@ class Identity:
 class RequestConflict(LetheError):
     """A request with this id and another content was processed before; choose another id."""
 
-    code = CONFLICT
+    code = REQUEST_ID_CONFLICT
 
 
 Conflicts = Callable[[Sequence[Identity]], Sequence[bool]]

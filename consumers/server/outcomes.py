@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json
 
 from lethe.consumers.commits.packed_receipt import Indexed, body_of, unpack
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
-from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.erasures.receipts import PublishedReceipts
 from lethe.consumers.erasures.request import erasure_at
@@ -152,7 +152,7 @@ class Outcomes:
         """
         final = self.erasure(erasure_id)
         newest = self._published.erasure(erasure_id) if final is None else final
-        return None if newest is None or newest.code == CONFLICT else newest
+        return None if newest is None or newest.code == REQUEST_ID_CONFLICT else newest
 
     def is_taken(self, erasure_id: str, asked: Asked) -> bool:
         """Return whether an erasure that asks for something else has an id, answered or not yet."""

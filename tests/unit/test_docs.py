@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from lethe.consumers.contract import codes
+from lethe.consumers.contract.receipt import ReceiptStatus
+
 ROOT = Path(__file__).parents[2]
+STATUSES = set(get_args(ReceiptStatus))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -91,3 +96,12 @@ def defined(name: str) -> bool:
                 text = file.read_text()
                 return all(re.search(rf"^\s*(?:def |class )?{one}\b", text, re.M) for one in rest)
     return False
+
+
+def test_the_page_of_events_names_every_code_of_a_receipt_and_no_other() -> None:
+    named = {name for name, value in vars(codes).items() if value == name}
+    page = (ROOT / "docs/events.md").read_text()
+    section = page[page.index("## A receipt") : page.index("## A version")]
+    assert named <= set(re.findall(r"`([A-Z_]+)`", section))
+    rejected = re.findall(r"^\| (`[A-Z_`, ]+`) \|", section, re.MULTILINE)
+    assert {one for cell in rejected for one in re.findall(r"[A-Z_]+", cell)} <= named | STATUSES

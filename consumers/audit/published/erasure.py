@@ -26,13 +26,13 @@ from lethe.consumers.audit.published.history import (
 from lethe.consumers.audit.published.receipts import inclusion_finding, receipts_finding
 from lethe.consumers.audit.published.witnesses import witnesses_finding
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.commitment import subject_commitment
 from lethe.consumers.contract.erasure_events import (
     SUBJECT_ERASURE_COMPLETED,
     ModelErasure,
     SubjectErasureCompleted,
 )
-from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.witnesses import Policy
 from lethe.consumers.log.base import Record
@@ -232,7 +232,7 @@ def _answers(evidence: Evidence) -> Finding:
         own = [known[request] for request in one.request_ids if request in known]
         if len(own) < len(one.request_ids):
             missing.add(f"{model}: {len(one.request_ids) - len(own)} receipts are not here")
-        elif one.code != CONFLICT and own:
+        elif one.code != REQUEST_ID_CONFLICT and own:
             faults += _differences(one, own)
             last = max(fact.completed_at for fact in own)
             if receipt is not None and (receipt.completed_at or last) < last:

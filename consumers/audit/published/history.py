@@ -17,6 +17,7 @@ from lethe.consumers.audit.published.bundle import STORED, Cosigned, InclusionPr
 from lethe.consumers.audit.published.evidence import event_of, parse_evidence
 from lethe.consumers.audit.published.finding import Faults
 from lethe.consumers.contract import topics, version_chain
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.events import (
     DELETION_RECEIPT,
     IDENTITY,
@@ -26,7 +27,7 @@ from lethe.consumers.contract.events import (
     Parameters,
     Version,
 )
-from lethe.consumers.contract.receipt import CONFLICT, Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import HEADER, TrustedKeys
 from lethe.consumers.contract.signed_log import signed_type
 from lethe.consumers.log.base import Record
@@ -139,7 +140,7 @@ class ReceiptFact:
     @property
     def final(self) -> bool:
         """Whether it is final: no other receipt of its request follows."""
-        return self.status != "DEFERRED" and self.code != CONFLICT
+        return self.status != "DEFERRED" and self.code != REQUEST_ID_CONFLICT
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from lethe.consumers.audit.reading import records_of_model
 from lethe.consumers.commits.packed_receipt import Indexed, unpack
 from lethe.consumers.commits.receipt_index import leaves_of
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.events import DELETION_RECEIPT, rfc3339
-from lethe.consumers.contract.receipt import CONFLICT, Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
@@ -309,7 +310,7 @@ def _receipts_of(
         known = FoundReceipt(receipt, value, record.place, signature)
         if value != stored and not is_believed(record, trusted):
             unsigned.append(known)
-        elif receipt.code == CONFLICT:
+        elif receipt.code == REQUEST_ID_CONFLICT:
             conflicts.append(known)
         else:
             receipts[value] = known

@@ -17,7 +17,7 @@ from lethe.consumers.cli.send.receipts import receipts_of, sentence
 from lethe.consumers.cli.terminal.options import global_options, sign_option, wait_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.commits.packed_receipt import unpack
-from lethe.consumers.contract import topics
+from lethe.consumers.contract import codes, topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, MAX_ROWS, ChangedRow, RowsChanged
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import in_parts
@@ -37,9 +37,6 @@ from lethe.engine.store.store import ModelStore
 _PAUSE_SECONDS = 1.0
 _ROWS_BYTES = MAX_REQUEST_BYTES - 1024  # of the rows in a request
 _SHARE = 4  # of the rows that a generation takes: one request leaves room for others
-_TEMPORARY = ("GENERATION_FULL", "AWAITING_REBUILD", "DATA_LOST")
-"""Codes of rejections that a refresh clears: with --wait, the rows are sent again afterwards."""
-
 Op = Literal["insert", "correct"]
 
 
@@ -258,7 +255,7 @@ def _wait(
     for part in parts:
         report("waiting for receipts", part.number, len(parts))
         receipt = _answered(sender, part, deadline)
-        while receipt.code in _TEMPORARY and time.monotonic() < deadline:
+        while receipt.code in codes.TEMPORARY and time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)
             receipt = _answered(sender, part, deadline)
         receipts.append(receipt)

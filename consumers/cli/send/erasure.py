@@ -15,13 +15,13 @@ from pydantic import ValidationError
 from lethe.consumers.cli.send.lines import read_lines
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.erasure_events import (
     ModelErasure,
     SubjectErasureCompleted,
     SubjectErasureRequested,
 )
 from lethe.consumers.contract.events import rfc3339
-from lethe.consumers.contract.receipt import CONFLICT
 from lethe.consumers.contract.requests import check_size
 from lethe.consumers.log.base import Appended, Record
 from lethe.consumers.service.client import Client, NoReceipt, newest_answers
@@ -128,7 +128,7 @@ class _Sent:
         if self.is_source_of(receipt):
             return True
         known = self.commitments is None or receipt.subject_commitment in self.commitments
-        return known and receipt.code != CONFLICT
+        return known and receipt.code != REQUEST_ID_CONFLICT
 
     def is_source_of(self, receipt: SubjectErasureCompleted) -> bool:
         """Return whether a receipt is of this very record, and not of one that was sent before."""

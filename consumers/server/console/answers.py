@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lethe.consumers.contract import codes
 from lethe.consumers.contract.erasure_events import ModelErasure, SubjectErasureCompleted
-from lethe.consumers.erasures.pending import HOLDS_NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def answers_of(receipt: SubjectErasureCompleted) -> list[Answer]:
 
 
 def _answer(one: ModelErasure) -> Answer:
-    gone = one.status in ("APPLIED", "ALREADY_APPLIED") or one.code in HOLDS_NOTHING
+    gone = one.status in ("APPLIED", "ALREADY_APPLIED") or one.code in codes.HOLDS_NOTHING
     return Answer(
         one.model_id,
         one.status,
@@ -63,10 +63,10 @@ def _answer(one: ModelErasure) -> Answer:
 
 def _said(one: ModelErasure) -> str:
     rows = f"{one.rows_deleted:,} row{'' if one.rows_deleted == 1 else 's'}"
-    if one.code in HOLDS_NOTHING:
+    if one.code in codes.HOLDS_NOTHING:
         return {
-            "UNKNOWN_ROWS": "It held no row of the person.",
-            "MODEL_UNREGISTERED": "The model is no longer in use.",
+            codes.UNKNOWN_ROWS: "It held no row of the person.",
+            codes.MODEL_UNREGISTERED: "The model is no longer in use.",
         }[one.code]
     if one.status == "REJECTED":
         return f"It refused the request and may still hold rows. {one.detail or ''}".strip()

@@ -12,10 +12,11 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from lethe.consumers.contract import cloudevents, topics
+from lethe.consumers.contract import cloudevents, codes, topics
+from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.events import rfc3339
-from lethe.consumers.contract.receipt import CONFLICT, Receipt
+from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import HEADER
 from lethe.consumers.deletions.dead_letters import read_letter
 from lethe.consumers.deletions.validate import Refused, Valid, validate
@@ -161,10 +162,10 @@ WHERE (excluded.rank > rank OR (excluded.rank = rank AND excluded.at >= at))
 
 def _rank(receipt: Receipt) -> int:
     """Return how much an outcome says of its request; a conflict is about another body."""
-    if receipt.code == CONFLICT:
+    if receipt.code == REQUEST_ID_CONFLICT:
         return _CONFLICT
     # A request for an unknown model is not remembered: it can be sent again.
-    pending = not receipt.final or receipt.code == "UNKNOWN_MODEL"
+    pending = not receipt.final or receipt.code == codes.UNKNOWN_MODEL
     return _NOT_FINAL if pending else _FINAL
 
 
@@ -281,7 +282,7 @@ def _note_person(connection: sqlite3.Connection, erasure_id: str) -> None:
 def _add_erasure_receipt(connection: sqlite3.Connection, record: Record) -> bool:
     value = record.value or b""
     receipt = SubjectErasureCompleted.read(value)
-    conflict = receipt.code == CONFLICT
+    conflict = receipt.code == REQUEST_ID_CONFLICT
     rank = _CONFLICT if conflict else _FINAL if receipt.final else _NOT_FINAL
     at = _moment(record) if receipt.completed_at is None else rfc3339(receipt.completed_at)
     connection.execute(
