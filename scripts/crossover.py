@@ -39,7 +39,7 @@ from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.factor import Factor, lower_triangle
 from lethe.engine.fit.objective import Kind, Objective, Rows
 from lethe.engine.fit.precompute import precompute
-from lethe.engine.refresh.compact import compacted_dual_rows, downdated_factor
+from lethe.engine.refresh.folding import compacted_dual_rows, downdated_factor
 from lethe.engine.refresh.refreshes import polish_snapshot, rebuild
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.layout import codec

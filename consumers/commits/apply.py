@@ -1,4 +1,7 @@
-"""Step 7: what a commit of the log changes in the store, and the state after it."""
+"""From a commit to what it changes in the store, and to the state after it.
+
+`engine.store.apply` carries the change out (step 7).
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ def change_of(
     *,
     arrays: Arrays | None = None,
     live: LiveGeneration | None = None,
-    lost: bool = False,
+    drops_arrays: bool = False,
     meta: Meta | None = None,
     written: RowsWritten | None = None,
 ) -> StoreChange:
@@ -136,7 +139,7 @@ def change_of(
         What it does to V and Q; None if nothing.
     live
         What it makes live; None if nothing.
-    lost
+    drops_arrays
         Whether V and Q become unusable, because rows or a refresh's result are gone.
     meta
         The head's meta afterwards, if a fold has computed a worse scalar than the commit's.
@@ -148,7 +151,7 @@ def change_of(
     keys = ModelKeys(commit.model_id) if before is None else before.keys
     target = keys.generation(rows) if live is None else live.keys
     head = _head(sealed, meta or commit.meta)
-    if lost:
+    if drops_arrays:
         head["arrays"] = b""
         head["rows"] = target.name.encode()
     gone = commit.erased
@@ -208,7 +211,7 @@ def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | No
     """
     commit = sealed.commit
     at_base = before is not None and before.head == commit.base
-    change = change_of(sealed, before, lost=not at_base)
+    change = change_of(sealed, before, drops_arrays=not at_base)
     known = store.rows_in_ledger(change.keys, commit.deleted)
     return replace(change, deleted=[row for row in commit.deleted if row not in known])
 

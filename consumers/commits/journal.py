@@ -128,7 +128,7 @@ class Followed:
     valid_end: int = 0
     model_ends: dict[str, int] = field(default_factory=dict)
 
-    def place(self, model_id: str, offset: int, epoch: int = -1) -> Place:
+    def take_place(self, model_id: str, offset: int, epoch: int = -1) -> Place:
         """Return the place of a valid record, and take it as the last one."""
         place = Place(offset, epoch, self.valid_end, self.model_ends.get(model_id, self.valid_end))
         self.valid_end = self.model_ends[model_id] = offset + 1
@@ -317,18 +317,15 @@ class Journal:
             self.forget(commit_partition(commit.model_id))
         return won
 
-    def reconcile(self, model_id: str) -> bool:
-        """Return whether a commit that was not known to have won is the model's newest after all.
+    def note_rival(self, model_id: str) -> None:
+        """Note that a rival's void record lies beside a commit that has won after all, if it has.
 
-        Call this once its partition was folded; if that was not possible, it is False. If True, a
-        rival's void record lies beside it, so the next append for the model waits a little.
+        Then the next append for the model waits a little. Call this once its partition was folded.
         """
         followed = self._followed.get(commit_partition(model_id))
         head = None if followed is None else followed.heads.get(model_id)
-        won = head is not None and head.digest == self._sent_digests.get(model_id)
-        if won:
+        if head is not None and head.digest == self._sent_digests.get(model_id):
             self._contested.add(model_id)
-        return won
 
     def _won(self, index: int, appends: list[tuple[Appended, Commit, str]]) -> list[Sealed]:
         """Return the commits of one partition, sealed, if they continue its tail; else none."""
@@ -350,7 +347,7 @@ class Journal:
         sealed: list[Sealed] = []
         for _, commit, digest in sorted(appends, key=lambda append: append[0].offset or 0):
             offset = tail.offset + len(sealed)
-            place = followed.place(commit.model_id, offset, epoch)
+            place = followed.take_place(commit.model_id, offset, epoch)
             followed.heads[commit.model_id] = Head(commit.number, digest)
             followed.tail = replace(
                 followed.tail, offset=offset + 1, last_digest=digest, epoch=max(epoch, tail.epoch)

@@ -14,8 +14,8 @@ import redis
 from lethe.consumers.demo.observer import Observer, Outcome
 from lethe.consumers.demo.scenario import DemoModel, Request, models, waves
 from lethe.consumers.demo.view import View
+from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.register import Registrar
-from lethe.consumers.registration.writer import committing
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import Runtime, open_runtime
 from lethe.consumers.service.telemetry.progress import no_progress

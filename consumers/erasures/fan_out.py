@@ -20,7 +20,7 @@ PART_BYTES = 900_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SentRequest:
     """A deletion request to one model; ``body`` is what its receipt must belong to."""
 
     model: Registered
@@ -35,7 +35,7 @@ class Asked:
 
 def requests_to(
     model: Registered, erasure_id: str, subject_id: str, row_ids: Sequence[str]
-) -> list[Asked]:
+) -> list[SentRequest]:
     """Return what a model is asked: one request by subject, or parts of its many rows.
 
     A request by subject is about the rows that the subject has when it is decided. More rows than
@@ -71,7 +71,7 @@ def _asked(
     *,
     subject_id: str | None = None,
     row_ids: tuple[str, ...] | None = None,
-) -> Asked:
+) -> SentRequest:
     request = DeletionRequest(
         request_id=request_id_of(erasure_id, model, row_ids),
         model_id=model.model_id,
@@ -79,4 +79,4 @@ def _asked(
         row_ids=row_ids,
         namespace=model.namespace or DEFAULT_NAMESPACE,
     )
-    return Asked(model, request, content_digest(request))
+    return SentRequest(model, request, content_digest(request))

@@ -15,7 +15,7 @@ from lethe.consumers.contract import codes
 from lethe.consumers.contract.erasure_events import ModelErasure, SubjectErasureCompleted
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.erasures.fan_out import Asked
+from lethe.consumers.erasures.fan_out import SentRequest
 from lethe.consumers.erasures.request import ErasureRequest
 
 
@@ -33,7 +33,7 @@ class Awaited:
         The newest receipt, None before there is one.
     """
 
-    asked: Asked
+    asked: SentRequest
     partition: str
     offset: int | None
     receipt: Receipt | None = None

@@ -8,7 +8,7 @@ from datetime import datetime
 from lethe.consumers.contract.requests import request_message
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.erasures.fan_in import read_receipts
-from lethe.consumers.erasures.fan_out import Asked, requests_to
+from lethe.consumers.erasures.fan_out import SentRequest, requests_to
 from lethe.consumers.erasures.models import Models, rows_of_subjects
 from lethe.consumers.erasures.pending import Awaited, PendingErasure
 from lethe.consumers.erasures.sent_before import AlreadySent
@@ -54,8 +54,8 @@ class RequestSender:
         self.send(self._unsent(fresh))
 
     def _unsent(
-        self, requests: Sequence[tuple[PendingErasure, Asked]]
-    ) -> list[tuple[PendingErasure, Asked]]:
+        self, requests: Sequence[tuple[PendingErasure, SentRequest]]
+    ) -> list[tuple[PendingErasure, SentRequest]]:
         """Return the requests that nobody has sent; those that are answered or sent are awaited."""
         awaited = [Awaited(asked, "", None) for _, asked in requests]
         read_receipts(self._store, awaited)
@@ -70,7 +70,7 @@ class RequestSender:
             erasure.awaited[asked.request_id] = one
         return unsent
 
-    def send(self, requests: Sequence[tuple[PendingErasure, Asked]]) -> None:
+    def send(self, requests: Sequence[tuple[PendingErasure, SentRequest]]) -> None:
         """Send requests, and note where they are in the log."""
         for start in range(0, len(requests), _MESSAGES):
             part = requests[start : start + _MESSAGES]
@@ -81,25 +81,25 @@ class RequestSender:
                 )
             self._keepalive()
 
-    def send_unawaited(self, requests: Sequence[Asked], time: datetime) -> None:
+    def send_unawaited(self, requests: Sequence[SentRequest], time: datetime) -> None:
         """Send requests whose answers no erasure waits for."""
         for start in range(0, len(requests), _MESSAGES):
             part = requests[start : start + _MESSAGES]
             signer = self._signer()
             self._producer.publish([request_message(one.request, signer, time) for one in part])
 
-    def _message(self, erasure: PendingErasure, asked: Asked) -> Message:
+    def _message(self, erasure: PendingErasure, asked: SentRequest) -> Message:
         time = erasure.request.record.logged_at
         return request_message(asked.request, self._signer(), time)
 
     def _wanted(
         self, erasures: Sequence[PendingErasure], models: Models
-    ) -> list[tuple[PendingErasure, Asked]]:
+    ) -> list[tuple[PendingErasure, SentRequest]]:
         by_namespace: dict[str, dict[str, list[PendingErasure]]] = {}
         for erasure in erasures:
             subjects = by_namespace.setdefault(erasure.request.namespace, {})
             subjects.setdefault(erasure.request.event.subject_id, []).append(erasure)
-        wanted: list[tuple[PendingErasure, Asked]] = []
+        wanted: list[tuple[PendingErasure, SentRequest]] = []
         for namespace, subjects in by_namespace.items():
             known = [model for model in models.registered if model.knows(namespace)]
             rows = rows_of_subjects(self._store, known, [subjects] * len(known))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lethe.consumers.erasures.fan_out import Asked, requests_to
+from lethe.consumers.erasures.fan_out import SentRequest, requests_to
 from lethe.consumers.erasures.models import (
     Models,
     Registered,
@@ -44,14 +44,14 @@ class Sweep:
         self._store = store
         self._suppressions = suppressions
 
-    def search(self, model: Registered) -> list[Asked]:
+    def search(self, model: Registered) -> list[SentRequest]:
         """Return requests for the rows of all suppressed subjects that a model holds.
 
         The list must have been read since the model was (`Suppressions.catch_up`). Cost O(number of
         subjects), if anybody is on the list.
         """
         namespace = model.namespace or DEFAULT_NAMESPACE
-        asked: list[Asked] = []
+        asked: list[SentRequest] = []
         if not len(self._suppressions):
             return asked
         for subjects in every_subject(self._store, model):

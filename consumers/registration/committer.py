@@ -91,9 +91,9 @@ class Committer:
 
     def apply(self, sealed: Sealed, before: ModelState | None, transition: Transition) -> None:
         """Apply a commit that won; if the store is not what it continues, a fold applies it."""
-        lost = sealed.commit.kind is CommitKind.UNREGISTRATION
+        gone = sealed.commit.kind is CommitKind.UNREGISTRATION
         change = change_of(
-            sealed, before, arrays=transition.arrays, live=transition.live, lost=lost
+            sealed, before, arrays=transition.arrays, live=transition.live, drops_arrays=gone
         )
         former = "" if before is None else before.rows_generation
         if sealed.commit.leaves_no_row:

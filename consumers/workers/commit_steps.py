@@ -81,7 +81,7 @@ class CommitSteps:
             self.metrics.commits.labels("contested").inc()
             self.states.drop(model_id)
             self.follower.follow([commit_partition(model_id)])
-            self.journal.reconcile(model_id)
+            self.journal.note_rival(model_id)
         self.to_publish += [(winner, messages[winner.commit.model_id]) for _, winner in won]
         return won
 

@@ -19,8 +19,8 @@ from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation, dual_error, factor_error, precompute
-from lethe.engine.refresh import compact
-from lethe.engine.refresh.polish import Polish, polish
+from lethe.engine.refresh import folding
+from lethe.engine.refresh.polish import PolishedBlocks, polish
 
 
 def rows_of(rows: Rows, c: int, h: int) -> Rows:
@@ -91,14 +91,14 @@ def polish_blocks(
     *,
     target: float,
     on_pass: Callable[[int], None] = lambda _: None,
-) -> Polish:
+) -> PolishedBlocks:
     """Polish every block of theta_exact to its share of the target, target / sqrt(h).
 
     See `engine.refresh.polish`. The limit of passes is each block's own; a pass costs O(n d), and
     the passes of all blocks are counted.
     """
     objective, d, h = generation.objective, generation.objective.d, generation.blocks
-    polished: list[Polish] = []
+    polished: list[PolishedBlocks] = []
     for c in range(h):
         polished.append(
             polish(
@@ -117,7 +117,7 @@ def polish_blocks(
         )
     if h == 1:
         return polished[0]
-    return Polish(
+    return PolishedBlocks(
         np.hstack([one.theta for one in polished]),
         together([one.certificate for one in polished]),
         sum(one.passes for one in polished),
@@ -155,7 +155,7 @@ def downdated_factors(factor: Factor, stream: Stream) -> Factor:
     d = factor.L.shape[1]
     return stacked(
         [
-            compact.downdated_factor(factor.block(c), stream_of(stream, c, d))
+            folding.downdated_factor(factor.block(c), stream_of(stream, c, d))
             for c in range(blocks.count(stream.V.array, d))
         ]
     )
@@ -165,10 +165,10 @@ def compacted_dual_rows(stream: Stream, X: Array, W: Array) -> Array:
     """Return dual rows relative to A_t for live rows X. Cost O(n K d) a block."""
     d = X.shape[1]
     if blocks.count(W, d) == 1:
-        return compact.compacted_dual_rows(stream, X, W)
+        return folding.compacted_dual_rows(stream, X, W)
     compacted = np.empty_like(W)
     for c in range(blocks.count(W, d)):
-        now = compact.compacted_dual_rows(stream_of(stream, c, d), X, blocks.part(W, c, d))
+        now = folding.compacted_dual_rows(stream_of(stream, c, d), X, blocks.part(W, c, d))
         blocks.part(compacted, c, d)[:] = now
     return compacted
 

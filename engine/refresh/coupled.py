@@ -17,7 +17,7 @@ from lethe.engine.fit.fit import fit
 from lethe.engine.fit.multinomial import SoftmaxObjective, unvec, vec
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.fit.precompute import PROBED, PROBES, check_inverse
-from lethe.engine.refresh.compact import downdated_factor
+from lethe.engine.refresh.folding import downdated_factor
 from lethe.engine.refresh.refreshes import NewGeneration, Polished
 
 PASS_LIMIT = 60

@@ -44,7 +44,7 @@ _TRIGGER = 0.7  # of the target: a Newton step by A' must be this short before H
 
 
 @dataclass(frozen=True, slots=True)
-class Polish:
+class PolishedBlocks:
     """The outcome of `polish`.
 
     Attributes
@@ -84,7 +84,7 @@ def polish(
     off: float = 0.0,
     limit: int = PASS_LIMIT,
     on_pass: Callable[[int], None] = lambda _: None,
-) -> Polish:
+) -> PolishedBlocks:
     """Minimise the live loss from ``theta`` until the certificate is at most ``target``.
 
     If no bound is available, it stops at a Newton step no longer than ``target``, whose length is
@@ -149,11 +149,11 @@ class _Passes:
         return self.count >= self.limit
 
 
-def _polish_by_newton(live: Live, point: Point, target: float, passes: _Passes) -> Polish:
+def _polish_by_newton(live: Live, point: Point, target: float, passes: _Passes) -> PolishedBlocks:
     z = live.stale(point.gradient)
     audited = audit(live, point, z, math.inf if passes.over else target)
     if passes.over or (audited.bound is not None and audited.bound <= target):
-        return Polish(point.theta, audited, passes.count, audited.residual)
+        return PolishedBlocks(point.theta, audited, passes.count, audited.residual)
     weights = Reweighted(live.stale, live.curvature_b, live.curvature_b)
     directions: list[Direction] = []
     since, trigger, length, last = _REWEIGHT_EVERY, _TRIGGER * target, math.inf, 0.0
@@ -180,7 +180,7 @@ def _polish_by_newton(live: Live, point: Point, target: float, passes: _Passes) 
                 or passes.over
                 or (certificate.bound is None and norm(z) <= target)
             ):
-                return Polish(point.theta, certificate, passes.count, audited.residual)
+                return PolishedBlocks(point.theta, certificate, passes.count, audited.residual)
             trigger *= (
                 0.5 if certificate.bound is None else max(0.1, 0.9 * target / certificate.bound)
             )
@@ -192,7 +192,7 @@ def _polish_by_newton(live: Live, point: Point, target: float, passes: _Passes) 
             certificate, _, _ = certify(
                 live, weights, point, z, target, passes.take, over=passes.over
             )
-            return Polish(point.theta, certificate, passes.count, audited.residual)
+            return PolishedBlocks(point.theta, certificate, passes.count, audited.residual)
         if norm(moved.v) > _CANCELLED * moved.summed:  # else z itself is the better direction
             directions[0] = moved
         point = _moved(live, point, moved, passes)
@@ -249,17 +249,17 @@ def _refine(
     theta: Array,
     target: float,
     passes: _Passes,
-) -> Polish:
+) -> PolishedBlocks:
     """Refine a linear model's theta: A_t is its live Hessian, but for rounding."""
-    best: Polish | None = None
+    best: PolishedBlocks | None = None
     while True:
         measured = Measured.at(objective, rows, theta)
         passes.take()
         certificate = certify_by_residual(measured, smallest)
         if best is not None and not certificate.left < best.certificate.left:
-            return Polish(best.theta, best.certificate, passes.count, best.audited)
+            return PolishedBlocks(best.theta, best.certificate, passes.count, best.audited)
         audited = certificate.residual if best is None else best.audited
-        best = Polish(theta, certificate, passes.count, audited)
+        best = PolishedBlocks(theta, certificate, passes.count, audited)
         if passes.over or certificate.left <= target:
             return best
         theta = theta - stale(measured.gradient)

@@ -10,9 +10,9 @@ import click
 from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import Output, agreed, prepare
 from lethe.consumers.contract import topics
+from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.log_loss import Plan, Recovery
 from lethe.consumers.registration.topic_loss import TopicPlan, TopicRecovery
-from lethe.consumers.registration.writer import committing
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
 

@@ -20,11 +20,11 @@ from lethe.consumers.cli.terminal.output import (
 )
 from lethe.consumers.contract.events import STEPS, Id
 from lethe.consumers.registration.checks import can_have_exact_sums
+from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, TableRead
-from lethe.consumers.registration.writer import committing
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.versions.certificates import certificate_of

@@ -6,8 +6,8 @@ import click
 
 from lethe.consumers.cli.terminal.options import global_options
 from lethe.consumers.cli.terminal.output import agreed, counted, prepare
+from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.register import Registrar
-from lethe.consumers.registration.writer import committing
 from lethe.consumers.service.connect import open_runtime
 from lethe.engine.store.lookup import read_summary
 

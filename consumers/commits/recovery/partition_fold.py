@@ -283,7 +283,7 @@ class PartitionFold:
             )
             ends[record.open.model_id] = record.offset + 1
             return place
-        return self._followed.place(record.open.model_id, record.offset, record.epoch)
+        return self._followed.take_place(record.open.model_id, record.offset, record.epoch)
 
     # -- applying -------------------------------------------------------------------------------
 

@@ -185,7 +185,7 @@ class Replay:
         if after is None:  # everything but V and Q is as the commit says
             without = replace(state, pipeline=None)
             self._states.put(after_commit(state, sealed, _without_erased(without, commit), ""))
-            return change_of(sealed, state, lost=True, written=written)
+            return change_of(sealed, state, drops_arrays=True, written=written)
         arrays = arrays_of(state, after)
         change = change_of(sealed, state, arrays=arrays, meta=after.meta, written=written)
         arrays_id = "" if change.arrays is None else change.arrays.renewed
@@ -234,13 +234,13 @@ class Replay:
         former = None if state is None else state.generation_keys
         new = None if live is None else swapped(self._store, commit, live, former)
         if commit.kind is CommitKind.UNREGISTRATION:
-            return change_of(sealed, state, live=live, lost=True)
+            return change_of(sealed, state, live=live, drops_arrays=True)
         if new is None and commit.kind is CommitKind.REGISTRATION and commit.staged is not None:
             # DATA_LOST. What it replaced is discarded all the same: nobody would name it again.
             # So are the remains of what it staged: half of it is as good as nothing.
             keys, name = ModelKeys(commit.model_id), commit.staged.generation
             change = change_of(
-                sealed, state, live=LiveGeneration(keys.generation(name), ()), lost=True
+                sealed, state, live=LiveGeneration(keys.generation(name), ()), drops_arrays=True
             )
             remains = [*keys.generation(name).everything(), *keys.dataset(name).everything()]
             if change.swap is None:
@@ -248,7 +248,7 @@ class Replay:
             swap = replace(change.swap, unlink=[*change.swap.unlink, *remains])
             return replace(change, swap=swap)
         if live is None or new is None:
-            return change_of(sealed, state, lost=True)
+            return change_of(sealed, state, drops_arrays=True)
         return change_of(sealed, state, live=live, arrays=new.arrays, written=new.written)
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from lethe.consumers.erasures.fan_out import Asked
+from lethe.consumers.erasures.fan_out import SentRequest
 from lethe.consumers.erasures.models import Registered
 from lethe.consumers.erasures.sweep import Sweep
 from lethe.consumers.service.telemetry.steps import Step
@@ -184,7 +184,7 @@ def test_a_rebuild_that_is_swapped_in_meanwhile_hides_no_row_from_the_search(
     erasures.register(memory, "raced", at_step=erased_meanwhile)
     before = memory.load("raced").rows_generation
 
-    def rebuilt(search: Sweep, model: Registered) -> list[Asked]:
+    def rebuilt(search: Sweep, model: Registered) -> list[SentRequest]:
         monkeypatch.undo()
         memory.refresh("raced", RefreshSize.REBUILD)
         assert memory.load("raced").rows_generation != before

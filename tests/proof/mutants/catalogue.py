@@ -119,7 +119,7 @@ MUTANTS = (
     mutant(
         "the random wait of a winner",
         "test_the_winner_who_saw_a_void_record_waits_before_its_next_append",
-        without("Journal.reconcile", "self._contested.add(model_id)"),
+        without("Journal.note_rival", "self._contested.add(model_id)"),
     ),
     mutant(
         "the halt on a wrong key",

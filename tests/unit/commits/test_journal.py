@@ -152,7 +152,7 @@ def test_the_winner_beside_a_rivals_void_record_waits_a_little(appending: Append
     framed = decode_frame(appending.reader.read(appending.partition, 1, 1.0, 1)[0][0].value)
     assert framed is not None
     appending.follow(m=Head(5, framed.digest))
-    assert appending.journal.reconcile("m")
+    appending.journal.note_rival("m")
     appending.journal.append([commit_of(6, framed.digest)])
     assert len(appending.slept) == 1
     assert 0 <= appending.slept[0] <= 0.05

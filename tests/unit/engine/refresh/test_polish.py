@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lethe.engine.deletion.stream import Stream
-from lethe.engine.refresh.polish import PASS_LIMIT, Polish, polish, stale_inverse
+from lethe.engine.refresh.polish import PASS_LIMIT, PolishedBlocks, polish, stale_inverse
 from tests.support.certified import State, poisson_problem, states
 from tests.support.families import families
 from tests.support.oracles import distance
@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 
 def _polished(
     state: Started, stream: Stream, gone: int, target: float, limit: int = PASS_LIMIT
-) -> Polish:
+) -> PolishedBlocks:
     rows, W = state.live_rows(gone)
     return polish(
         state.objective,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lethe import LinearModel
-from lethe.engine.refresh.compact import compacted_dual_rows, downdated_factor
+from lethe.engine.refresh.folding import compacted_dual_rows, downdated_factor
 from tests.support.families import families
 from tests.support.states import started
 
