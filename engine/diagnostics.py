@@ -22,14 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.engine.deletion.downdate import SMALLEST_PIVOT
+from lethe.engine.deletion.generation import Generation, Stream, current_dual_rows, linearised_error
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import (
-    Generation,
-    Stream,
-    current_dual_rows,
-    delete,
-    linearised_error,
-)
+from lethe.engine.deletion.stream import delete
 from lethe.engine.fit.objective import Array, Kind, Rows
 
 

@@ -32,8 +32,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lethe.engine.deletion.generation import Generation, Stream, rounding
 from lethe.engine.deletion.residual import dual_row_error
-from lethe.engine.deletion.stream import BLOCK, Generation, Stream, rounding
+from lethe.engine.deletion.stream import BLOCK
 from lethe.engine.error.gaussian import epsilon_of, mu_of
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, Rows, lengths, norm

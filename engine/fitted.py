@@ -14,8 +14,8 @@ from typing import Self, TypeVar
 import numpy as np
 
 from lethe.engine.deletion.change import RowMoves, RowsAndDuals, change
+from lethe.engine.deletion.generation import Generation, Stream, at_rest, begin
 from lethe.engine.deletion.insertion import base_dual_rows
-from lethe.engine.deletion.stream import Generation, Stream, at_rest, begin
 from lethe.engine.error.estimate import (
     ErrorKind,
     PublishedError,

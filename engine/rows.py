@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.deletion.change import RowsAndDuals
-from lethe.engine.deletion.stream import Generation
+from lethe.engine.deletion.generation import Generation
 from lethe.engine.error.sentinels import Sentinels, choose_sentinels, possible_parts
 from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.fit.classes import encoded, weighted_counts

@@ -25,15 +25,9 @@ from harness.timing import shortest
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from lethe.engine.deletion import crossover
 from lethe.engine.deletion.correction import Correction
+from lethe.engine.deletion.generation import Generation, Stream, at_rest, begin, current_dual_rows
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import (
-    Generation,
-    Stream,
-    at_rest,
-    begin,
-    current_dual_rows,
-    delete,
-)
+from lethe.engine.deletion.stream import delete
 from lethe.engine.error.estimate import remainder_estimate
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.factor import Factor, lower_triangle

@@ -14,7 +14,7 @@ import numpy as np
 
 from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
 from lethe.consumers.commits.packed_receipt import pack
-from lethe.engine.deletion.stream import Stream
+from lethe.engine.deletion.generation import Stream
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.apply import ArraysChange, DisclosedRows, RowsWritten, StoreChange, Swap

@@ -18,7 +18,7 @@ from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import first_ledger, leaves_enough_budget, with_new_noise
 from lethe.consumers.versions.refresh_schedule import choose_size, in_turn, resolvable
-from lethe.engine.deletion.stream import Generation
+from lethe.engine.deletion.generation import Generation
 from lethe.engine.error.certified import FAR_UNDER, Reference, measure_polished
 from lethe.engine.error.drift import audit, sums_fault
 from lethe.engine.error.estimate import scale

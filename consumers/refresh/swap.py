@@ -17,7 +17,7 @@ from lethe.consumers.refresh.swap_commit import (
 )
 from lethe.consumers.versions.disclosures import rows_erased, with_disclosures, with_scale_measured
 from lethe.consumers.versions.draft import Origin, Transition
-from lethe.engine.deletion.stream import distance_to_exact
+from lethe.engine.deletion.generation import distance_to_exact
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import IllConditioned, StoreUnavailable, Uncertified
 from lethe.engine.refresh.size import RefreshSize

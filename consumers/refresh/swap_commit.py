@@ -18,7 +18,7 @@ from lethe.consumers.contract.events import RefreshInfo
 from lethe.consumers.versions.draft import Draft, Origin, Transition, without_rows
 from lethe.consumers.versions.receipts import Asked
 from lethe.consumers.versions.refresh_schedule import one_more_failure
-from lethe.engine.deletion.stream import Stream
+from lethe.engine.deletion.generation import Stream
 from lethe.engine.error.certified import after_polish
 from lethe.engine.refresh.refreshes import (
     Polished,

@@ -15,7 +15,7 @@ from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.versions.certificates import check_first, first_ledger, noisy
 from lethe.consumers.versions.disclosures import measured_scale
-from lethe.engine.deletion.stream import Generation, Stream, begin
+from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import sample_sentinels
 from lethe.engine.errors import InvalidData

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.errors import InvalidData
 from lethe.engine.refresh.policy import RefreshFacts, facts_of
 from lethe.engine.store.layout.config import ModelConfig

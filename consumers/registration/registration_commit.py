@@ -17,7 +17,7 @@ from lethe.consumers.registration.predecessor import requests_of_other_namespace
 from lethe.consumers.versions.draft import Draft, Transition
 from lethe.consumers.versions.receipts import Asked
 from lethe.consumers.versions.refresh_schedule import in_turn
-from lethe.engine.deletion.stream import at_rest
+from lethe.engine.deletion.generation import at_rest
 from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.predecessor import Predecessor

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.error.certified import (
     REFRESH_AT,
     Ledger,

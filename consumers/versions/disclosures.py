@@ -14,7 +14,7 @@ import numpy as np
 from lethe.consumers.commits.commit import Commit, RowDisclosed
 from lethe.consumers.contract.requests import is_of_erasure
 from lethe.consumers.versions.draft import Transition
-from lethe.engine.deletion.stream import Generation, Stream, current_dual_rows
+from lethe.engine.deletion.generation import Generation, Stream, current_dual_rows
 from lethe.engine.disclosure import (
     NOT_KNOWN,
     Changes,

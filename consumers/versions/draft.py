@@ -28,7 +28,7 @@ from lethe.consumers.versions.version_event import (
     new_version,
     with_pipeline_published,
 )
-from lethe.engine.deletion.stream import at_rest, distance_to_exact
+from lethe.engine.deletion.generation import at_rest, distance_to_exact
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.objective import Array
 from lethe.engine.merkle import leaf_hash

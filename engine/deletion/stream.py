@@ -18,16 +18,9 @@ from lethe.engine.deletion.generation import (
     Generation,
     LeftOut,
     Stream,
-    at_rest,
-    begin,
-    condition,
-    current_dual_rows,
-    distance_to_exact,
     has_lost_digits,
     inverse_error,
     linearised_error,
-    rounding,
-    smallest_eigenvalue,
     summed_dual_rows,
 )
 from lethe.engine.deletion.methods.method import DeletionMethod, Step
@@ -38,22 +31,6 @@ from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit import blocks
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.fit.precompute import check_inverse
-
-__all__ = [
-    "BLOCK",
-    "Deletion",
-    "Generation",
-    "Stream",
-    "at_rest",
-    "begin",
-    "condition",
-    "current_dual_rows",
-    "delete",
-    "distance_to_exact",
-    "linearised_error",
-    "rounding",
-    "smallest_eigenvalue",
-]
 
 BLOCK = 256
 """Rows left out at once: k^3 stays small beside k^2 d, and M fits the cache (512 KiB)."""

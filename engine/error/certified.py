@@ -28,8 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
 
-from lethe.engine.deletion.generation import has_lost_digits
-from lethe.engine.deletion.stream import Generation, Stream, linearised_error
+from lethe.engine.deletion.generation import Generation, Stream, has_lost_digits, linearised_error
 from lethe.engine.error import gaussian
 from lethe.engine.error.certificate import Measured
 from lethe.engine.fit import blocks

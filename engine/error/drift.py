@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lethe.engine.deletion.stream import Generation, Stream, rounding, smallest_eigenvalue
+from lethe.engine.deletion.generation import Generation, Stream, rounding, smallest_eigenvalue
 from lethe.engine.error.certificate import roundoff_allowance
 from lethe.engine.error.estimate import remainder
 from lethe.engine.error.second_opinion import second_opinion

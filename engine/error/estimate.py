@@ -21,8 +21,13 @@ from enum import StrEnum
 
 import numpy as np
 
-from lethe.engine.deletion.generation import has_lost_digits
-from lethe.engine.deletion.stream import Generation, Stream, distance_to_exact, rounding
+from lethe.engine.deletion.generation import (
+    Generation,
+    Stream,
+    distance_to_exact,
+    has_lost_digits,
+    rounding,
+)
 from lethe.engine.error.budget import over_budget
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.error.stiffness import least_stiffness

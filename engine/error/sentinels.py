@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.deletion.stream import Generation
+from lethe.engine.deletion.generation import Generation
 from lethe.engine.fit import blocks
 from lethe.engine.fit.objective import Array, Kind, Rows
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.deletion.span import project
-from lethe.engine.deletion.stream import Generation, Stream, begin
 from lethe.engine.error.certificate import Measured, gradient_allowance
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.factor import Factor

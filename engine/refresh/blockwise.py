@@ -11,8 +11,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lethe.engine.deletion.generation import error_of_trace, inverse_off
-from lethe.engine.deletion.stream import Generation, Stream, smallest_eigenvalue
+from lethe.engine.deletion.generation import (
+    Generation,
+    Stream,
+    error_of_trace,
+    inverse_off,
+    smallest_eigenvalue,
+)
 from lethe.engine.error.certificate import Certificate
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit import blocks

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from lethe.engine.deletion.stream import Stream
+from lethe.engine.deletion.generation import Stream
 from lethe.engine.fit.factor import Factor, lower_triangle, with_triangle
 from lethe.engine.fit.objective import Array
 

@@ -18,8 +18,7 @@ from lethe.engine.deletion.crossover import (
     rebuilding_seconds,
     refitting_seconds,
 )
-from lethe.engine.deletion.generation import has_lost_digits
-from lethe.engine.deletion.stream import Generation, Stream, condition
+from lethe.engine.deletion.generation import Generation, Stream, condition, has_lost_digits
 from lethe.engine.error.estimate import left_by_rounding, leverage_limit, scale
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.refresh.size import RefreshSize

@@ -17,10 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lethe.engine.deletion.correction import Correction
-from lethe.engine.deletion.generation import UNBOUNDED
-from lethe.engine.deletion.growing import GrowingRows
-from lethe.engine.deletion.rounded_step import begin_rounded
-from lethe.engine.deletion.stream import (
+from lethe.engine.deletion.generation import (
+    UNBOUNDED,
     Generation,
     Stream,
     at_rest,
@@ -28,6 +26,8 @@ from lethe.engine.deletion.stream import (
     current_dual_rows,
     linearised_error,
 )
+from lethe.engine.deletion.growing import GrowingRows
+from lethe.engine.deletion.rounded_step import begin_rounded
 from lethe.engine.error.certificate import Measured
 from lethe.engine.exact.running import Solution
 from lethe.engine.fit import blocks

@@ -11,8 +11,8 @@ import numpy as np
 import redis
 
 from lethe.engine.deletion.correction import Correction
+from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.deletion.growing import GrowingRows
-from lethe.engine.deletion.stream import Generation, Stream
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import CorruptState, IllConditioned

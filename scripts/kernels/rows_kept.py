@@ -19,8 +19,9 @@ from harness.records import Record, Setting, timed
 from harness.study import Section, Setup
 from harness.timing import in_turns
 from kernels.steps import METHODS
+from lethe.engine.deletion.generation import Generation, at_rest
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Generation, at_rest, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.fit.factor import factorise
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 from lethe.engine.fit.precompute import dual_rows

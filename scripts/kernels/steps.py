@@ -18,9 +18,10 @@ from harness.records import Record, slope, timed
 from harness.study import Section, Setup
 from harness.timing import in_turns
 from lethe.engine.deletion.correction import Correction
+from lethe.engine.deletion.generation import Generation, Stream, at_rest
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Generation, Stream, at_rest, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 
 METHODS = ("exact", "pru")

@@ -12,8 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from lethe.engine.deletion.generation import begin
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import begin, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.fit.precompute import Precomputation, precompute
 from stream.data import Record, StreamData, make
 from stream.followed import median_us

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lethe.engine import Limits
+from lethe.engine.deletion.generation import begin
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import begin, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.fit.objective import Array
 from lethe.engine.fit.precompute import Precomputation, precompute
 from stream.data import FAMILIES, Record, StreamData, make

@@ -17,8 +17,9 @@ from typing import Protocol
 import numpy as np
 
 from lethe.engine import LinearModel, LogisticModel, PoissonModel, RefreshSize
+from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Generation, Stream, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.error.estimate import PublishedError, published_error
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.factor import Factor

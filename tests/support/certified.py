@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Generation, Stream, begin, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.error.certificate import Certificate, roundoff_allowance
 from lethe.engine.errors import IllConditioned, NotConverged
 from lethe.engine.fit.objective import Kind, Objective, Rows, norm

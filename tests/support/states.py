@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Generation, Stream, begin, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.fit.objective import Kind, Objective, Rows
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.refresh.blockwise import precompute_blocks

@@ -14,8 +14,8 @@ import numpy as np
 from lethe.consumers.commits.apply import NOTHING, Arrays, LiveGeneration, appended, no_rows
 from lethe.consumers.commits.commit import Commit
 from lethe.engine.deletion.change import RowMoves
+from lethe.engine.deletion.generation import Stream
 from lethe.engine.deletion.growing import GrowingRows
-from lethe.engine.deletion.stream import Stream
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.preprocess.live import change_model
 from lethe.engine.store.apply import RowsWritten

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lethe.engine.deletion.change import RowMoves, RowsAndDuals, change
+from lethe.engine.deletion.generation import Stream, at_rest
 from lethe.engine.deletion.insertion import base_dual_rows
-from lethe.engine.deletion.stream import Stream, at_rest
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.error.sentinels import SENTINELS
 from lethe.engine.errors import IllConditioned

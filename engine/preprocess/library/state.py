@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lethe.engine.deletion.stream import Stream
+from lethe.engine.deletion.generation import Stream
 from lethe.engine.error.estimate import ErrorKind, PublishedError
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import InvalidData

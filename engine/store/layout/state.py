@@ -25,7 +25,7 @@ from lethe.engine.store.layout.reading import (
 from lethe.engine.store.layout.records import SECRET_BYTES, Stored
 
 if TYPE_CHECKING:  # whoever only reads a head, or a request that waits, needs no SciPy
-    from lethe.engine.deletion.stream import Generation, Stream
+    from lethe.engine.deletion.generation import Generation, Stream
     from lethe.engine.error.sentinels import Sentinels
     from lethe.engine.fit.objective import Array
     from lethe.engine.preprocess.live import LivePipeline

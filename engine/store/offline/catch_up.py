@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lethe.engine.deletion.change import RowMoves
+from lethe.engine.deletion.generation import Stream
 from lethe.engine.deletion.insertion import base_dual_rows
-from lethe.engine.deletion.stream import Stream
 from lethe.engine.error.certified import after_deletion
 from lethe.engine.fit.factor import Factor
 from lethe.engine.preprocess.live import change_model

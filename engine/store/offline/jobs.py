@@ -15,8 +15,8 @@ from typing import Any
 import redis
 from pydantic import Field
 
+from lethe.engine.deletion.generation import Stream
 from lethe.engine.deletion.growing import GrowingRows
-from lethe.engine.deletion.stream import Stream
 from lethe.engine.disclosure import ResidualScale
 from lethe.engine.error.certified import Ledger, Reference
 from lethe.engine.errors import CorruptState

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from lethe.engine.deletion.stream import Generation, Stream
+from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.fit.objective import Array, Rows

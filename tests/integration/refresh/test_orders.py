@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.registration.error_budget import fit_warnings
-from lethe.engine.deletion.stream import smallest_eigenvalue
+from lethe.engine.deletion.generation import smallest_eigenvalue
 from lethe.engine.errors import InvalidData
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord

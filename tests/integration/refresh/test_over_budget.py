@@ -6,7 +6,7 @@ import pytest
 
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.refresh import swap as refresh_swap
-from lethe.engine.deletion.stream import distance_to_exact
+from lethe.engine.deletion.generation import distance_to_exact
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.support.invariants import check_model, true_error

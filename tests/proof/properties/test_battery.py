@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 
 from lethe.engine import RefreshSize
+from lethe.engine.deletion.generation import distance_to_exact
 from lethe.engine.deletion.methods import METHODS as ENGINE_METHODS
-from lethe.engine.deletion.stream import distance_to_exact
 from tests.support.battery import ORACLES, QR, ROUTES, Model, Observer, Oracle, Route
 from tests.support.families import Array, Data, Index, extremes, families
 from tests.support.oracles import distance

@@ -15,8 +15,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from lethe.engine import LogisticModel, RefreshSize
+from lethe.engine.deletion.generation import Stream
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Stream, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.error.certificate import Certificate
 from lethe.engine.error.estimate import remainder_estimate
 from lethe.engine.error.sentinels import Sentinels

@@ -18,9 +18,8 @@ import pytest
 from scipy.linalg import solve_triangular
 
 from lethe.engine import LinearModel
-from lethe.engine.deletion.generation import inverse_error
+from lethe.engine.deletion.generation import current_dual_rows, inverse_error, smallest_eigenvalue
 from lethe.engine.deletion.residual import dual_row_error
-from lethe.engine.deletion.stream import current_dual_rows, smallest_eigenvalue
 from lethe.engine.errors import LetheError
 from lethe.engine.fit.objective import Array
 from lethe.engine.fitted import Fitted

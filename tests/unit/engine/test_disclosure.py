@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
+from lethe.engine.deletion.generation import Stream, begin, current_dual_rows
 from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import BLOCK, Stream, begin, current_dual_rows, delete
+from lethe.engine.deletion.stream import BLOCK, delete
 from lethe.engine.disclosure import (
     Changes,
     Price,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lethe.engine.deletion.stream import Generation
+from lethe.engine.deletion.generation import Generation
 from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Kind, Objective, Rows

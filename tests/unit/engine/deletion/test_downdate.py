@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import solve
 
 from lethe.engine.deletion.downdate import SMALLEST_PIVOT, leave_out
-from lethe.engine.deletion.stream import rounding
+from lethe.engine.deletion.generation import rounding
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array
 from tests.support.families import Data

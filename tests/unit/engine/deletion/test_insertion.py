@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lethe.engine.deletion.generation import rounding
+from lethe.engine.deletion.generation import Stream, current_dual_rows, distance_to_exact, rounding
 from lethe.engine.deletion.insertion import base_dual_rows, insert
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Stream, current_dual_rows, delete, distance_to_exact
+from lethe.engine.deletion.stream import delete
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Rows
 from lethe.engine.refresh.blockwise import compacted_dual_rows, downdated_factors

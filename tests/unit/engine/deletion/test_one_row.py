@@ -12,6 +12,7 @@ import lethe.engine.deletion.one_row
 import lethe.engine.deletion.stream
 from lethe.engine.deletion.downdate import SMALLEST_PIVOT, by_cholesky, leave_one_out, leave_out
 from lethe.engine.deletion.generation import (
+    Deletion,
     Generation,
     LeftOut,
     Stream,
@@ -22,7 +23,7 @@ from lethe.engine.deletion.generation import (
 from lethe.engine.deletion.methods import METHODS, method_named
 from lethe.engine.deletion.one_row import leave_row_out
 from lethe.engine.deletion.span import extend_basis
-from lethe.engine.deletion.stream import Deletion, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.refresh.refreshes import adopt_polish, complete, polish_snapshot

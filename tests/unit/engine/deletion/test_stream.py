@@ -5,16 +5,15 @@ import logging
 import numpy as np
 import pytest
 
-from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import (
-    BLOCK,
+from lethe.engine.deletion.generation import (
     condition,
     current_dual_rows,
-    delete,
     distance_to_exact,
     rounding,
     smallest_eigenvalue,
 )
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import BLOCK, delete
 from lethe.engine.error.estimate import published_error
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import IllConditioned

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.deletion.insertion import base_dual_rows
-from lethe.engine.deletion.stream import Generation, Stream, begin
 from lethe.engine.error.attainable import LeastError, least_error
 from lethe.engine.error.estimate import published_error
 from lethe.engine.error.sentinels import Sentinels

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm as gaussian
 
+from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import Generation, Stream, begin, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.error import certified
 from lethe.engine.error.certified import (
     Ledger,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve
 
-from lethe.engine.deletion.stream import Stream, distance_to_exact
+from lethe.engine.deletion.generation import Stream, distance_to_exact
 from lethe.engine.error.estimate import (
     ErrorKind,
     published_error,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lethe import LinearModel
-from lethe.engine.deletion.stream import rounding, smallest_eigenvalue
+from lethe.engine.deletion.generation import rounding, smallest_eigenvalue
 from lethe.engine.error.drift import audit
 from lethe.engine.error.second_opinion import Opinion, second_opinion
 from lethe.engine.fit.factor import factorise

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from lethe.engine.deletion.correction import Correction
+from lethe.engine.deletion.generation import at_rest
 from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import at_rest, delete
+from lethe.engine.deletion.stream import delete
 from lethe.engine.error.certificate import Certificate
 from lethe.engine.error.drift import audit
 from lethe.engine.errors import IllConditioned

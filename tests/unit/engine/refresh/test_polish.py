@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from lethe.engine.deletion.stream import Stream
+from lethe.engine.deletion.generation import Stream
 from lethe.engine.refresh.polish import PASS_LIMIT, PolishedBlocks, polish, stale_inverse
 from tests.support.certified import State, poisson_problem, states
 from tests.support.families import families

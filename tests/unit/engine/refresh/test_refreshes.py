@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from lethe.engine.deletion.crossover import folding_seconds, step_seconds
-from lethe.engine.deletion.methods import method_named
-from lethe.engine.deletion.stream import (
+from lethe.engine.deletion.generation import (
     Generation,
     Stream,
     current_dual_rows,
-    delete,
     distance_to_exact,
     rounding,
 )
+from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.stream import delete
 from lethe.engine.error.estimate import remainder
 from lethe.engine.fit.objective import Array, Kind, Rows, norm
 from lethe.engine.refresh.policy import Limits, RefreshFacts, choose, facts_of
