@@ -7,8 +7,9 @@
 --
 -- A commit that the head has already is applied again all the same, as far as that can be repeated:
 -- its rows join the ledger and its requests the index, because a registration may have jumped over
--- it; or because such a key was lost, and then what waits and what was left out is noted again, too. Then its place in lethe.commits is noted, so that the next fold begins behind it. These
--- writes can be repeated, so they need none of 7b's checks.
+-- it, or such a key may have been lost: then the requests that wait, and the rows that a --replace
+-- left out, are noted again, too. Last, its place in lethe.commits is noted, so that the next fold
+-- begins behind it. These writes can be repeated, so they need none of 7b's checks.
 --
 -- KEYS (docs/state.md has their types and sizes)
 --

@@ -51,7 +51,7 @@ class Process:
             **os.environ,
             **ONE_THREAD,
             "LETHE_PARTITIONS": str(partitions),
-            "PYTHONPATH": os.pathsep.join((str(ROOT / "scripts"), str(ROOT))),
+            "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("src", "scripts", "")),
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.worker", job.model_dump_json()],
