@@ -123,13 +123,13 @@ class Unsearched:
         self._undecided = UndecidedChanges(store, reader, keepalive)
 
     def news(
-        self, erasures: Sequence[PendingErasure], models: Models
+        self, erasures: Sequence[PendingErasure], models: Models, before: Applied
     ) -> list[tuple[PendingErasure, frozenset[str]]]:
         """Return the erasures whose models can be asked now, each with those that cannot be yet.
 
         An erasure for which that has not changed is left out. First, row changes that were on their
-        way must be decided, and then commits applied: a store that has gone back lacks models and
-        rows that the log has.
+        way must be decided, and then commits applied, ``before`` the models were read and still
+        now: a store that has gone back lacks models and rows that the log has.
         """
         self._undecided.read_on(erasure.changes for erasure in erasures)
         concerned = {
@@ -145,7 +145,8 @@ class Unsearched:
         applied, lacking = Applied.read(self._store), models_that_lack_rows(self._store.client)
         news = []
         for erasure in erasures:
-            if erasure.undecided is None or not applied.has(erasure.commits):
+            there = before.has(erasure.commits) and applied.has(erasure.commits)
+            if erasure.undecided is None or not there:
                 continue
             late = erasure.undecided | applied.lagging(erasure.commits) | lacking
             unsearched = models.damaged | (late & concerned[erasure.request.namespace])

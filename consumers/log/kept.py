@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lethe.consumers.log.base import RECORD_SECONDS, Partition, Reader, Record
+from lethe.consumers.log.base import RECORD_SECONDS, Partition, PartitionReset, Reader, Record
 from lethe.engine.errors import LogReset, LogUnavailable
 
 
@@ -61,7 +61,13 @@ def check_kept(
         )
     if not kept.digest or offset < reader.bounds(partition).begin:
         return  # nothing is known of the record below, or it has expired
-    records, after = reader.read(partition, offset, RECORD_SECONDS, 1)
+    try:
+        records, after = reader.read(partition, offset, RECORD_SECONDS, 1)
+    except PartitionReset as reset:
+        now = reset.bounds
+        if reset.truncated or now is None or now.begin <= offset or now.end < kept.offset:
+            raise
+        return  # it was there a moment ago: another worker has processed it, and it was removed
     if not records and after == offset:
         raise LogUnavailable(f"{where}: the record at offset {offset} was not returned in time")
     if kept.compacted and not any(record.offset == offset for record in records):

@@ -32,7 +32,7 @@ from lethe.consumers.erasures.sender import RequestSender, note_not_covered
 from lethe.consumers.erasures.sent_before import AlreadySent
 from lethe.consumers.erasures.spelling import known_spellings
 from lethe.consumers.erasures.sweep import Sweep, unchecked
-from lethe.consumers.erasures.unsearched import Unsearched, changes_sent
+from lethe.consumers.erasures.unsearched import Applied, Unsearched, changes_sent
 from lethe.consumers.log.base import Log, Partition, Record
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.suppression.suppressions import Suppressions
@@ -212,17 +212,19 @@ class ErasureWorker(PartitionWorker):
         waiting = [one for one in self._pending.values() if not one.asked_again]
         silent = [(erasure, one) for erasure, one in open_requests if one.receipt is None]
         if waiting or silent:
-            models = self._models()
+            applied, models = Applied.read(self._store), self._models()
             self._send_again(silent, models)
-            answers += self._ask_again(waiting, models)
+            answers += self._ask_again(waiting, models, applied)
         return answers
 
-    def _ask_again(self, erasures: Sequence[PendingErasure], models: Models) -> int:
+    def _ask_again(
+        self, erasures: Sequence[PendingErasure], models: Models, before: Applied
+    ) -> int:
         """Ask again the models for which the store now has everything from before the fences.
 
         Returns the number of erasures. Models for which that is not yet true are asked later.
         """
-        news = self._unsearched.news(erasures, models)
+        news = self._unsearched.news(erasures, models, before)
         if news:
             self._at_step(Step.ERASE_ASK_AGAIN)
             self._sender.ask([erasure for erasure, _ in news], models)

@@ -33,9 +33,9 @@ def test_requests_that_wait_for_nobody_are_not_healthy(lethe: Lethe) -> None:
 
     checked, status = lethe("check", code=1), lethe("status")
 
-    assert "FAIL  workers: nobody works on deletions, and records wait: 1 in" in checked.out
+    assert "FAIL  workers: no living worker for deletions, and records wait: 1 in" in checked.out
     assert "workers: none" in status.out
-    assert "WAITING: nobody works on deletions" in status.out
+    assert "WAITING: no living worker for deletions" in status.out
 
     with lethe.working() as worker:
         deadline = time.monotonic() + 120

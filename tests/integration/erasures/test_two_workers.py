@@ -9,11 +9,13 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted
+from lethe.consumers.erasures.models import Models
 from lethe.consumers.log.base import Bounds, Message, Partition
 from lethe.consumers.suppression.suppressions import Suppression, Suppressions
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from tests.support import erasures
 from tests.support.erasures import erase, outcomes
+from tests.support.events import settle
 from tests.support.memory_log import HookCall, MemoryLog, MemoryReader
 from tests.support.platform import Platform
 from tests.support.stores import backup, restore
@@ -165,6 +167,28 @@ def test_nobody_is_gone_while_the_store_lacks_a_model_that_the_log_has(
     assert erasures.register(memory, "churn", replace_model=True).erased == 3
     erasures.drain(memory, stalled)
     assert erasures.finals(memory)["e-1"].complete
+
+
+def test_models_that_were_read_before_the_store_had_them_again_are_not_believed(
+    memory: Platform, stalled: ErasureWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fold brings a model back between the look at the models and the one at the commits."""
+    kept = backup(memory)
+    erasures.register(memory, "churn")
+    restore(memory, kept)
+    erase(memory, "subject-1", "e-1")
+    while not stalled._pending:
+        erasures.turn(stalled)
+    read = stalled._models
+
+    def read_then_folded() -> Models:
+        found = read()
+        settle(memory)
+        return found
+
+    monkeypatch.setattr(stalled, "_models", read_then_folded)
+    drain_slowly(memory, stalled)
+    assert not final_bytes(memory, "e-1")
 
 
 def test_a_list_that_others_have_read_further_is_not_taken_for_lost(memory: Platform) -> None:

@@ -519,7 +519,20 @@ MUTANTS = (
     mutant(
         "an erasure: the store must have every commit of the log",
         "test_nobody_is_gone_while_the_store_lacks_a_model_that_the_log_has",
-        without("Unsearched.news", "not applied.has"),
+        put(
+            "Unsearched.news",
+            "before.has(erasure.commits) and applied.has(erasure.commits)",
+            "True",
+        ),
+    ),
+    mutant(
+        "an erasure: the store had every commit before its models were read",
+        "test_models_that_were_read_before_the_store_had_them_again_are_not_believed",
+        put(
+            "Unsearched.news",
+            "before.has(erasure.commits) and applied.has(erasure.commits)",
+            "applied.has(erasure.commits)",
+        ),
     ),
     mutant(
         "an erasure: the first final receipt counts",
