@@ -260,7 +260,7 @@ def test_a_transformer_that_was_changed_is_refused_in_a_line(tmp_path: Path) -> 
             "cannot tell which columns the transformer takes",
         ),
         ("transformers_", [("no", "drop", ["age"])], "it drops all of them"),
-        ("transformers_", [], r"an array of shape \(2, 0\) of 2 rows"),
+        ("transformers_", [], r"2 rows into an array of shape \(2, 0\)"),
     ]:
         changed = ColumnTransformer(steps).fit(frame)
         setattr(changed, name, value)
@@ -270,5 +270,5 @@ def test_a_transformer_that_was_changed_is_refused_in_a_line(tmp_path: Path) -> 
     words = CountVectorizer().fit(["age"])  # it takes a frame for a list of its columns' names
     words.feature_names_in_ = np.array(["age"], dtype=object)
     dump(words, path)
-    with pytest.raises(InvalidData, match=r"an array of shape \(1, 1\) of 2 rows"):
+    with pytest.raises(InvalidData, match=r"2 rows into an array of shape \(1, 1\)"):
         read(table, path, "linear")
