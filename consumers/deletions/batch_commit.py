@@ -9,7 +9,6 @@ from datetime import datetime
 from lethe.consumers.commits.apply import NOTHING, LiveGeneration, arrays_of
 from lethe.consumers.commits.commit import CommitKind, Tombstones
 from lethe.consumers.contract import codes
-from lethe.consumers.contract.codes import REQUEST_ID_CONFLICT
 from lethe.consumers.contract.commitment import tombstone_of
 from lethe.consumers.contract.events import SourceRange
 from lethe.consumers.contract.receipt import Receipt
@@ -143,7 +142,7 @@ def _answer(draft: Draft, decision: Decision) -> bytes | str | None:
                 draft.before.model_id,
                 "REJECTED",
                 draft.now,
-                code=REQUEST_ID_CONFLICT,
+                code=codes.REQUEST_ID_CONFLICT,
                 detail=detail,
                 conflicts_with=first,
             ).value()

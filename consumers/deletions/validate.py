@@ -1,8 +1,8 @@
 """Step 2: each record alone becomes a request, a refused request, or an unreadable record.
 
-Those of one model are processed together, in order: they are a group. A bad record never holds back
-its neighbours. What is read here is bounded: the log limits the bytes
-of a record, and this module limits the number and length of ids.
+The records of one model are processed together, in order: they are a group. A bad record never
+holds back its neighbours. What is read here is bounded: the log limits the bytes of a record, and
+this module limits the number and length of ids.
 """
 
 from __future__ import annotations

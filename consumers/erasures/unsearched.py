@@ -128,8 +128,9 @@ class Unsearched:
         """Return the erasures whose models can be asked now, each with those that cannot be yet.
 
         An erasure for which that has not changed is left out. First, row changes that were on their
-        way must be decided, and then commits applied, ``before`` the models were read and still
-        now: a store that has gone back lacks models and rows that the log has.
+        way must be decided. Then their commits must be applied, both in ``before``, which was read
+        before ``models``, and now: a store that has gone back lacks models and rows that the log
+        has.
         """
         self._undecided.read_on(erasure.changes for erasure in erasures)
         concerned = {

@@ -18,9 +18,9 @@ from lethe.consumers.commits.recovery.opener import Opener
 from lethe.consumers.commits.recovery.replay import (
     Replay,
     head_lost_error,
+    log_reset_error,
     parts_of,
-    reset,
-    store_too_old,
+    store_too_old_error,
 )
 from lethe.consumers.commits.shred import keep, shred
 from lethe.consumers.commits.state_cache import StateCache
@@ -218,7 +218,7 @@ class PartitionFold:
             begin, self._end = self._end, self._reader.ends([self._partition])[self._partition]
             if begin == self._end:
                 for model, head in beyond.items():
-                    self._halt(model, reset(model, head))
+                    self._halt(model, log_reset_error(model, head))
                 return heads
             records += self._read_open(begin)
 
@@ -236,7 +236,7 @@ class PartitionFold:
                 move(self._keys, model, pair.apply, begin, published=False)
                 move(self._keys, model, pair.published, begin, published=True)
             else:
-                self._halt(model, store_too_old(model, pair.lower, self._partition, begin))
+                self._halt(model, store_too_old_error(model, pair.lower, self._partition, begin))
 
     def _opened(self, valid: Mapping[int, OpenRecord]) -> Iterable[Sealed]:
         """Yield the commits that count, in order; one that cannot be opened halts its model."""

@@ -53,7 +53,9 @@ class StoreTooOld(CorruptState):
     code = "STORE_TOO_OLD"
 
 
-def store_too_old(model_id: str, offset: int, partition: Partition, begin: int) -> StoreTooOld:
+def store_too_old_error(
+    model_id: str, offset: int, partition: Partition, begin: int
+) -> StoreTooOld:
     """Return the error of a model whose next commits have expired."""
     return StoreTooOld(
         f"model {model_id!r}: the store is at offset {offset} of "
@@ -73,7 +75,7 @@ def head_lost_error(model_id: str) -> StoreTooOld:
     )
 
 
-def reset(model_id: str, head: Head) -> LogReset:
+def log_reset_error(model_id: str, head: Head) -> LogReset:
     """Return the error of a model whose newest commit is no longer in the log."""
     return LogReset(
         f"model {model_id!r}: the store holds commit {head.commit}, but its offset {head.offset} "
