@@ -23,7 +23,7 @@ from lethe.consumers.contract.signatures import (
     parse_trusted,
     read_public_text,
 )
-from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
+from lethe.consumers.deletions.validate import Invalid, Refreshed, Valid, Validated, validate
 from lethe.engine.errors import Unauthenticated
 
 UNAUTHENTICATED = Unauthenticated.code
@@ -55,15 +55,15 @@ class RequestKeys:
 
     def checked(self, item: Validated) -> Validated:
         """Return an item unchanged, or refused if no key that counts for its model signed it."""
-        if isinstance(item, Refreshed) or (isinstance(item, Refused) and item.request_id is None):
+        if isinstance(item, Refreshed) or (isinstance(item, Invalid) and item.request_id is None):
             return item
         try:
             self._check(item)
         except Unauthenticated as error:
-            return Refused(item.record, UNAUTHENTICATED, str(error))
+            return Invalid(item.record, UNAUTHENTICATED, str(error))
         return item
 
-    def _check(self, item: Valid | Refused) -> None:
+    def _check(self, item: Valid | Invalid) -> None:
         record = item.record
         changes = record.partition.topic == topics.ROW_CHANGES
         kind = ROWS_CHANGED if changes else DELETION_REQUESTED
@@ -90,7 +90,7 @@ def _content(item: Validated) -> tuple[str | bytes | None, ...]:
     match item:
         case Valid():
             return item.request.model_id, item.request.request_id, item.body
-        case Refused():
+        case Invalid():
             return item.model_id, item.request_id, item.body, item.code
         case Refreshed():
             return (item.event.job_id,)

@@ -25,7 +25,7 @@ from lethe.consumers.deletions.decisions import (
     DuplicateInBatch,
     Rejected,
 )
-from lethe.consumers.deletions.validate import Refused, Valid
+from lethe.consumers.deletions.validate import Invalid, Valid
 from lethe.consumers.log.base import Record
 from lethe.consumers.versions.draft import Draft, Origin, Transition
 from lethe.consumers.versions.receipts import Asked
@@ -34,7 +34,7 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.server.rewrite import ERASURE_SECONDS
 
 
-def unknown_model(item: Valid | Refused) -> Receipt | None:
+def unknown_model(item: Valid | Invalid) -> Receipt | None:
     """Return the receipt of a request for a model that is not registered.
 
     It follows from the record and its timestamp in the log alone, so it is not stored: when the

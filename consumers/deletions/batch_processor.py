@@ -13,7 +13,7 @@ from lethe.consumers.deletions.batching import Batching
 from lethe.consumers.deletions.compute import compute
 from lethe.consumers.deletions.decide import BatchFacts, decide, rows_of_erasures
 from lethe.consumers.deletions.rounds import Loaded, Prepared, Round
-from lethe.consumers.deletions.validate import Refreshed, Refused, Valid
+from lethe.consumers.deletions.validate import Invalid, Refreshed, Valid
 from lethe.consumers.log.base import Reader
 from lethe.consumers.refresh.swap import swap
 from lethe.consumers.service.loop import TRANSIENT
@@ -108,7 +108,7 @@ class BatchProcessor:
         out.dropped.append((group.model_id, batch.state.version, message))
 
     def _requests(
-        self, batch: Loaded, items: Sequence[Valid | Refused], out: Round
+        self, batch: Loaded, items: Sequence[Valid | Invalid], out: Round
     ) -> Prepared | None:
         if batch.lookup is None:
             raise AssertionError("nothing was looked up")

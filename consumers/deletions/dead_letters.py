@@ -14,7 +14,7 @@ from datetime import datetime
 from lethe.consumers.commits.recovery.change_requests import digest_of
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES, Source, rfc3339
-from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.deletions.validate import Invalid
 from lethe.consumers.log.base import PACKED_BATCH, Headers, Message, Reader, Record
 from lethe.consumers.log.scan import read_at, tail
 from lethe.engine.errors import InvalidRequest
@@ -61,7 +61,7 @@ def _keeps_whole(topic: str) -> bool:
     return topic in (topics.DELETIONS, topics.ERASURES)
 
 
-def dead_letter(refused: Refused) -> Message:
+def dead_letter(refused: Invalid) -> Message:
     """Return the message that keeps an unreadable record, byte for byte.
 
     Of records that hold values of rows, ``lethe.row-changes`` and changes of tables, it keeps the

@@ -24,7 +24,7 @@ from lethe.consumers.deletions.decisions import (
     DuplicateInBatch,
     Rejected,
 )
-from lethe.consumers.deletions.validate import Refused, Valid
+from lethe.consumers.deletions.validate import Invalid, Valid
 from lethe.consumers.versions.receipts import Asked
 from lethe.engine.errors import InvalidData
 from lethe.engine.store.layout.state import ModelState
@@ -62,7 +62,7 @@ class BatchFacts:
 
 
 def decide(
-    state: ModelState, items: Sequence[Valid | Refused], facts: BatchFacts
+    state: ModelState, items: Sequence[Valid | Invalid], facts: BatchFacts
 ) -> tuple[Decision, ...]:
     """Decide (step 4) a batch's requests, in order. Pure."""
     decider = _Decider(state, facts)
@@ -70,18 +70,18 @@ def decide(
     return tuple(decision for decision in decisions if decision is not None)
 
 
-def op_of(item: Valid | Refused) -> Op:
+def op_of(item: Valid | Invalid) -> Op:
     """Return what a record asks for; of one that cannot be read, what its topic is for."""
     if isinstance(item, Valid) and isinstance(item.request, RowsChanged):
         return item.request.op
-    if isinstance(item, Refused) and item.record.partition.topic == topics.ROW_CHANGES:
+    if isinstance(item, Invalid) and item.record.partition.topic == topics.ROW_CHANGES:
         return "insert"
     return "delete"
 
 
-def rows_named(item: Valid | Refused, subjects: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def rows_named(item: Valid | Invalid, subjects: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return all rows that a request names, without repeats, in order."""
-    if isinstance(item, Refused):
+    if isinstance(item, Invalid):
         return ()
     if item.request.subject_id is not None:
         return tuple(dict.fromkeys(subjects.get(item.request.subject_id, ())))
@@ -89,7 +89,7 @@ def rows_named(item: Valid | Refused, subjects: Mapping[str, Sequence[str]]) -> 
 
 
 def rows_of_erasures(
-    requests: Sequence[Valid | Refused],
+    requests: Sequence[Valid | Invalid],
     decisions: Sequence[Decision],
     subjects: Mapping[str, Sequence[str]],
 ) -> list[str]:
@@ -128,7 +128,7 @@ class _Decider:
     claimed: dict[str, str] = field(default_factory=dict)
     bodies: dict[str, tuple[bytes, Source]] = field(default_factory=dict)
 
-    def decide(self, item: Valid | Refused) -> Decision | None:
+    def decide(self, item: Valid | Invalid) -> Decision | None:
         """Decide the next request; None: it has no id, and becomes only a dead letter."""
         if item.request_id is None:
             return None
@@ -137,7 +137,7 @@ class _Decider:
         if repeat is not None:
             return repeat
         self.bodies[asked.request_id] = (asked.body, asked.source)
-        if isinstance(item, Refused):
+        if isinstance(item, Invalid):
             return Rejected(asked, item.code, item.detail)
         if not self.state.registered:
             detail = f"model {self.state.model_id!r} was unregistered"

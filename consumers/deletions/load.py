@@ -15,7 +15,7 @@ from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.batch_commit import unknown_model
 from lethe.consumers.deletions.decide import rows_named, tombstones_of
 from lethe.consumers.deletions.rounds import Loaded, Round
-from lethe.consumers.deletions.validate import Group, Refreshed, Refused, Valid, Validated
+from lethe.consumers.deletions.validate import Group, Invalid, Refreshed, Valid, Validated
 from lethe.consumers.log.base import Reader
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, Step
@@ -255,8 +255,8 @@ class BatchLoader:
                 self._load_subjects([batch], out)
 
     def _first_batch(
-        self, loaded: Loaded, items: Sequence[Valid | Refused]
-    ) -> tuple[Sequence[Valid | Refused], list[str]]:
+        self, loaded: Loaded, items: Sequence[Valid | Invalid]
+    ) -> tuple[Sequence[Valid | Invalid], list[str]]:
         """Return the first items, at least one, whose rows and ids fit into one commit; and rows.
 
         Only here is it known how many rows a request by subject names.
@@ -284,12 +284,12 @@ def _current(loaded: Sequence[Loaded], out: Round) -> list[Loaded]:
     return [one for one in loaded if one.group.model_id not in known]
 
 
-def _leading_items(items: Sequence[Validated]) -> list[Valid | Refused] | Refreshed:
+def _leading_items(items: Sequence[Validated]) -> list[Valid | Invalid] | Refreshed:
     """Return the requests at the front of a group, or its first refresh alone."""
     first = items[0]
     if isinstance(first, Refreshed):
         return first
-    requests: list[Valid | Refused] = []
+    requests: list[Valid | Invalid] = []
     for item in items:
         if isinstance(item, Refreshed):
             break
@@ -297,7 +297,7 @@ def _leading_items(items: Sequence[Validated]) -> list[Valid | Refused] | Refres
     return requests
 
 
-def _distinct_rows(items: Sequence[Valid | Refused]) -> int:
+def _distinct_rows(items: Sequence[Valid | Invalid]) -> int:
     """Return how many of the first items, at least one, name no row twice among them.
 
     What one request does to a row decides whether the next may change it: that one is decided on

@@ -9,7 +9,7 @@ from lethe.consumers.commits.commit import CommitKind, Sealed
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED
 from lethe.consumers.deletions.rounds import Prepared
-from lethe.consumers.deletions.validate import Refreshed, Refused, Validated
+from lethe.consumers.deletions.validate import Invalid, Refreshed, Validated
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 
@@ -77,7 +77,7 @@ def report_decisions(
 
 
 def report_without_commit(
-    metrics: Metrics, logger: Logger, unknown: Sequence[Receipt], letters: Sequence[Refused]
+    metrics: Metrics, logger: Logger, unknown: Sequence[Receipt], letters: Sequence[Invalid]
 ) -> None:
     """Count and log what makes no commit: requests for unregistered models, and dead letters."""
     metrics.dead_letters.inc(len(letters))

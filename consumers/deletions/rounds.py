@@ -13,7 +13,7 @@ from functools import cached_property
 from lethe.consumers.commits.journal import Followed
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.deletions.validate import Group, Refreshed, Refused, Valid
+from lethe.consumers.deletions.validate import Group, Invalid, Refreshed, Valid
 from lethe.consumers.versions.draft import Transition
 from lethe.engine.fit.factor import Factor
 from lethe.engine.store.layout.state import ModelState
@@ -27,7 +27,7 @@ class Loaded:
     group: Group
     state: ModelState
     followed: Followed | None
-    items: Sequence[Valid | Refused] | Refreshed
+    items: Sequence[Valid | Invalid] | Refreshed
     lookup: Lookup | None = None
     subjects: Mapping[str, Sequence[str]] = field(default_factory=dict)
     factor: Factor | None = None

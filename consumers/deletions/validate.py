@@ -56,7 +56,7 @@ class Valid:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Invalid:
     """A record that is refused without looking at the model.
 
     A record with ``model_id`` and ``request_id`` gets a REJECTED receipt; where either cannot be
@@ -80,7 +80,7 @@ class Refreshed:
     event: RefreshCompleted
 
 
-Validated = Valid | Refused | Refreshed
+Validated = Valid | Invalid | Refreshed
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class Group:
 
 def group_records(
     records: Sequence[Record], check: Callable[[Validated], Validated] | None
-) -> tuple[list[Group], list[Refused]]:
+) -> tuple[list[Group], list[Invalid]]:
     """Validate (step 2) each record alone, and group the records by model.
 
     ``check`` refuses requests that are not signed by whoever may send them; None: nobody signs.
@@ -114,10 +114,10 @@ def group_records(
     no request and therefore have no group.
     """
     groups: dict[tuple[str, Partition], Group] = {}
-    dead_letters: list[Refused] = []
+    dead_letters: list[Invalid] = []
     for record in records:
         item = validate(record) if check is None else check(validate(record))
-        if isinstance(item, Refused) and item.dead_letter:
+        if isinstance(item, Invalid) and item.dead_letter:
             dead_letters.append(item)
         model_id = item.event.model_id if isinstance(item, Refreshed) else item.model_id
         if model_id is not None:
@@ -128,7 +128,7 @@ def group_records(
 
 def request_at(
     reader: Reader, model_id: str, request_id: str, topic: str, index: int, offset: int
-) -> Valid | Refused | None:
+) -> Valid | Invalid | None:
     """Return a request that lies at a place of the log; None if it no longer has it there."""
     record = read_at(reader, topic, index, offset)
     found = None if record is None else validate(record)
@@ -140,7 +140,7 @@ def request_at(
 def validate(record: Record) -> Validated:
     """Validate one record of ``lethe.deletions`` or ``lethe.row-changes``. Pure."""
     incoming = parsed(record)
-    if isinstance(incoming, Refused):
+    if isinstance(incoming, Invalid):
         return incoming
     changes = record.partition.topic == topics.ROW_CHANGES
     if incoming.type == REFRESH_COMPLETED and not changes:
@@ -151,7 +151,7 @@ def validate(record: Record) -> Validated:
     return _change(record, data) if changes else validate_deletion(record, data)
 
 
-def validate_deletion(record: Record, data: dict[str, Any]) -> Valid | Refused:
+def validate_deletion(record: Record, data: dict[str, Any]) -> Valid | Invalid:
     """Validate the data of a request to delete, which was read from ``record``. Pure."""
     rows = data.get("row_ids")
     if isinstance(rows, list) and len(rows) > MAX_ROWS:
@@ -170,7 +170,7 @@ def validate_deletion(record: Record, data: dict[str, Any]) -> Valid | Refused:
     return Valid(record, request, content_digest(request))
 
 
-def _change(record: Record, data: dict[str, Any]) -> Valid | Refused:
+def _change(record: Record, data: dict[str, Any]) -> Valid | Invalid:
     rows = data.get("rows")
     if isinstance(rows, list) and len(rows) > MAX_ROWS:
         detail = f"{len(rows)} rows; a request changes at most {MAX_ROWS}: send several"
@@ -216,7 +216,7 @@ def _refresh(record: Record, data: dict[str, Any]) -> Validated:
         return unreadable(record, first_error(error))
 
 
-def parsed(record: Record) -> cloudevents.Incoming | Refused:
+def parsed(record: Record) -> cloudevents.Incoming | Invalid:
     """Return the event in a record, whose data are a JSON object."""
     if record.value is not None and len(record.value) > MAX_REQUEST_BYTES:
         return unreadable(record, f"{len(record.value)} bytes; a request has at most 1 MiB")
@@ -229,12 +229,12 @@ def parsed(record: Record) -> cloudevents.Incoming | Refused:
     return incoming
 
 
-def unreadable(record: Record, detail: str) -> Refused:
+def unreadable(record: Record, detail: str) -> Invalid:
     """Refuse a record whose content cannot be read.
 
     Its key may name a model, but is not trusted: each new key would leave a record in the store.
     """
-    return Refused(record, codes.INVALID_REQUEST, detail[:_DETAIL_LIMIT])
+    return Invalid(record, codes.INVALID_REQUEST, detail[:_DETAIL_LIMIT])
 
 
 def _refused(
@@ -244,12 +244,12 @@ def _refused(
     *,
     code: str = codes.INVALID_REQUEST,
     dead_letter: bool = True,
-) -> Refused:
+) -> Invalid:
     model_id = _readable_id(data.get("model_id")) or _readable_id(record.key)
     request_id = _readable_id(data.get("request_id"))
     if model_id is None or request_id is None:
-        return Refused(record, code, detail[:_DETAIL_LIMIT], dead_letter=dead_letter)
-    return Refused(
+        return Invalid(record, code, detail[:_DETAIL_LIMIT], dead_letter=dead_letter)
+    return Invalid(
         record,
         code,
         detail[:_DETAIL_LIMIT],

@@ -11,7 +11,7 @@ from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED, RequestKeys
 from lethe.consumers.deletions.dead_letters import dead_letter
-from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.deletions.validate import Invalid
 from lethe.consumers.erasures.pending import PendingErasure, lifted, rejected
 from lethe.consumers.erasures.receipts import PublishedReceipts, receipt_message
 from lethe.consumers.erasures.request import ErasureRequest, validate_erasure
@@ -84,7 +84,7 @@ class Admission:
         admitted, under_way = Admitted(), list(pending.values())
         begun = {name: (one.request.source, one.commitment) for name, one in pending.items()}
         for item in items:
-            if isinstance(item, Refused):
+            if isinstance(item, Invalid):
                 self._refuse(item, admitted)
             elif not self._repeat(item, published.get(item.erasure_id), admitted):
                 self._begin(item, begun, under_way, admitted)
@@ -112,7 +112,7 @@ class Admission:
             admitted.answers.append(receipt_message(lifted(item, commitment), item))
             self._metrics.erasures.labels("COMPLETE").inc()
 
-    def _refuse(self, item: Refused, admitted: Admitted) -> None:
+    def _refuse(self, item: Invalid, admitted: Admitted) -> None:
         unsigned = item.code == UNAUTHENTICATED
         (self._metrics.unauthenticated if unsigned else self._metrics.dead_letters).inc()
         self._logger.warning(

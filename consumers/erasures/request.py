@@ -15,7 +15,7 @@ from lethe.consumers.contract.erasure_events import (
 from lethe.consumers.contract.events import Source
 from lethe.consumers.contract.requests import source_of
 from lethe.consumers.deletions.authenticate import RequestKeys
-from lethe.consumers.deletions.validate import Refused, parsed, unreadable
+from lethe.consumers.deletions.validate import Invalid, parsed, unreadable
 from lethe.consumers.log.base import Reader, Record
 from lethe.consumers.log.scan import read_at
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
@@ -60,31 +60,31 @@ def erasure_at(reader: Reader, erasure_id: str, index: int, offset: int) -> Eras
     return found
 
 
-def validate_erasure(record: Record, keys: RequestKeys | None) -> ErasureRequest | Refused:
+def validate_erasure(record: Record, keys: RequestKeys | None) -> ErasureRequest | Invalid:
     """Return the request in a record; one that cannot be read or believed is refused.
 
     With ``keys``, it must be signed by one that may delete from every model.
     """
     item = _validate(record)
-    if keys is None or isinstance(item, Refused):
+    if keys is None or isinstance(item, Invalid):
         return item
     try:
         _authenticate(item, keys)
     except Unauthenticated as error:
-        return Refused(record, Unauthenticated.code, str(error))
+        return Invalid(record, Unauthenticated.code, str(error))
     return item
 
 
-def _validate(record: Record) -> ErasureRequest | Refused:
+def _validate(record: Record) -> ErasureRequest | Invalid:
     incoming = parsed(record)
-    if isinstance(incoming, Refused):
+    if isinstance(incoming, Invalid):
         return incoming
     if incoming.type not in (None, SUBJECT_ERASURE_REQUESTED):
         return unreadable(record, f"ce_type {incoming.type[:128]!r} is not known here")
     return read_erasure(record, incoming.data_with_id("erasure_id"))
 
 
-def read_erasure(record: Record, data: dict[str, Any]) -> ErasureRequest | Refused:
+def read_erasure(record: Record, data: dict[str, Any]) -> ErasureRequest | Invalid:
     """Validate the data of a request, which was read from ``record``. Pure."""
     try:
         event = SubjectErasureRequested.model_validate(data)
@@ -98,7 +98,7 @@ def _authenticate(item: ErasureRequest, keys: RequestKeys) -> None:
     record = item.record
     key_id = keys.trusted.check(SUBJECT_ERASURE_REQUESTED, record.value or b"", record.headers)
     alone = _validate(replace(record, key=None, headers=()))
-    if isinstance(alone, Refused) or alone.event != item.event:
+    if isinstance(alone, Invalid) or alone.event != item.event:
         raise Unauthenticated(
             "the signed value alone is a different request from the one with headers: erasure_id "
             "and subject_id must be in the value, and the headers must not contradict it"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lethe.consumers.contract import topics
-from lethe.consumers.deletions.validate import Refused, Valid, Validated, validate
+from lethe.consumers.deletions.validate import Invalid, Valid, Validated, validate
 from lethe.consumers.erasures.fan_in import stored_receipts
 from lethe.consumers.erasures.models import Models
 from lethe.consumers.erasures.pending import PendingErasure
@@ -109,7 +109,7 @@ def _named(change: Validated) -> tuple[str, str] | None:
     """Return model and id of a request; None if it has none, so that no receipt will name it."""
     if isinstance(change, Valid):
         return change.request.model_id, change.request.request_id
-    if isinstance(change, Refused) and change.model_id is not None and change.request_id:
+    if isinstance(change, Invalid) and change.model_id is not None and change.request_id:
         return change.model_id, change.request_id
     return None
 

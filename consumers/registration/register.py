@@ -79,12 +79,12 @@ class _Overtaken(Exception):
 class Registered:
     """What registration did.
 
-    ``left_out`` rows were in the deletion ledger; ``erased`` rows belong to subjects that were
+    ``in_ledger`` rows were in the deletion ledger; ``erased`` rows belong to subjects that were
     erased (`consumers.suppression`); ``subjects`` have rows.
     """
 
     state: ModelState
-    left_out: int
+    in_ledger: int
     erased: int
     subjects: int
 
@@ -206,7 +206,7 @@ class Registrar:
         rows = frozenset(kept.ids)
         return Registered(
             state,
-            left_out=len(known.ids) - len(kept.ids),
+            in_ledger=len(known.ids) - len(kept.ids),
             erased=len(data.ids) - len(known.ids),
             subjects=sum(not rows.isdisjoint(names) for names in known.subjects.values()),
         )

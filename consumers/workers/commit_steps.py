@@ -18,7 +18,7 @@ from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.report import report_decisions, report_without_commit
 from lethe.consumers.deletions.rounds import Prepared
-from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.deletions.validate import Invalid
 from lethe.consumers.log.base import Message
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.consumers.service.telemetry.metrics import Metrics
@@ -153,7 +153,7 @@ class CommitSteps:
     def publish(
         self,
         unknown: Sequence[Receipt],
-        letters: Sequence[Refused],
+        letters: Sequence[Invalid],
         watermarks: Mapping[str, Watermark],
         then: Callable[[], None],
         since: float,

@@ -38,7 +38,7 @@ from lethe.consumers.deletions.batch_processor import BatchProcessor
 from lethe.consumers.deletions.batching import Batching, BatchWindow
 from lethe.consumers.deletions.load import BatchLoader
 from lethe.consumers.deletions.rounds import Round
-from lethe.consumers.deletions.validate import Group, Refused, group_records
+from lethe.consumers.deletions.validate import Group, Invalid, group_records
 from lethe.consumers.log.base import Log, Partition, Record
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import Step
@@ -73,7 +73,7 @@ class _Poll:
 
     records: Sequence[Record]
     groups: list[Group]
-    letters: list[Refused]
+    letters: list[Invalid]
     partitions: frozenset[Partition] = frozenset()
     unknown: list[Receipt] = field(default_factory=list)
 

@@ -17,7 +17,7 @@ from lethe.consumers.cdc.translate import Shape, Translated, translate
 from lethe.consumers.contract.requests import request_message
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.dead_letters import dead_letter
-from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.deletions.validate import Invalid
 from lethe.consumers.log.base import Log, Message, Record
 from lethe.consumers.service.telemetry.steps import IntakeStep
 from lethe.consumers.workers.lag import LagGauge
@@ -167,7 +167,7 @@ class IntakeWorker(PartitionWorker):
             messages += [request_message(each, self._signer) for each in one.corrections]
             messages += [request_message(each, self._signer) for each in one.deletions]
             if one.code is not None:
-                messages.append(dead_letter(Refused(record, one.code, one.detail)))
+                messages.append(dead_letter(Invalid(record, one.code, one.detail)))
         self._producer.publish(messages)
 
     def _insertions(self, translated: Iterable[Translated]) -> list[Message]:

@@ -157,7 +157,7 @@ LIES: tuple[Forgery, ...] = (
     Forgery("a member twice", word(combined, "{", '{"status":"PENDING",'), "records"),
     Forgery("a request that was never sent", foreign_receipt, "answers"),
 )  # fmt: skip
-"""Refused with and without keys, and if the operator signs everything anew."""
+"""Invalid with and without keys, and if the operator signs everything anew."""
 
 FORGED: tuple[Forgery, ...] = (
     *LIES,
@@ -185,7 +185,7 @@ FORGED: tuple[Forgery, ...] = (
     Forgery("opened to another person", opening(subject_id="h6"), "subject"),
     Forgery("with another salt", opening(salt="0" * 64), "subject"),
 )  # fmt: skip
-"""Refused with and without keys."""
+"""Invalid with and without keys."""
 
 SIGNED: tuple[Forgery, ...] = (
     Forgery("a bit of the combined receipt's signature",
@@ -195,7 +195,7 @@ SIGNED: tuple[Forgery, ...] = (
             lambda b: sign(b.combined, FORGER), "signatures"),
     Forgery("everything signed by another key", resigned, "signatures"),
 )  # fmt: skip
-"""Refused because keys are trusted."""
+"""Invalid because keys are trusted."""
 
 UNPROVED: tuple[Forgery, ...] = (
     Forgery("an unsigned combined receipt", lambda b: strip(b.combined), "signatures"),

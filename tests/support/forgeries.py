@@ -332,7 +332,7 @@ SIGNED_OR_NOT: tuple[Forgery, ...] = (
     Forgery("a record of a foreign topic",
             lambda b: b.versions[1].update(topic="lethe.deletions"), "records"),
 )  # fmt: skip
-"""Refused whether or not keys are trusted: history contradicts itself."""
+"""Invalid whether or not keys are trusted: history contradicts itself."""
 
 SIGNED: tuple[Forgery, ...] = (
     Forgery("a bit of a version's signature",
@@ -353,7 +353,7 @@ SIGNED: tuple[Forgery, ...] = (
     Forgery("a header twice", lambda b: b.versions[0]["headers"].append(
         b.versions[0]["headers"][-1]), "signatures"),
 )  # fmt: skip
-"""Refused because keys are trusted."""
+"""Invalid because keys are trusted."""
 
 UNPROVED: tuple[Forgery, ...] = (
     Forgery("an unsigned receipt from before the keys", made_up_receipt, "signatures"),
@@ -411,7 +411,7 @@ SEEN: tuple[Forgery, ...] = (
             then(member(lambda b: b.versions[1], created_at="2020-01-01T00:00:00.000Z"),
                  Bundle.relink), "checkpoint"),
 )  # fmt: skip
-"""Refused because of a checkpoint; the second also because of signatures."""
+"""Invalid because of a checkpoint; the second also because of signatures."""
 
 FORGERIES = 2 * len(SIGNED_OR_NOT) + len(SIGNED) + len(SEEN)
 """Those before them are tried without and with keys; docs/console.md has the figure."""

@@ -30,7 +30,7 @@ from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
 from lethe.consumers.contract.signed_log import is_believed
-from lethe.consumers.deletions.validate import Refused, Valid, request_at
+from lethe.consumers.deletions.validate import Invalid, Valid, request_at
 from lethe.consumers.log.base import Reader, Record
 from lethe.consumers.log.scan import extent_of, scan_topic
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
@@ -75,7 +75,7 @@ class FoundRequest:
     """The request as it stands in the log."""
 
     record: Record
-    item: Valid | Refused
+    item: Valid | Invalid
 
     @property
     def sent_at(self) -> str | None:

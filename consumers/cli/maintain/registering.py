@@ -212,7 +212,7 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "method": config.method,
         "status": meta.status,
         "rows_live": meta.rows_live,
-        "rows_left_out": done.left_out,
+        "rows_left_out": done.in_ledger,
         "rows_of_erased_subjects": done.erased,
         "features": list(config.feature_names),
         "columns": [column.name for column in config.preprocess],
@@ -271,8 +271,8 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         if not config.preprocess:
             how = f"encode {them} as {numbers}"
         lines.append(f"left out: {columns}; {how} to learn from {them}")
-    if done.left_out:
-        lines.append(f"left out: {counted(done.left_out, 'row')}, deleted before")
+    if done.in_ledger:
+        lines.append(f"left out: {counted(done.in_ledger, 'row')}, deleted before")
     if done.erased:
         lines.append(f"left out: {counted(done.erased, 'row')} of erased subjects")
     return lines

@@ -17,7 +17,7 @@ from lethe.consumers.contract.events import DeletionRequest
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.requests import check_own_id
 from lethe.consumers.contract.tlog import MEDIA_TYPE as TLOG_PROOF
-from lethe.consumers.deletions.validate import Refused, Valid, validate_deletion
+from lethe.consumers.deletions.validate import Invalid, Valid, validate_deletion
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
 from lethe.consumers.server.api.direct import DirectRoute
@@ -92,7 +92,7 @@ def _validated(data: dict[str, Any]) -> Valid:
     which nobody has looked at.
     """
     item = validate_deletion(_UNSENT, data)
-    if isinstance(item, Refused):
+    if isinstance(item, Invalid):
         raise Problem(400, item.code, item.detail)
     try:
         check_own_id(item.request.request_id)

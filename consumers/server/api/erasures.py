@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.erasure_events import SubjectErasureCompleted, SubjectErasureRequested
 from lethe.consumers.contract.tlog import MEDIA_TYPE as TLOG_PROOF
-from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.deletions.validate import Invalid
 from lethe.consumers.erasures.request import read_erasure as read_data
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.server.api.bodies import JSON, invalid, json_object, with_identity
@@ -86,7 +86,7 @@ def validated(data: dict[str, Any]) -> SubjectErasureRequested:
         400: it would.
     """
     item = read_data(_UNSENT, data)
-    if isinstance(item, Refused):
+    if isinstance(item, Invalid):
         raise Problem(400, item.code, item.detail)
     return item.event
 

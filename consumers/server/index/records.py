@@ -19,7 +19,7 @@ from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.signatures import HEADER
 from lethe.consumers.deletions.dead_letters import read_letter
-from lethe.consumers.deletions.validate import Refused, Valid, validate
+from lethe.consumers.deletions.validate import Invalid, Valid, validate
 from lethe.consumers.log.base import Record
 from lethe.consumers.server.index.schema import mark_of
 from lethe.consumers.subscriber.history import read_version
@@ -52,7 +52,7 @@ def _add_request(connection: sqlite3.Connection, record: Record) -> bool:
         rows = None if request.row_ids is None else len(request.row_ids)
         named = (request.model_id, request.request_id, rows, request.subject_id)
         op = getattr(request, "op", "delete")
-    elif isinstance(item, Refused) and item.model_id and item.request_id:
+    elif isinstance(item, Invalid) and item.model_id and item.request_id:
         named, op = (item.model_id, item.request_id, None, None), "delete"
     else:
         return False

@@ -74,7 +74,7 @@ def test_requests_wait_until_the_model_is_registered_again(memory: Platform, los
     with pytest.raises(ModelExists, match="--replace"):
         memory.register("m", budget=10.0)
     done = memory.register("m", budget=10.0, replace_model=True)
-    assert done.left_out == 1
+    assert done.in_ledger == 1
     settle(memory)
     assert {memory.final(one).status for one in (there, gone)} == {"APPLIED"}
     assert ledger_of(memory).keys() == {"row-0", "row-5", "row-7"}
@@ -139,7 +139,7 @@ def test_a_wiped_store_and_a_file_of_rows_never_bring_a_deleted_row_back(
         memory.delete("m", i)
     wipe(memory)
     done = memory.register("m", budget=10.0, replace_model=True)
-    assert done.left_out == 4
+    assert done.in_ledger == 4
     settle(memory)
     assert ledger_of(memory).keys() == {f"row-{i}" for i in range(4)}
     assert memory.load().meta.rows_live == 116
@@ -156,7 +156,7 @@ def test_with_another_key_a_wiped_store_is_not_replaced(memory: Platform) -> Non
     with pytest.raises(KeyUnknown, match="LETHE_SEAL_KEY_FILE"):
         memory.register("m", budget=10.0, replace_model=True)
     memory.seals = right
-    assert memory.register("m", budget=10.0, replace_model=True).left_out == 1
+    assert memory.register("m", budget=10.0, replace_model=True).in_ledger == 1
 
 
 def test_a_lost_key_is_accepted_aloud(memory: Platform) -> None:

@@ -62,7 +62,7 @@ def test_a_lost_ledger_comes_back_from_commits_before_anything_is_decided(
     assert ledger_of(memory).keys() == {*before, "row-6"}
     assert {row: version for row, version in ledger_of(memory).items() if row in before} == before
     done = memory.register("m", replace_model=True)
-    assert done.left_out == 7
+    assert done.in_ledger == 7
 
 
 @pytest.mark.parametrize("warm", [True, False], ids=["warm", "fresh"])

@@ -241,7 +241,7 @@ def test_a_replacement_may_have_other_classes(memory: Platform) -> None:
     fewer = make("classes", "logistic")
     merged = replace(fewer, y=np.column_stack([fewer.y[:, 0] + fewer.y[:, 3], fewer.y[:, 1:3]]))
     done = memory.register("m", merged, replace_model=True)
-    assert done.left_out == 10
+    assert done.in_ledger == 10
     memory.send("m", *row_ids(merged)[10:14])
     memory.drain()
     assert memory.parameters().classes == ("class 0", "class 1", "class 2")

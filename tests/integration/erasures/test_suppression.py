@@ -46,7 +46,7 @@ def test_a_model_registered_later_has_no_row_of_an_erased_subject(
     erase(memory, "subject-1", "e-1")
     erasures.drain(memory, worker)
     done = erasures.register(memory, "later")
-    assert (done.erased, done.left_out) == (3, 0)
+    assert (done.erased, done.in_ledger) == (3, 0)
     assert not live_rows(memory, "later") & set(rows_of(1))
     assert memory.store.subjects([(memory.load("later"), ["subject-1"])]) == [{}]
     assert_as_without_subject_1(memory, "later")

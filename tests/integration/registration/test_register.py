@@ -36,7 +36,7 @@ def test_replace_never_brings_a_deleted_row_back(platform: Platform) -> None:
     platform.send_index("m", 0, 1, 2)
     platform.drain()
     done = platform.register("m", replace_model=True)
-    assert done.left_out == 3
+    assert done.in_ledger == 3
     platform.send_index("m", 2, 3)
     platform.drain()
     assert platform.versions()[2].generation == 1

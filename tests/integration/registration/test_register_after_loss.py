@@ -86,7 +86,7 @@ def test_a_store_that_was_wiped_is_replaced_and_no_deleted_row_comes_back(
     memory.raw().flushall()
     memory.log.ensure_topics(topics.specs(2))
     done = memory.register("m", budget=10.0, replace_model=True)
-    assert done.left_out == 3
+    assert done.in_ledger == 3
     assert memory.load().version == 4
     check_chain(memory)
     assert set(ledger_of(memory)) == {"row-0", "row-1", "row-2"}
@@ -123,7 +123,7 @@ def test_a_damaged_model_can_be_replaced(memory: Platform, what: str) -> None:
     damage(memory, what)
     done = memory.register("m", limits=limits, budget=10.0, replace_model=True, keep=range(110))
     # Then the ledger and the waiting request stand, and rows that the file lacks were members
-    assert done.left_out == 3
+    assert done.in_ledger == 3
     retired = memory.raw().smembers(KEYS.retired)
     assert retired == {f"row-{i}".encode() for i in range(110, 120)}
     memory.drain()

@@ -22,7 +22,7 @@ def test_a_backup_from_before_follows_the_log_over_the_replacement(memory: Platf
     restore(memory, before)
     memory.raw().set(memory.load().generation_keys.V, "damaged")
     replaced = memory.register("m", replace_model=True)
-    assert replaced.left_out == 1
+    assert replaced.in_ledger == 1
     after = backup(memory)
     restore(memory, before)
     memory.pair[0].recover()

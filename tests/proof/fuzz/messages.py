@@ -23,7 +23,7 @@ from lethe.consumers.contract.events import (
     Version,
 )
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, validate
+from lethe.consumers.deletions.validate import Invalid, Refreshed, Valid, validate
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.refresh.queue import JobQueue
 from lethe.consumers.subscriber.history import read_version
@@ -69,7 +69,7 @@ def _request(data: bytes) -> None:
         for name in (request.model_id, request.request_id, *(request.row_ids or ())):
             assert 1 <= len(name) <= 128
             name.encode()
-    elif isinstance(item, Refused):
+    elif isinstance(item, Invalid):
         assert len(item.detail) <= 300
         item.detail.encode("utf-8", errors="replace")
         for given in (item.model_id, item.request_id):

@@ -10,7 +10,7 @@ import pytest
 
 from lethe.consumers.contract import events
 from lethe.consumers.contract.receipt import Receipt
-from lethe.consumers.deletions.validate import Refused, Valid, validate
+from lethe.consumers.deletions.validate import Invalid, Valid, validate
 from lethe.consumers.log.base import Partition, Record
 from tests.support.published import releases
 from tests.support.servers import ROOT
@@ -66,5 +66,5 @@ def test_the_schema_of_a_request_says_what_the_worker_accepts(
 ) -> None:
     request = {"request_id": "r", "model_id": "m", **fields}
     validated = validate(Record(HERE, 0, b"m", json.dumps(request).encode(), ()))
-    assert isinstance(validated, Valid if accepted else Refused)
+    assert isinstance(validated, Valid if accepted else Invalid)
     assert schema(events.DELETION_REQUESTED).is_valid(request) is accepted

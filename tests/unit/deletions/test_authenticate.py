@@ -17,7 +17,7 @@ from lethe.consumers.deletions.authenticate import (
     parse_request_keys,
     read_request_keys,
 )
-from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
+from lethe.consumers.deletions.validate import Invalid, Refreshed, Valid, Validated, validate
 from lethe.consumers.log.base import Headers, Partition, Record
 from lethe.engine.errors import InvalidData
 
@@ -43,7 +43,7 @@ def check(
 
 def refused(item: Validated) -> str:
     """Return why an item is nobody's request; it must leave no receipt and a dead letter."""
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert (item.code, item.model_id, item.request_id) == ("UNAUTHENTICATED", None, None)
     assert item.dead_letter
     return item.detail
@@ -81,7 +81,7 @@ def test_a_signed_structured_event_counts() -> None:
 def test_a_signed_request_that_asks_for_nonsense_is_answered() -> None:
     content = value(row_ids=[])
     item = check(content, signed(content))
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert (item.code, item.request_id) == ("INVALID_REQUEST", "r")
 
 
@@ -117,7 +117,7 @@ def test_a_replay_towards_another_model_is_refused() -> None:
 )
 def test_a_replay_with_other_headers_uses_nobodys_request_id_up(headers: Headers) -> None:
     item = check(value(data={}), signed(value(data={}), headers=headers))
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert (item.model_id, item.request_id) == (None, None), "no receipt would be stored"
 
 
@@ -140,7 +140,7 @@ def test_a_refresh_event_only_names_a_job() -> None:
 
 def test_what_cannot_be_read_stays_unreadable() -> None:
     item = check(b"no request", ())
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert item.code == "INVALID_REQUEST"
 
 

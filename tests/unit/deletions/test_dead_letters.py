@@ -13,7 +13,7 @@ from lethe.consumers.deletions.dead_letters import (
     last_letters,
     replay_message,
 )
-from lethe.consumers.deletions.validate import Refused
+from lethe.consumers.deletions.validate import Invalid
 from lethe.consumers.log.base import PACKED_BATCH, Headers, Message, Record, TopicSpec
 from lethe.engine.errors import InvalidRequest
 from tests.support.memory_log import MemoryLog
@@ -32,7 +32,7 @@ class Refusing:
         assert place.offset is not None
         record = self.reader.record_at(place.partition, place.offset)
         assert isinstance(record, Record)
-        letter = dead_letter(Refused(record, "INVALID_REQUEST", "why"))
+        letter = dead_letter(Invalid(record, "INVALID_REQUEST", "why"))
         [place] = self.producer.append([letter])
         assert place.offset is not None
         return place.offset

@@ -29,7 +29,7 @@ from lethe.consumers.deletions.decisions import (
     DuplicateInBatch,
     Rejected,
 )
-from lethe.consumers.deletions.validate import Refused, Valid, validate
+from lethe.consumers.deletions.validate import Invalid, Valid, validate
 from lethe.consumers.log.base import Partition, Record
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.store.apply import Place
@@ -103,14 +103,14 @@ class Bench:
         self.ledger: dict[str, int] = {}
         self.receipts: dict[str, bytes] = {}
         self.retired: frozenset[str] = frozenset()
-        self.items: list[Valid | Refused] = []
+        self.items: list[Valid | Invalid] = []
 
     def ask(self, request_id: str, *rows: str, **more: object) -> Bench:
         named = {"row_ids": rows} if rows else {}
         body = {"request_id": request_id, "model_id": "m", **named, **more}
         record = Record(HERE, len(self.items), b"m", json.dumps(body).encode())
         item = validate(record)
-        assert isinstance(item, Valid | Refused)
+        assert isinstance(item, Valid | Invalid)
         self.items.append(item)
         return self
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from lethe.consumers.contract.events import MAX_REQUEST_BYTES
-from lethe.consumers.deletions.validate import Refreshed, Refused, Valid, Validated, validate
+from lethe.consumers.deletions.validate import Invalid, Refreshed, Valid, Validated, validate
 from lethe.consumers.log.base import Headers, Partition, Record
 
 HERE = Partition("lethe.deletions", "id", 0)
@@ -41,7 +41,7 @@ def test_whole_numbers_name_the_rows_that_a_column_of_whole_numbers_made() -> No
     assert valid(subject_id=7).request.subject_id == "7"
     assert valid(row_ids=[17]).body == valid(row_ids=["17"]).body
     for row in (17.0, True, None, [17], 10**200):
-        assert isinstance(of(row_ids=[row]), Refused)
+        assert isinstance(of(row_ids=[row]), Invalid)
 
 
 def test_the_body_is_what_is_asked_for_not_how() -> None:
@@ -60,7 +60,7 @@ def test_the_body_is_what_is_asked_for_not_how() -> None:
 def test_ten_thousand_rows_are_taken_and_one_more_is_not() -> None:
     assert len(valid(row_ids=[str(i) for i in range(10_000)]).request.row_ids or ()) == 10_000
     item = of(row_ids=[str(i) for i in range(10_001)])
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert (item.code, item.dead_letter) == ("TOO_MANY_ROWS", False)
     assert (item.model_id, item.request_id) == ("m", "r")
 
@@ -72,7 +72,7 @@ def test_ids_of_the_longest_kind() -> None:
         longest.encode(),
     )
     assert isinstance(item, Valid)
-    assert isinstance(of(row_ids=[longest + "x"]), Refused)
+    assert isinstance(of(row_ids=[longest + "x"]), Invalid)
 
 
 @pytest.mark.parametrize("key", [None, b"m"])
@@ -84,7 +84,7 @@ def test_a_key_may_be_missing(key: bytes | None) -> None:
 @pytest.mark.parametrize("key", [b"n", b"\xff", b"m ", "m\u0301".encode()])
 def test_a_key_that_contradicts_is_refused_for_the_model_of_the_body(key: bytes) -> None:
     item = check(b'{"request_id": "r", "model_id": "m", "row_ids": ["a"]}', key)
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert (item.model_id, item.request_id, item.dead_letter) == ("m", "r", True)
     assert "contradicts" in item.detail
 
@@ -112,12 +112,12 @@ UNREADABLE: dict[str, bytes | None] = {
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_what_cannot_be_read_goes_to_dead_letters_and_its_key_is_not_believed(name: str) -> None:
     item = check(UNREADABLE[name])
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert (item.code, item.dead_letter) == ("INVALID_REQUEST", True)
     assert (item.model_id, item.request_id) == (None, None)
     assert 0 < len(item.detail) <= 300
     nobodys = check(UNREADABLE[name], b"\xff")
-    assert isinstance(nobodys, Refused)
+    assert isinstance(nobodys, Invalid)
     assert nobodys.model_id is None
 
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_goes_to_dead_letters_and_its_key_is_not_believed(na
 )
 def test_what_is_no_request_and_has_an_id_gets_a_receipt(fields: dict[str, Any]) -> None:
     item = of(**fields)
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert (item.code, item.dead_letter) == ("INVALID_REQUEST", True)
     assert (item.model_id, item.request_id) == ("m", "r")
     assert item.detail
@@ -156,7 +156,7 @@ def test_what_is_no_request_and_has_an_id_gets_a_receipt(fields: dict[str, Any])
 @pytest.mark.parametrize("request_id", [None, 1, "", "x" * 129, "\ud800", ["r"], {}])
 def test_a_request_without_a_usable_id_has_no_receipt(request_id: Any) -> None:
     item = of(request_id=request_id, row_ids=["a"])
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert item.request_id is None
     assert item.dead_letter
 
@@ -171,8 +171,8 @@ def test_the_id_of_the_event_stands_in() -> None:
     )
     assert isinstance(own, Valid)
     assert own.request.request_id == "own"
-    assert isinstance(check(plain), Refused)
-    assert isinstance(check(plain, headers=(("ce_id", b"x" * 129),)), Refused)
+    assert isinstance(check(plain), Invalid)
+    assert isinstance(check(plain, headers=(("ce_id", b"x" * 129),)), Invalid)
 
 
 def test_structured_mode_by_content_type_and_by_its_looks() -> None:
@@ -186,8 +186,8 @@ def test_structured_mode_by_content_type_and_by_its_looks() -> None:
         item = check(text, headers=headers)
         assert isinstance(item, Valid)
         assert item.request.request_id == "e"
-    assert isinstance(check(json.dumps({**event, "data": "m"}).encode()), Refused)
-    assert isinstance(check(json.dumps({**event, "type": "other"}).encode()), Refused)
+    assert isinstance(check(json.dumps({**event, "data": "m"}).encode()), Invalid)
+    assert isinstance(check(json.dumps({**event, "type": "other"}).encode()), Invalid)
     assert isinstance(check(json.dumps({**event, "type": 1}).encode()), Valid)
 
 
@@ -197,7 +197,7 @@ def test_refresh_events() -> None:
     assert item.event.job_id == "j"
     for bad in (b"{}", b'{"job_id": 1, "model_id": "m"}', b'{"job_id": "", "model_id": "m"}'):
         refused = check(bad, headers=REFRESHED)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, Invalid)
         assert refused.request_id is None
 
 
@@ -226,8 +226,8 @@ FIELDS = ["request_id", "model_id", "row_ids", "subject_id", "requested_at", "re
 )
 def test_nothing_is_raised_whatever_comes(value: bytes, key: bytes | None, headers: Any) -> None:
     item = check(value, key, headers)
-    assert isinstance(item, Valid | Refused | Refreshed)
-    if isinstance(item, Refused):
+    assert isinstance(item, Valid | Invalid | Refreshed)
+    if isinstance(item, Invalid):
         for name in (item.model_id, item.request_id):
             assert name is None or 1 <= len(name.encode()) <= 4 * 128
 
@@ -258,5 +258,5 @@ def test_a_missing_member_is_called_missing_and_a_near_miss_by_its_right_name(
     body: dict[Any, Any], said: str
 ) -> None:
     item = check(json.dumps(body).encode())
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert item.detail == said or (said.endswith("mean") and said in item.detail)

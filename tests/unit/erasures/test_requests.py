@@ -14,7 +14,7 @@ from lethe.consumers.contract.requests import request_message
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.deletions.authenticate import RequestKeys
-from lethe.consumers.deletions.validate import Refused, Valid, validate
+from lethe.consumers.deletions.validate import Invalid, Valid, validate
 from lethe.consumers.erasures import fan_out
 from lethe.consumers.erasures.fan_out import request_id_of, requests_to
 from lethe.consumers.erasures.models import Registered
@@ -74,13 +74,13 @@ def test_an_erasure_takes_its_id_from_the_event_where_it_names_none() -> None:
 )  # fmt: skip
 def test_what_is_no_erasure_is_refused(value: bytes | None) -> None:
     read = validate_erasure(record(value), None)
-    assert isinstance(read, Refused)
+    assert isinstance(read, Invalid)
     assert (read.code, len(read.detail) <= 300) == ("INVALID_REQUEST", True)
 
 
 def test_an_event_of_another_type_is_refused() -> None:
     read = validate_erasure(record(request().value, (("ce_type", b"lethe.rows.changed.v1"),)), None)
-    assert isinstance(read, Refused)
+    assert isinstance(read, Invalid)
 
 
 def test_where_requests_are_signed_an_erasure_needs_a_key_for_every_model() -> None:
@@ -90,16 +90,16 @@ def test_where_requests_are_signed_an_erasure_needs_a_key_for_every_model() -> N
     )
     value = request().value or b""
 
-    def signed_by(signer: Signer) -> ErasureRequest | Refused:
+    def signed_by(signer: Signer) -> ErasureRequest | Invalid:
         headers = signer.signed(SUBJECT_ERASURE_REQUESTED, value, ())
         return validate_erasure(record(value, headers), keys)
 
     assert isinstance(signed_by(anybody), ErasureRequest)
     for signer in (some, stranger):
         refused = signed_by(signer)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, Invalid)
         assert refused.code == "UNAUTHENTICATED"
-    assert isinstance(validate_erasure(request(), keys), Refused)
+    assert isinstance(validate_erasure(request(), keys), Invalid)
 
 
 def test_a_signature_does_not_cover_an_id_from_the_headers() -> None:
@@ -107,7 +107,7 @@ def test_a_signature_does_not_cover_an_id_from_the_headers() -> None:
     value = b'{"subject_id": "h7"}'
     headers = signer.signed(SUBJECT_ERASURE_REQUESTED, value, (("ce_id", b"e-9"),))
     keys = RequestKeys(TrustedKeys.of([signer.public]), {})
-    assert isinstance(validate_erasure(record(value, headers), keys), Refused)
+    assert isinstance(validate_erasure(record(value, headers), keys), Invalid)
 
 
 def test_a_model_is_asked_by_subject_and_the_request_is_a_valid_one() -> None:

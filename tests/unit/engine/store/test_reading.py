@@ -13,7 +13,7 @@ from lethe.consumers.contract import cloudevents
 from lethe.consumers.contract.events import MAX_ROWS, Parameters, Version
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.version_chain import theta_of
-from lethe.consumers.deletions.validate import Refused, validate
+from lethe.consumers.deletions.validate import Invalid, validate
 from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.service.valkey_server import read_pid
 from lethe.consumers.subscriber.history import read_version
@@ -103,7 +103,7 @@ def test_a_head_that_describes_what_no_value_can_hold_is_corrupt() -> None:
 def test_a_request_that_names_a_member_twice_is_refused() -> None:
     value = b'{"request_id":"r","model_id":"m","row_ids":["a"],"row_ids":["b"]}'
     item = validate(Record(HERE, 7, b"m", value))
-    assert isinstance(item, Refused)
+    assert isinstance(item, Invalid)
     assert "names a member twice" in item.detail
     with pytest.raises(ValueError, match="twice"):
         cloudevents.parse(Record(HERE, 7, b"m", b'{"a":{"b":1,"b":1}}'))
