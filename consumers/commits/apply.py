@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
+from lethe.consumers.commits.commit import Commit, CommitKind, LoggedCommit
 from lethe.consumers.commits.packed_receipt import pack
 from lethe.engine.deletion.generation import Stream
 from lethe.engine.errors import CorruptState
@@ -118,7 +118,7 @@ def staged_keys(store: ModelStore, commit: Commit) -> LiveGeneration | None:
 
 
 def change_of(
-    sealed: Sealed,
+    logged: LoggedCommit,
     before: ModelState | None,
     *,
     arrays: Arrays | None = None,
@@ -131,7 +131,7 @@ def change_of(
 
     Parameters
     ----------
-    sealed
+    logged
         The commit.
     before
         The state before it; None if there is none, or the store is already beyond the commit.
@@ -147,10 +147,10 @@ def change_of(
         The rows that it inserts and corrects; None if there are none. A corrected row whose values
         are lost has no record afterwards.
     """
-    commit, rows = sealed.commit, "" if before is None else before.rows_generation
+    commit, rows = logged.commit, "" if before is None else before.rows_generation
     keys = ModelKeys(commit.model_id) if before is None else before.keys
     target = keys.generation(rows) if live is None else live.keys
-    head = _head(sealed, meta or commit.meta)
+    head = _head(logged, meta or commit.meta)
     if drops_arrays:
         head["arrays"] = b""
         head["rows"] = target.name.encode()
@@ -164,8 +164,8 @@ def change_of(
         keys=keys,
         commit=commit.number,
         prev=commit.prev,
-        digest=sealed.digest,
-        place=sealed.place,
+        digest=logged.digest,
+        place=logged.place,
         live=target,
         dataset=commit.meta.dataset_key,
         rows=rows if erases else None,
@@ -203,29 +203,31 @@ def _disclosed(commit: Commit) -> DisclosedRows | None:
     return DisclosedRows(added, commit.undisclosed)
 
 
-def checkpoint_change(store: ModelStore, sealed: Sealed, before: ModelState | None) -> StoreChange:
+def checkpoint_change(
+    store: ModelStore, logged: LoggedCommit, before: ModelState | None
+) -> StoreChange:
     """Return what a checkpoint changes: next to nothing in the store that it was made from.
 
     A store at another commit takes over everything but V and Q, which a rebuild makes anew. Rows
     that are already in the ledger stay as they are.
     """
-    commit = sealed.commit
+    commit = logged.commit
     at_base = before is not None and before.head == commit.base
-    change = change_of(sealed, before, drops_arrays=not at_base)
+    change = change_of(logged, before, drops_arrays=not at_base)
     known = store.rows_in_ledger(change.keys, commit.deleted)
     return replace(change, deleted=[row for row in commit.deleted if row not in known])
 
 
-def already(sealed: Sealed) -> StoreChange:
+def already(logged: LoggedCommit) -> StoreChange:
     """Return the repeatable part of the change of a commit that the head already includes."""
-    change, commit = change_of(sealed, None), sealed.commit
+    change, commit = change_of(logged, None), logged.commit
     written = RowsWritten(inserted=commit.inserted)
     return replace(change, written=written, repeats=True)
 
 
 def after_commit(
     before: ModelState,
-    sealed: Sealed,
+    logged: LoggedCommit,
     changed: ModelState,
     arrays_id: str,
     meta: Meta | None = None,
@@ -234,7 +236,7 @@ def after_commit(
 
     Parameters
     ----------
-    before, sealed
+    before, logged
         The state before it, and the commit.
     changed
         The model with its rows changed: generation, stream, sentinels and pipeline are taken from
@@ -244,7 +246,7 @@ def after_commit(
     meta
         If a fold has computed a worse scalar than the commit's.
     """
-    commit = sealed.commit
+    commit = logged.commit
     meta = meta or commit.meta
     swapped = changed.meta.generation_key != before.meta.generation_key
     unmoved = changed.stream if swapped else before.stream
@@ -253,8 +255,8 @@ def after_commit(
     thetas.pop(PARAMETERS, None)
     return replace(
         changed,
-        head=sealed.head,
-        seal=sealed.key,
+        head=logged.head,
+        seal=logged.key,
         version=commit.newest,
         digest=before.digest if commit.version is None else commit.version.digest,
         meta=meta,
@@ -321,11 +323,11 @@ def _arrays(arrays: Arrays, *, clears_Q: bool) -> ArraysChange:
     )
 
 
-def _head(sealed: Sealed, meta: Meta) -> dict[str, bytes]:
+def _head(logged: LoggedCommit, meta: Meta) -> dict[str, bytes]:
     """Return the fields of the head that a commit sets."""
-    commit = sealed.commit
+    commit = logged.commit
     fields = {
-        "seal": sealed.key.encode(),
+        "seal": logged.key.encode(),
         "format": b"%d" % FORMAT,
         "version": b"%d" % commit.newest,
         "status": commit.meta.status.encode(),

@@ -264,7 +264,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class LoggedCommit:
     """A commit that counts: as appended, with its digest, its sealing key and its place."""
 
     commit: Commit

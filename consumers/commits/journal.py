@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from lethe.consumers.commits.commit import Commit, Sealed
+from lethe.consumers.commits.commit import Commit, LoggedCommit
 from lethe.consumers.commits.frame import MAX_RECORD_BYTES, Framed, OpenPart, decode_frame
 from lethe.consumers.commits.record import encode
 from lethe.consumers.contract import topics
@@ -247,7 +247,7 @@ class Journal:
         else:
             self._followed.pop(index, None)
 
-    def append(self, commits: Sequence[Commit]) -> list[Sealed]:
+    def append(self, commits: Sequence[Commit]) -> list[LoggedCommit]:
         """Append commits of different models, all at once, and return those that won.
 
         `begin` and `finish` in one, for registration and recovery; a worker's step 6 calls the two.
@@ -295,7 +295,7 @@ class Journal:
             sent.append((commit, digest))
         return Appending(self._producer.begin(messages), sent, overtaken)
 
-    def finish(self, appending: Appending) -> list[Sealed]:
+    def finish(self, appending: Appending) -> list[LoggedCommit]:
         """Wait for what was sent, and return the commits that won, as `append` does.
 
         Raises
@@ -303,7 +303,7 @@ class Journal:
         LogUnavailable
             The outcome is unknown: fold everything.
         """
-        won: list[Sealed] = []
+        won: list[LoggedCommit] = []
         if appending.flush is not None:
             by_partition: dict[int, list[tuple[Appended, Commit, str]]] = {}
             appended = appending.flush.wait()
@@ -327,8 +327,8 @@ class Journal:
         if head is not None and head.digest == self._sent_digests.get(model_id):
             self._contested.add(model_id)
 
-    def _won(self, index: int, appends: list[tuple[Appended, Commit, str]]) -> list[Sealed]:
-        """Return the commits of one partition, sealed, if they continue its tail; else none."""
+    def _won(self, index: int, appends: list[tuple[Appended, Commit, str]]) -> list[LoggedCommit]:
+        """Return the commits of one partition, logged, if they continue its tail; else none."""
         followed = self._followed[index]
         tail = followed.tail
         offsets = [acknowledgement.offset for acknowledgement, _, _ in appends]
@@ -344,16 +344,16 @@ class Journal:
         if not (same_leader and same_topic and set(offsets) == set(expected)):
             del self._followed[index]
             return []
-        sealed: list[Sealed] = []
+        logged: list[LoggedCommit] = []
         for _, commit, digest in sorted(appends, key=lambda append: append[0].offset or 0):
-            offset = tail.offset + len(sealed)
+            offset = tail.offset + len(logged)
             place = followed.take_place(commit.model_id, offset, epoch)
             followed.heads[commit.model_id] = Head(commit.number, digest)
             followed.tail = replace(
                 followed.tail, offset=offset + 1, last_digest=digest, epoch=max(epoch, tail.epoch)
             )
-            sealed.append(Sealed(commit, digest, self._seals.current, place))
-        return sealed
+            logged.append(LoggedCommit(commit, digest, self._seals.current, place))
+        return logged
 
 
 def _message(commit: Commit, value: bytes) -> Message:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lethe.consumers.commits.commit import Sealed
+from lethe.consumers.commits.commit import LoggedCommit
 from lethe.consumers.commits.newest import NewestParameters
 from lethe.consumers.log.base import Flush, Message, Producer
 from lethe.consumers.service.telemetry.steps import AtStep, Step
@@ -85,7 +85,7 @@ class Publisher:
 
     def begin(
         self,
-        sealed: Sequence[Sealed],
+        logged: Sequence[LoggedCommit],
         messages: Sequence[Message],
         watermarks: Mapping[str, Watermark],
         then: Callable[[], None],
@@ -104,7 +104,7 @@ class Publisher:
         self._acknowledge()
         if messages:
             self._at_step(Step.PUBLISH)
-        notes = Notes(_ranges(sealed), watermarks, then, since)
+        notes = Notes(_ranges(logged), watermarks, then, since)
         try:
             self._in_flight = self._producer.begin(messages), notes
         except LogUnavailable:
@@ -158,10 +158,10 @@ class Publisher:
         return answers
 
 
-def _ranges(sealed: Sequence[Sealed]) -> list[tuple[int, int, int]]:
+def _ranges(logged: Sequence[LoggedCommit]) -> list[tuple[int, int, int]]:
     """Return (index, low, high) for each commits partition: all of it that these publish."""
     bounds: dict[int, tuple[int, int]] = {}
-    for winner in sealed:
+    for winner in logged:
         index, place = commit_partition(winner.commit.model_id), winner.place
         low, high = bounds.get(index, (place.previous_end, 0))
         bounds[index] = min(low, place.previous_end), max(high, place.offset + 1)

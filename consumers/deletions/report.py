@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from lethe.consumers.commits.commit import CommitKind, Sealed
+from lethe.consumers.commits.commit import CommitKind, LoggedCommit
 from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.deletions.authenticate import UNAUTHENTICATED
 from lethe.consumers.deletions.rounds import Prepared
@@ -20,11 +20,11 @@ def report_decisions(
     metrics: Metrics,
     logger: Logger,
     prepared: Prepared,
-    sealed: Sealed,
+    logged: LoggedCommit,
     records: Sequence[Validated],
 ) -> None:
     """Count and log the outcomes of a commit's records: at DEBUG each has a line."""
-    commit = sealed.commit
+    commit = logged.commit
     if commit.kind is CommitKind.REFRESH:
         logger.info(
             prepared.message,
@@ -69,7 +69,7 @@ def report_decisions(
         commit=commit.number,
         version=commit.newest,
         partition=prepared.group.partition.index,
-        offset=sealed.place.offset,
+        offset=logged.place.offset,
         rows=len(commit.erased),
         requests=dict(outcomes),
         request_ids=ids[:_NAMED],

@@ -1,4 +1,4 @@
-"""A new generation of a refresh job: staged, brought up to date with later commits, sealed."""
+"""A new generation of a refresh job: staged, and brought up to date with later commits."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _CATCH_UP_ROUNDS = 64  # each is short: what came during the one before
 
 
 @dataclass(frozen=True, slots=True)
-class _Sealed:
+class _UpToDate:
     """A staged generation, and how many deletions and changes of rows it includes."""
 
     staged: StagedGeneration
-    position: int
+    deletions: int
     changed: int
     rows: int
     class_counts: tuple[int, ...] | None
@@ -55,14 +55,14 @@ def stage_generation(
     ledger: Ledger | None = None,
     pipeline: LivePipeline | None = None,
 ) -> JobResult:
-    """Stage the new generation, catch up with deletions made meanwhile, and seal it."""
+    """Stage the new generation, catch up with deletions made meanwhile, and mark it complete."""
     state = snapshot.state
     # Each attempt has its own name: one that was thought dead must not overwrite the result of
     # another, which may be live by now. What is left behind expires.
     where = state.keys.generation(f"{new.generation.number}-{uuid.uuid4().hex}")
     try:
         staged = _write(job, snapshot, new, where, ledger, pipeline)
-        sealed = _caught_up(job, snapshot, new, staged)
+        up_to_date = _caught_up(job, snapshot, new, staged)
         mark = staging.mark_complete(job.store.client, where, staging.TIME_TO_LIVE)
     except Exception:
         # It may have filled the store. Not once the result is sent: if only the answer to that was
@@ -70,28 +70,28 @@ def stage_generation(
         with suppress(Unavailable):
             staging.discard(job.store.client, where.everything())
         raise
-    scalars, thetas = stream_fields(sealed.staged.stream)
+    scalars, thetas = stream_fields(up_to_date.staged.stream)
     result = result_of(
         job,
         state,
         choice,
-        sealed=sealed.position,
-        changed=sealed.changed,
-        certified=sealed.certified,
+        deletions=up_to_date.deletions,
+        changed=up_to_date.changed,
+        certified=up_to_date.certified,
         staged_key=where.name,
         staged_mark=mark,
         generation=new.generation.number,
-        rows=sealed.rows,
-        class_counts=sealed.class_counts,
+        rows=up_to_date.rows,
+        class_counts=up_to_date.class_counts,
         stream=scalars,
         status=status,
         resolved=resolved,
-        ledger=sealed.staged.ledger,
+        ledger=up_to_date.staged.ledger,
         disclosure=measured_scale(
             state.meta.config, new.generation, new.stream, snapshot.rows, new.dual_rows
         ),
         disclosure_then=state.meta.disclosure,
-        caught_up=sealed.staged is not staged,
+        caught_up=up_to_date.staged is not staged,
     )
     return store_result(job, result, thetas)
 
@@ -134,36 +134,36 @@ def _write(
 
 def _caught_up(
     job: Job, snapshot: Snapshot, new: NewGeneration, staged: StagedGeneration
-) -> _Sealed:
+) -> _UpToDate:
     """Let a staged generation catch up with requests since the snapshot, except a few rows."""
     meta = snapshot.state.meta
     counts = None if meta.class_counts is None else class_counts(snapshot.rows.y)
-    sealed = _Sealed(
+    up_to_date = _UpToDate(
         staged, meta.deletions_logged, meta.rows_changed, len(snapshot.ids), counts, new.certified
     )
     for _ in range(_CATCH_UP_ROUNDS):
         latest = job.store.load_model(job.event.model_id)
         deleted, changed = latest.meta.deletions_logged, latest.meta.rows_changed
-        if deleted - sealed.position + changed - sealed.changed <= CATCH_UP_LIMIT:
+        if deleted - up_to_date.deletions + changed - up_to_date.changed <= CATCH_UP_LIMIT:
             break
-        later = job.store.deletions_since(snapshot.state, sealed.position, deleted)
-        touched = rows_touched(job.store, latest, sealed.changed)
+        later = job.store.deletions_since(snapshot.state, up_to_date.deletions, deleted)
+        touched = rows_touched(job.store, latest, up_to_date.changed)
         if touched is None:
             continue  # another commit came; the rows are read together with the next
         try:
-            caught_up = catch_up(job.store, sealed.staged, latest.meta, later, touched.changed)
+            caught_up = catch_up(job.store, up_to_date.staged, latest.meta, later, touched.changed)
         except IllConditioned:
             break  # the deletion worker will drop the result and schedule another job
         _stage_again(job, caught_up)
-        sealed = _Sealed(
+        up_to_date = _UpToDate(
             caught_up.staged,
             deleted,
             changed,
-            caught_up.rows(sealed.rows),
-            caught_up.class_counts(sealed.class_counts),
-            sealed.certified if caught_up.same else None,
+            caught_up.rows(up_to_date.rows),
+            caught_up.class_counts(up_to_date.class_counts),
+            up_to_date.certified if caught_up.same else None,
         )
-    return sealed
+    return up_to_date
 
 
 def _stage_again(job: Job, caught_up: CaughtUp) -> None:

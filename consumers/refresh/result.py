@@ -50,7 +50,7 @@ def result_of(job: Job, state: ModelState, choice: Choice, **more: object) -> Jo
             "seconds": time.perf_counter() - job.began,
             "generation_key": state.meta.generation_key,
             "reference_epoch": state.meta.reference_epoch,
-            "sealed": state.meta.deletions_logged,
+            "deletions": state.meta.deletions_logged,
             "changed": state.meta.rows_changed,
             "completions": state.stream.completions,
             "status": state.meta.status,

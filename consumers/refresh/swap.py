@@ -152,7 +152,7 @@ class _Swap:
     def _up_to_date(self, staged: StagedGeneration) -> CaughtUp | str:
         """Return the staged generation with the live rows, or why it cannot take them."""
         store, state = self.store, self.state
-        later = store.deletions_since(state, self.result.sealed, state.meta.deletions_logged)
+        later = store.deletions_since(state, self.result.deletions, state.meta.deletions_logged)
         touched = rows_touched(store, state, self.result.changed)
         if touched is None:
             raise StoreUnavailable(

@@ -120,7 +120,7 @@ def _polished(
         result.residual,
     )
     changed = before.meta.rows_changed - result.changed
-    concurrent = before.meta.deletions_logged - result.sealed + 2 * changed  # each in, and out
+    concurrent = before.meta.deletions_logged - result.deletions + 2 * changed  # each in, and out
     error = concurrent_remainder(
         before.generation,
         before.stream,

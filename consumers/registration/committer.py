@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from lethe.consumers.commits.apply import change_of
-from lethe.consumers.commits.commit import CommitKind, Sealed
+from lethe.consumers.commits.commit import CommitKind, LoggedCommit
 from lethe.consumers.commits.journal import Journal, read_opening
 from lethe.consumers.commits.publish import messages_of, newest_parameters
 from lethe.consumers.commits.recovery.fold import Fold
@@ -84,49 +84,51 @@ class Committer:
         self._journal.follow(index, folded.followed)
         return folded
 
-    def append(self, transition: Transition) -> Sealed | None:
+    def append(self, transition: Transition) -> LoggedCommit | None:
         """Append a commit; None: somebody else has written, and everything is to be read again."""
         won = self._journal.append([transition.commit])
         return won[0] if won else None
 
-    def apply(self, sealed: Sealed, before: ModelState | None, transition: Transition) -> None:
+    def apply(
+        self, logged: LoggedCommit, before: ModelState | None, transition: Transition
+    ) -> None:
         """Apply a commit that won; if the store is not what it continues, a fold applies it."""
-        gone = sealed.commit.kind is CommitKind.UNREGISTRATION
+        gone = logged.commit.kind is CommitKind.UNREGISTRATION
         change = change_of(
-            sealed, before, arrays=transition.arrays, live=transition.live, drops_arrays=gone
+            logged, before, arrays=transition.arrays, live=transition.live, drops_arrays=gone
         )
         former = "" if before is None else before.rows_generation
-        if sealed.commit.leaves_no_row:
-            shred(self._store, sealed.commit, former, change.live.name, self._at_step)
+        if logged.commit.leaves_no_row:
+            shred(self._store, logged.commit, former, change.live.name, self._at_step)
         [answer], _ = self._store.apply([change])
         if not answer.done:
-            folded = self.fold(sealed.commit.model_id)
-            if sealed.commit.model_id in folded.halted:
-                raise folded.halted[sealed.commit.model_id]
-        elif not sealed.commit.leaves_no_row:
-            shred(self._store, sealed.commit, former, change.live.name, self._at_step)
+            folded = self.fold(logged.commit.model_id)
+            if logged.commit.model_id in folded.halted:
+                raise folded.halted[logged.commit.model_id]
+        elif not logged.commit.leaves_no_row:
+            shred(self._store, logged.commit, former, change.live.name, self._at_step)
 
-    def open(self, model_id: str) -> list[Sealed]:
+    def open(self, model_id: str) -> list[LoggedCommit]:
         """Commit the opening, which says where the model's requests begin, unless a worker has."""
         state = self._store.load_model(model_id)
         if state.opening is not None:
             return []
         transition = opening_transition(state, read_opening(self._reader))
-        sealed = self.append(transition)
-        if sealed is None:
+        logged = self.append(transition)
+        if logged is None:
             self.fold(model_id)
             return []
-        self.apply(sealed, state, transition)
-        return [sealed]
+        self.apply(logged, state, transition)
+        return [logged]
 
-    def publish(self, sealed: Sequence[Sealed]) -> None:
+    def publish(self, logged: Sequence[LoggedCommit]) -> None:
         """Publish what was committed for a model; the published cursor moves past it, no further.
 
         If others have committed since, the newest parameters are sent again, as by `fold`.
         """
-        self._producer.publish(messages_of([each.commit for each in sealed]))
+        self._producer.publish(messages_of([each.commit for each in logged]))
         overtaken = False
-        for each in sealed:
+        for each in logged:
             partition = ModelKeys(each.commit.model_id).partition
             low, end = each.place.previous_end, each.place.offset + 1
             try:
@@ -134,7 +136,7 @@ class Committer:
             except StoreUnavailable:  # once more, for only the answer says who was overtaken
                 before = self._store.cursors.move_published(partition, low, end)
             overtaken |= before.published > end
-        for index in {commit_partition(each.commit.model_id) for each in sealed}:
+        for index in {commit_partition(each.commit.model_id) for each in logged}:
             if overtaken or self._others_committed(index):
                 self._send_newest(index)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lethe.consumers.commits.apply import checkpoint_change
-from lethe.consumers.commits.commit import Commit, CommitKind, KeptReceipt, Sealed
+from lethe.consumers.commits.commit import Commit, CommitKind, KeptReceipt, LoggedCommit
 from lethe.consumers.commits.journal import (
     Followed,
     LogGap,
@@ -115,7 +115,7 @@ class Recovery(Committer):
         tail = Tail(partition, end, last_digest, epoch)
         return Plan(index, tail, models, restart if reset else None)
 
-    def run(self, plan: Plan) -> list[Sealed]:
+    def run(self, plan: Plan) -> list[LoggedCommit]:
         """Append the checkpoints, apply them, and let workers resume; return the commits.
 
         Raises
@@ -127,15 +127,15 @@ class Recovery(Committer):
         heads = {state.model_id: tip.head for state, tip in plan.models}
         self._journal.follow(plan.index, Followed(plan.tail, heads, low))
         commits = [self._checkpoint(state, tip, plan.tail) for state, tip in plan.models]
-        sealed = self._journal.append(commits) if commits else []
-        if len(sealed) < len(commits):
+        logged = self._journal.append(commits) if commits else []
+        if len(logged) < len(commits):
             raise CommitConflict(
                 f"{topics.COMMITS}/{plan.index}: somebody else writes to it; stop all workers, and "
                 "run `lethe recover` again"
             )
         states = {state.model_id: state for state, _ in plan.models}
         changes = [
-            checkpoint_change(self._store, each, states[each.commit.model_id]) for each in sealed
+            checkpoint_change(self._store, each, states[each.commit.model_id]) for each in logged
         ]
         answers, _ = self._store.apply(changes) if changes else ([], None)
         for change, answer in zip(changes, answers, strict=True):
@@ -144,12 +144,12 @@ class Recovery(Committer):
         for state in states.values():
             self._store.cursors.lower_watermarks(state.offsets)
         if plan.restart is not None:
-            offset = plan.restart if plan.restart < low else low + len(sealed)
+            offset = plan.restart if plan.restart < low else low + len(logged)
             topic_id = plan.tail.partition.topic_id
             self._store.cursors.restart(PartitionKeys(plan.index), topic_id, Pair(offset, offset))
             self._restart_empty()
         self._store.wait_durable()
-        return sealed
+        return logged
 
     def _restart_empty(self) -> None:
         """Restart the cursors of partitions without models, if the topic was recreated."""

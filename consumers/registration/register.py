@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from lethe.consumers.commits.apply import staged_keys
-from lethe.consumers.commits.commit import Sealed
+from lethe.consumers.commits.commit import LoggedCommit
 from lethe.consumers.commits.journal import LogGap
 from lethe.consumers.commits.recovery.replay import StoreTooOld
 from lethe.consumers.commits.recovery.unapplied import with_logged_meta, with_unapplied
@@ -237,12 +237,12 @@ class Registrar:
                 self._committer.publish(self._committer.open(model_id))
                 continue
             transition = unregistration(state, self._now())
-            sealed = self._committer.append(transition)
-            if sealed is None:
+            logged = self._committer.append(transition)
+            if logged is None:
                 continue
-            self._committer.apply(sealed, state, transition)
-            self._committer.publish([sealed])
-            return sealed.head
+            self._committer.apply(logged, state, transition)
+            self._committer.publish([logged])
+            return logged.head
         raise _contested(model_id)
 
     # -- reading the predecessor ------------------------------------------------------------------
@@ -330,22 +330,22 @@ class Registrar:
                 raise
             store.wait_durable()
             self._at_step(Step.REGISTER_APPEND)
-            sealed = self._committer.append(transition)
-            if sealed is None:
+            logged = self._committer.append(transition)
+            if logged is None:
                 continue
             self._at_step(Step.REGISTER_APPLY)
-            self._committer.apply(sealed, None, transition)
-            return self._finish(candidate, [sealed])
+            self._committer.apply(logged, None, transition)
+            return self._finish(candidate, [logged])
         raise _contested(keys.model_id)
 
-    def _finish(self, candidate: Candidate, sealed: list[Sealed]) -> ModelState:
+    def _finish(self, candidate: Candidate, logged: list[LoggedCommit]) -> ModelState:
         """Open a model whose registration is applied, and publish what is not published yet."""
         keys, store = candidate.state.keys, self._store
         staging.end_registration(store.client, keys, candidate.where.name)
         self._at_step(Step.REGISTER_OPEN)
         opened = self._committer.open(keys.model_id)
         self._at_step(Step.REGISTER_FINISH)
-        self._committer.publish([*sealed, *opened])
+        self._committer.publish([*logged, *opened])
         staging.sweep_registrations(store.client, keys, store.row_keys)
         return store.load_model(keys.model_id)
 

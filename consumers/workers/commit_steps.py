@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lethe.consumers.commits.apply import after_commit, change_of
-from lethe.consumers.commits.commit import Sealed
+from lethe.consumers.commits.commit import LoggedCommit
 from lethe.consumers.commits.journal import CommitTooLarge, Journal
 from lethe.consumers.commits.publish import messages_of, receipt_message, without_replaced
 from lethe.consumers.commits.publisher import Publisher
@@ -51,11 +51,11 @@ class CommitSteps:
     metrics: Metrics
     logger: Logger
     at_step: AtStep
-    to_publish: list[tuple[Sealed, list[Message]]] = field(default_factory=list)
+    to_publish: list[tuple[LoggedCommit, list[Message]]] = field(default_factory=list)
 
     # -- 6 ------------------------------------------------------------------------------------
 
-    def append(self, prepared: Sequence[Prepared]) -> list[tuple[Prepared, Sealed]]:
+    def append(self, prepared: Sequence[Prepared]) -> list[tuple[Prepared, LoggedCommit]]:
         """Append (step 6) commits, one per model, all at once; return those that count.
 
         Somebody else has written to the partitions of the others: these are folded, and the
@@ -73,9 +73,9 @@ class CommitSteps:
             self.states.drop(error.model_id)
             return []  # the others are processed again
         messages = {commit.model_id: messages_of([commit]) for commit, _ in appending.sent}
-        sealed = self.journal.finish(appending)
+        logged = self.journal.finish(appending)
         self.metrics.append_seconds.observe(time.perf_counter() - begin)
-        won = [(by_model.pop(each.commit.model_id), each) for each in sealed]
+        won = [(by_model.pop(each.commit.model_id), each) for each in logged]
         self.metrics.commits.labels("won").inc(len(won))
         for model_id in by_model:
             self.metrics.commits.labels("contested").inc()
@@ -87,31 +87,31 @@ class CommitSteps:
 
     # -- 7 ------------------------------------------------------------------------------------
 
-    def apply(self, won: Sequence[tuple[Prepared, Sealed]]) -> None:
+    def apply(self, won: Sequence[tuple[Prepared, LoggedCommit]]) -> None:
         """Apply (step 7) commits, all in one round trip, with the cursors of the last publish."""
         if not won:
             return
         self.at_step(Step.APPLY)
         changes: list[StoreChange] = []
-        for prepared, sealed in won:
+        for prepared, logged in won:
             transition = prepared.transition
             changes.append(
                 change_of(
-                    sealed,
+                    logged,
                     prepared.before,
                     arrays=transition.arrays,
                     live=transition.live,
                     written=transition.written,
                 )
             )
-        for (prepared, sealed), change in zip(won, changes, strict=True):
-            if sealed.commit.leaves_no_row:
-                self._shred(prepared, sealed, change)
-        keep(self.store, (sealed.commit for _, sealed in won))
+        for (prepared, logged), change in zip(won, changes, strict=True):
+            if logged.commit.leaves_no_row:
+                self._shred(prepared, logged, change)
+        keep(self.store, (logged.commit for _, logged in won))
         answers = self.publisher.apply(changes)
-        for (prepared, sealed), change, answer in zip(won, changes, answers, strict=True):
+        for (prepared, logged), change, answer in zip(won, changes, answers, strict=True):
             if answer.applied is Applied.APPLIED:
-                self._keep(prepared, sealed, change)
+                self._keep(prepared, logged, change)
             else:
                 # The store went back, or another worker was faster: a fold finds out from the log,
                 # applies it and publishes it.
@@ -121,32 +121,32 @@ class CommitSteps:
                     model=prepared.group.model_id,
                     reason=f"{answer.applied}: {answer.found}",
                 )
-                self.to_publish = [each for each in self.to_publish if each[0] is not sealed]
+                self.to_publish = [each for each in self.to_publish if each[0] is not logged]
                 self.follower.forget(prepared.group.model_id)
         self.follower.follow({commit_partition(prepared.group.model_id) for prepared, _ in won})
-        for prepared, sealed in won:
+        for prepared, logged in won:
             # Records of a model that the fold has halted stay: the watermark must not pass them.
             if prepared.group.model_id not in self.halts:
-                self._remove_processed(prepared, sealed)
+                self._remove_processed(prepared, logged)
 
-    def _keep(self, prepared: Prepared, sealed: Sealed, change: StoreChange) -> None:
+    def _keep(self, prepared: Prepared, logged: LoggedCommit, change: StoreChange) -> None:
         """Keep the state after a commit that was applied."""
         arrays = prepared.before.arrays_id if change.arrays is None else change.arrays.renewed
-        after = after_commit(prepared.before, sealed, prepared.transition.after, arrays)
+        after = after_commit(prepared.before, logged, prepared.transition.after, arrays)
         self.states.put(with_enough_sentinels(self.store, after))
         self.gauges.show(after)
-        if not sealed.commit.leaves_no_row:
-            self._shred(prepared, sealed, change)
+        if not logged.commit.leaves_no_row:
+            self._shred(prepared, logged, change)
 
-    def _shred(self, prepared: Prepared, sealed: Sealed, change: StoreChange) -> None:
+    def _shred(self, prepared: Prepared, logged: LoggedCommit, change: StoreChange) -> None:
         former, live = prepared.before.rows_generation, change.live.name
-        shred(self.store, sealed.commit, former, live, self.at_step)
+        shred(self.store, logged.commit, former, live, self.at_step)
 
-    def _remove_processed(self, prepared: Prepared, sealed: Sealed) -> None:
+    def _remove_processed(self, prepared: Prepared, logged: LoggedCommit) -> None:
         """Remove the records of a commit from their group, and report their outcomes."""
         records = prepared.group.items[: prepared.records]
         prepared.group.items = prepared.group.items[prepared.records :]
-        report_decisions(self.metrics, self.logger, prepared, sealed, records)
+        report_decisions(self.metrics, self.logger, prepared, logged, records)
 
     # -- 8 ------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class CommitSteps:
         messages += [dead_letter(item) for item in letters]
         if ready or messages or watermarks:
             report_without_commit(self.metrics, self.logger, unknown, letters)
-            commits = [sealed for sealed, _ in ready]
+            commits = [logged for logged, _ in ready]
             self.publisher.begin(commits, messages, watermarks, then, since)
 
     def forget(self) -> None:

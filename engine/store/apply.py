@@ -121,7 +121,7 @@ class Swap:
     unlink
         Keys to remove.
     deletions_from
-        How many deletions were logged when the generation was sealed: their list starts there.
+        How many deletions were logged when the generation caught up last: their list starts there.
     """
 
     persist: Sequence[str]

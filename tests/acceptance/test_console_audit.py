@@ -90,7 +90,7 @@ class Auditor:
         if verdict == NOT_READ:
             assert not results
             return {NOT_READ: self.page.locator("#result .notice").inner_text()}
-        assert (verdict == "Invalid") == refused, (verdict, results)
+        assert (verdict == "Refused") == refused, (verdict, results)
         return results
 
 

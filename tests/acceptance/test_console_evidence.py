@@ -141,7 +141,7 @@ def test_a_person_is_erased_found_again_and_given_one_file_that_is_verified_offl
 
     forged = own.read_text().replace(f'"{subject}"', '"h9"')
     (tmp_path / "forged").write_text(forged)
-    assert verified(chromium, served, tmp_path / "forged", width)[0].startswith("Invalid")
+    assert verified(chromium, served, tmp_path / "forged", width)[0].startswith("Refused")
 
 
 def test_nobody_elses_copy_is_made(served: Served, chromium: Any, tmp_path: Path) -> None:

@@ -102,14 +102,14 @@ def _recover_model(settings: Settings, out: Output, model: str, *, yes: bool) ->
             out.document({"model_id": model, "recovered": []})
             out.line("nothing was changed")
             return 1
-        sealed = recovering.run(plan)
+        logged = recovering.run(plan)
     recovered = [
         {
             "model_id": one.commit.model_id,
             "commit": one.commit.number,
             "digest": one.digest,
         }
-        for one in sealed
+        for one in logged
     ]
     out.document({"model_id": model, "recovered": recovered})
     for one in recovered:

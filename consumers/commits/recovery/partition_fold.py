@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
+from lethe.consumers.commits.commit import Commit, CommitKind, LoggedCommit
 from lethe.consumers.commits.journal import Followed, Tail, read_records, tail_of
 from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.commits.recovery.counted import OpenRecord, count, read_open
@@ -149,23 +149,23 @@ class PartitionFold:
                 self._gaps[model] = error
                 self._store.cursors.note_behind(self._keys, model)
         self._followed.heads = counted.newest
-        to_apply: list[Sealed] = []
-        to_publish: list[Sealed] = []
-        for sealed in self._opened(counted.valid):
-            behind = self._cursors.of_model(sealed.commit.model_id)
-            if sealed.place.offset >= behind.apply:
-                to_apply.append(sealed)
-            if sealed.place.offset >= behind.published:
-                to_publish.append(sealed)
+        to_apply: list[LoggedCommit] = []
+        to_publish: list[LoggedCommit] = []
+        for logged in self._opened(counted.valid):
+            behind = self._cursors.of_model(logged.commit.model_id)
+            if logged.place.offset >= behind.apply:
+                to_apply.append(logged)
+            if logged.place.offset >= behind.published:
+                to_publish.append(logged)
             # Row records are read for a whole run, so it ends where another generation goes live.
-            swaps = sealed.commit.kind is not CommitKind.REQUESTS
+            swaps = logged.commit.kind is not CommitKind.REQUESTS
             if swaps or len(to_apply) == RUN_LENGTH or len(to_publish) == RUN_LENGTH:
                 self._apply(to_apply)
                 self._publish(to_publish)
-                self._advance(sealed.place.offset + 1)  # a long fold may be cut short
+                self._advance(logged.place.offset + 1)  # a long fold may be cut short
                 self._lease.renew()
                 to_apply, to_publish = [], []
-                self._progress("reading commits", sealed.place.offset, self._end)
+                self._progress("reading commits", logged.place.offset, self._end)
         self._apply(to_apply)
         self._publish(to_publish)
         self._finish(records)
@@ -238,7 +238,7 @@ class PartitionFold:
             else:
                 self._halt(model, store_too_old_error(model, pair.lower, self._partition, begin))
 
-    def _opened(self, valid: Mapping[int, OpenRecord]) -> Iterable[Sealed]:
+    def _opened(self, valid: Mapping[int, OpenRecord]) -> Iterable[LoggedCommit]:
         """Yield the commits that count, in order; one that cannot be opened halts its model."""
         if not valid:
             return
@@ -255,7 +255,7 @@ class PartitionFold:
                 self._halt(record.open.model_id, error)
                 continue
             if commit is not None:
-                yield Sealed(commit, record.digest, record.open.key, self._place(record))
+                yield LoggedCommit(commit, record.digest, record.open.key, self._place(record))
 
     def _halt(self, model_id: str, error: LetheError) -> None:
         """Halt a model until a person acts; from now on the partition's cursors may pass it."""
@@ -287,36 +287,36 @@ class PartitionFold:
 
     # -- applying -------------------------------------------------------------------------------
 
-    def _apply(self, run: Sequence[Sealed]) -> None:
+    def _apply(self, run: Sequence[LoggedCommit]) -> None:
         for part in parts_of(run):
             self._apply_part(part)
 
-    def _apply_part(self, part: Sequence[Sealed]) -> None:
+    def _apply_part(self, part: Sequence[LoggedCommit]) -> None:
         """Apply commits whose rows, for each model, lie in a single generation."""
         row_records, given = self._row_records(part), self._replay.read_changes(part)
-        changes: list[tuple[Sealed, StoreChange]] = []
-        for sealed in part:
-            if sealed.commit.model_id in self._halted:
+        changes: list[tuple[LoggedCommit, StoreChange]] = []
+        for logged in part:
+            if logged.commit.model_id in self._halted:
                 continue
             try:
-                before = self._replay.state(sealed.commit.model_id)
-                change = self._replay.change(sealed, row_records, given)
+                before = self._replay.state(logged.commit.model_id)
+                change = self._replay.change(logged, row_records, given)
             except Unavailable:
                 raise
             except LetheError as error:
-                self._halt_midway(sealed.commit.model_id, error)
+                self._halt_midway(logged.commit.model_id, error)
                 continue
-            commit = sealed.commit
+            commit = logged.commit
             if commit.leaves_no_row and before is not None and before.head.commit < commit.number:
                 shred(self._store, commit, before.rows_generation, change.live.name, self._at_step)
-            changes.append((sealed, change))
+            changes.append((logged, change))
         self._send(changes)
 
-    def _row_records(self, run: Sequence[Sealed]) -> dict[str, dict[str, bytes]]:
+    def _row_records(self, run: Sequence[LoggedCommit]) -> dict[str, dict[str, bytes]]:
         """Return the row records that a run of commits needs, by model."""
         needed: dict[str, list[str]] = {}
-        for sealed in run:
-            commit = sealed.commit
+        for logged in run:
+            commit = logged.commit
             if commit.kind is CommitKind.REQUESTS:
                 rows = (*commit.erased, *commit.corrected)
                 needed.setdefault(commit.model_id, []).extend(rows)
@@ -332,18 +332,18 @@ class PartitionFold:
                 self._halt(model, error)
         return row_records
 
-    def _send(self, changes: list[tuple[Sealed, StoreChange]]) -> None:
+    def _send(self, changes: list[tuple[LoggedCommit, StoreChange]]) -> None:
         """Apply changes in one round trip, and act on the answers."""
         if not changes:
             return
         self._at_step(Step.FOLD_APPLY)
-        keep(self._store, (sealed.commit for sealed, _ in changes))
+        keep(self._store, (logged.commit for logged, _ in changes))
         answers, _ = self._store.apply([self._noting_halted(change) for _, change in changes])
-        for (sealed, change), answer in zip(changes, answers, strict=True):
+        for (logged, change), answer in zip(changes, answers, strict=True):
             if answer.done:
-                self._note_applied(sealed, change)
-            elif sealed.commit.model_id not in self._halted:
-                self._apply_once_more(sealed, change, answer)
+                self._note_applied(logged, change)
+            elif logged.commit.model_id not in self._halted:
+                self._apply_once_more(logged, change, answer)
 
     def _noting_halted(self, change: StoreChange) -> StoreChange:
         """Return a change that notes the halted models before the cursor passes their commits.
@@ -353,13 +353,15 @@ class PartitionFold:
         stopped = tuple(self._stopped)
         return replace(change, place=replace(change.place, halted=stopped)) if stopped else change
 
-    def _apply_once_more(self, sealed: Sealed, change: StoreChange, answer: ApplyAnswer) -> None:
+    def _apply_once_more(
+        self, logged: LoggedCommit, change: StoreChange, answer: ApplyAnswer
+    ) -> None:
         """Apply a refused commit once more, from what is stored by now, or halt its model."""
-        model = sealed.commit.model_id
+        model = logged.commit.model_id
         self._replay.forget(model)
         try:
-            given = self._replay.read_changes([sealed])
-            change = self._replay.change(sealed, self._row_records([sealed]), given)
+            given = self._replay.read_changes([logged])
+            change = self._replay.change(logged, self._row_records([logged]), given)
             [answer], _ = self._store.apply([self._noting_halted(change)])
         except Unavailable:
             raise
@@ -367,7 +369,7 @@ class PartitionFold:
             self._halt_midway(model, error)
             return
         if answer.done:
-            self._note_applied(sealed, change)
+            self._note_applied(logged, change)
             return
         self._replay.forget(model)
         if not self._last_try and answer.applied in _GONE_BACK:
@@ -384,10 +386,10 @@ class PartitionFold:
         if not self._last_try:
             raise FoldAgain(self._halted)
 
-    def _note_applied(self, sealed: Sealed, change: StoreChange) -> None:
+    def _note_applied(self, logged: LoggedCommit, change: StoreChange) -> None:
         """Count an applied commit, and drop the keys of the rows that it erased."""
         self._applied += 1
-        self._shred(sealed.commit, change.live.name)
+        self._shred(logged.commit, change.live.name)
 
     def _shred(self, commit: Commit, former: str) -> None:
         if self._store.row_keys is None:
@@ -398,8 +400,8 @@ class PartitionFold:
 
     # -- publishing -----------------------------------------------------------------------------
 
-    def _publish(self, sealed: Sequence[Sealed]) -> None:
-        to_send = [one for one in sealed if one.commit.model_id not in self._halted]
+    def _publish(self, logged: Sequence[LoggedCommit]) -> None:
+        to_send = [one for one in logged if one.commit.model_id not in self._halted]
         if not to_send:
             return
         for one in to_send:  # whoever applied it may have died before dropping the keys

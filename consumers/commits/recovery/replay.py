@@ -14,7 +14,7 @@ from lethe.consumers.commits.apply import (
     checkpoint_change,
     staged_keys,
 )
-from lethe.consumers.commits.commit import Commit, CommitKind, Sealed
+from lethe.consumers.commits.commit import Commit, CommitKind, LoggedCommit
 from lethe.consumers.commits.recovery.catch_up import (
     larger_of_both,
     recomputed,
@@ -115,13 +115,13 @@ class Replay:
             return {}
         return self._store.records_if_there(state.generation_keys, row_ids)
 
-    def read_changes(self, part: Sequence[Sealed]) -> GivenChanges:
+    def read_changes(self, part: Sequence[LoggedCommit]) -> GivenChanges:
         """Return the requests whose rows commits insert or correct: 2 MiB a commit at most."""
-        changes = [change for sealed in part for change in sealed.commit.changes]
+        changes = [change for logged in part for change in logged.commit.changes]
         return read_changes(self._reader, changes)
 
     def change(
-        self, sealed: Sealed, records: Mapping[str, dict[str, bytes]], given: GivenChanges
+        self, logged: LoggedCommit, records: Mapping[str, dict[str, bytes]], given: GivenChanges
     ) -> StoreChange:
         """Return what a commit changes in the store, from what is stored now.
 
@@ -133,10 +133,10 @@ class Replay:
         CorruptState
             The commit cannot be applied here.
         """
-        commit = sealed.commit
+        commit = logged.commit
         state = self.state(commit.model_id)
         if state is not None and state.head.commit >= commit.number:
-            return already(sealed)
+            return already(logged)
         if state is None and not commit.jumps:
             raise StoreTooOld(
                 f"model {commit.model_id!r}: the store has nothing of it, and its commits in the "
@@ -146,22 +146,22 @@ class Replay:
         self._states.drop(commit.model_id)  # a batch puts the state after it there
         match commit.kind:
             case CommitKind.REQUESTS if state is not None and not commit.empties:
-                return self._requests(sealed, state, records.get(commit.model_id, {}), given)
+                return self._requests(logged, state, records.get(commit.model_id, {}), given)
             case CommitKind.REFRESH if commit.staged is None and not commit.empties:
                 arrays = unchanged(state) if commit.clears_Q and state is not None else None
-                return change_of(sealed, state, arrays=arrays)
+                return change_of(logged, state, arrays=arrays)
             case CommitKind.OPENING:
-                return change_of(sealed, state)
+                return change_of(logged, state)
             case CommitKind.CHECKPOINT:
-                return checkpoint_change(self._store, sealed, state)
+                return checkpoint_change(self._store, logged, state)
             # A registration, a compact or a rebuild makes another generation live; an
             # unregistration and a commit that empties the model leave none.
             case _:
-                return self._swap(sealed, state)
+                return self._swap(logged, state)
 
     def _requests(
         self,
-        sealed: Sealed,
+        logged: LoggedCommit,
         state: ModelState,
         records: dict[str, bytes],
         given: GivenChanges,
@@ -171,10 +171,10 @@ class Replay:
         Without these the model waits for a rebuild. A row whose values are lost stays a member
         without a record (DATA_LOST).
         """
-        commit = sealed.commit
+        commit = logged.commit
         if not (commit.erased or commit.changes):
-            self._states.put(after_commit(state, sealed, state, state.arrays_id))
-            return change_of(sealed, state)
+            self._states.put(after_commit(state, logged, state, state.arrays_id))
+            return change_of(logged, state)
         written, changed, moved = None, None, None
         if commit.changes:
             written, changed, moved = self._brought_in(commit, state, records, given)
@@ -183,13 +183,13 @@ class Replay:
         after = None if moved is None else recomputed(state, commit, moved)
         if after is not None and changed is not None:
             after = replace(after, sentinels=changed_sentinels(state, changed))
-        after = None if after is None else _after(state, sealed, after)
+        after = None if after is None else _after(state, logged, after)
         if after is None:  # everything but V and Q is as the commit says
             without = replace(state, pipeline=None)
-            self._states.put(after_commit(state, sealed, _without_erased(without, commit), ""))
-            return change_of(sealed, state, drops_arrays=True, written=written)
+            self._states.put(after_commit(state, logged, _without_erased(without, commit), ""))
+            return change_of(logged, state, drops_arrays=True, written=written)
         arrays = arrays_of(state, after)
-        change = change_of(sealed, state, arrays=arrays, meta=after.meta, written=written)
+        change = change_of(logged, state, arrays=arrays, meta=after.meta, written=written)
         arrays_id = "" if change.arrays is None else change.arrays.renewed
         self._states.put(replace(after, arrays_id=arrays_id))
         return change
@@ -230,19 +230,19 @@ class Replay:
             self._states.put_factor(state, factor)
         return factor
 
-    def _swap(self, sealed: Sealed, state: ModelState | None) -> StoreChange:
-        commit = sealed.commit
+    def _swap(self, logged: LoggedCommit, state: ModelState | None) -> StoreChange:
+        commit = logged.commit
         live = staged_keys(self._store, commit)
         former = None if state is None else state.generation_keys
         new = None if live is None else swapped(self._store, commit, live, former)
         if commit.kind is CommitKind.UNREGISTRATION:
-            return change_of(sealed, state, live=live, drops_arrays=True)
+            return change_of(logged, state, live=live, drops_arrays=True)
         if new is None and commit.kind is CommitKind.REGISTRATION and commit.staged is not None:
             # DATA_LOST. What it replaced is discarded all the same: nobody would name it again.
             # So are the remains of what it staged: half of it is as good as nothing.
             keys, name = ModelKeys(commit.model_id), commit.staged.generation
             change = change_of(
-                sealed, state, live=LiveGeneration(keys.generation(name), ()), drops_arrays=True
+                logged, state, live=LiveGeneration(keys.generation(name), ()), drops_arrays=True
             )
             remains = [*keys.generation(name).everything(), *keys.dataset(name).everything()]
             if change.swap is None:
@@ -250,8 +250,8 @@ class Replay:
             swap = replace(change.swap, unlink=[*change.swap.unlink, *remains])
             return replace(change, swap=swap)
         if live is None or new is None:
-            return change_of(sealed, state, drops_arrays=True)
-        return change_of(sealed, state, live=live, arrays=new.arrays, written=new.written)
+            return change_of(logged, state, drops_arrays=True)
+        return change_of(logged, state, live=live, arrays=new.arrays, written=new.written)
 
 
 def _left_out(commit: Commit, state: ModelState, records: Mapping[str, bytes]) -> RowsAndDuals:
@@ -265,11 +265,11 @@ def _without_erased(state: ModelState, commit: Commit) -> ModelState:
     return replace(state, sentinels=state.sentinels.without(frozenset(commit.erased)))
 
 
-def _after(state: ModelState, sealed: Sealed, changed: ModelState) -> ModelState | None:
+def _after(state: ModelState, logged: LoggedCommit, changed: ModelState) -> ModelState | None:
     """Return the state after a batch, with the arrays' id of before; None if its sums fail."""
-    meta = larger_of_both(sealed.commit.meta, changed.stream)
-    changed = _without_erased(changed, sealed.commit)
-    after = after_commit(state, sealed, changed, state.arrays_id, meta)
+    meta = larger_of_both(logged.commit.meta, changed.stream)
+    changed = _without_erased(changed, logged.commit)
+    after = after_commit(state, logged, changed, state.arrays_id, meta)
     pipeline = after.pipeline
     if pipeline is None:
         return after
@@ -287,14 +287,14 @@ def _has_weights(request: RowsChanged, records: Mapping[str, bytes]) -> bool:
     )
 
 
-def parts_of(run: Sequence[Sealed]) -> Iterable[Sequence[Sealed]]:
+def parts_of(run: Sequence[LoggedCommit]) -> Iterable[Sequence[LoggedCommit]]:
     """Split commits into parts; one that may make another generation live is a part of its own."""
-    part: list[Sealed] = []
-    for sealed in run:
-        if sealed.commit.kind is CommitKind.REQUESTS and not sealed.commit.empties:
-            part.append(sealed)
+    part: list[LoggedCommit] = []
+    for logged in run:
+        if logged.commit.kind is CommitKind.REQUESTS and not logged.commit.empties:
+            part.append(logged)
             continue
         yield part
-        yield [sealed]
+        yield [logged]
         part = []
     yield part

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 import redis
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from lethe.engine.deletion.generation import Stream
 from lethe.engine.deletion.growing import GrowingRows
@@ -55,10 +55,11 @@ class JobResult(Stored):
         Whether a person or a schedule asked for it, and may wait for its version.
     generation_key, reference_epoch
         The state it was made from: another generation or reference makes it stale.
-    sealed
-        How many deletions the result includes; later ones are applied to it again.
+    deletions
+        How many deletions the result includes; later ones are applied to it again. Stored as
+        ``sealed``, which workers of an older version read.
     changed
-        How many insertions and corrections of rows it includes; as ``sealed``.
+        How many insertions and corrections of rows it includes; as ``deletions``.
     completions
         Completions of the generation when the job began: a completion is swapped in once.
     certified, left
@@ -66,13 +67,13 @@ class JobResult(Stored):
     residual, refuted
         As `engine.refresh.refreshes.Polished` has them (polish).
     rows, class_counts
-        Rows of the new generation at the seal (compact and rebuild).
+        Rows of the new generation once it has caught up (compact and rebuild).
     staged_key, staged_mark
         Name of the staged generation, and the mark of its completeness (compact and rebuild).
     resolved
         Deferred requests whose rows were left out.
     ledger
-        Ledger of a certified model's new generation at the seal (compact and rebuild).
+        Ledger of a certified model's new generation once it has caught up (compact and rebuild).
     reference
         What a certified model's polish measured.
     disclosure, disclosure_then
@@ -83,8 +84,10 @@ class JobResult(Stored):
         Whether the drift audit failed: a completion then says that the error is unknown, and orders
         a rebuild.
     caught_up
-        Whether it has caught up with changes of rows before it was sealed (compact and rebuild).
+        Whether it has caught up with changes of rows since the snapshot (compact and rebuild).
     """
+
+    model_config = ConfigDict(populate_by_name=True)
 
     job_id: str
     model_id: str
@@ -95,7 +98,7 @@ class JobResult(Stored):
     passes: Count = 0
     generation_key: str
     reference_epoch: Count
-    sealed: Count
+    deletions: Count = Field(alias="sealed")
     changed: Count = 0
     completions: Count = 0
     certified: float | None = None
@@ -130,7 +133,7 @@ def write_result(
 ) -> None:
     """Store a result; it expires."""
     key = ModelKeys(result.model_id).job(result.job_id)
-    fields: Fields = {"result": result.model_dump_json().encode()}
+    fields: Fields = {"result": result.model_dump_json(by_alias=True).encode()}
     for name, array in (arrays or {}).items():
         fields[name] = codec.pack(array)
     with reachable(client):

@@ -207,9 +207,9 @@ MUTANTS = (
         "test_what_heads_have_is_folded_again",
         put(
             "PartitionFold.run",
-            "sealed.place.offset >= behind.apply",
-            "sealed.place.offset >= behind.apply and sealed.commit.number > "
-            "heads.get(sealed.commit.model_id, Head()).commit",
+            "logged.place.offset >= behind.apply",
+            "logged.place.offset >= behind.apply and logged.commit.number > "
+            "heads.get(logged.commit.model_id, Head()).commit",
         ),
     ),
     mutant(
@@ -231,7 +231,7 @@ MUTANTS = (
     mutant(
         "the keys of rows that a dead worker erased",
         "test_a_fold_drops_the_keys_that_a_dead_worker_did_not",
-        without("PartitionFold._note_applied", "self._shred(sealed.commit, change.live.name)"),
+        without("PartitionFold._note_applied", "self._shred(logged.commit, change.live.name)"),
         without("PartitionFold._publish", "self._shred"),
     ),
     mutant(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.commits.apply import change_of
-from lethe.consumers.commits.commit import Sealed
+from lethe.consumers.commits.commit import LoggedCommit
 from lethe.consumers.commits.packed_receipt import pack
 from lethe.consumers.commits.publish import messages_of
 from lethe.consumers.contract import topics
@@ -372,7 +372,7 @@ def test_the_last_row_empties_the_model(bench: Bench) -> None:
     assert not after.stream.published.any()
     assert bench.transition.commit.empties
     change = change_of(
-        Sealed(bench.transition.commit, "", "", Place(0)),
+        LoggedCommit(bench.transition.commit, "", "", Place(0)),
         bench.state,
         arrays=bench.transition.arrays,
         live=bench.transition.live,
