@@ -54,8 +54,11 @@ def subject_commitment(salt: bytes, namespace: str, subject_id: str) -> str:
 
 def packed(parts: Sequence[str]) -> bytes:
     """Return texts so that no two lists of them have the same bytes: each after its length."""
-    encoded = [part.encode() for part in parts]
-    return b"".join([len(part).to_bytes(4, "big") + part for part in encoded])
+    whole = b""
+    for part in parts:
+        encoded = part.encode()
+        whole += len(encoded).to_bytes(4, "big") + encoded
+    return whole
 
 
 def tombstone_of(secret: bytes, row_id: str) -> str:

@@ -20,7 +20,7 @@ from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.server.pipeline import run_pipeline
 from lethe.engine.store.store import ModelStore
 
-MOST_RECEIPTS = 20_000
+MOST_RECEIPTS = 10_000
 """Receipts that are compared unless all are asked for: a tenth of a second of HMACs."""
 
 _MOST_FOUND = 100

@@ -340,7 +340,7 @@ def test_the_page_of_a_person_with_100_000_erasures_begins_within_300_ms(
             page = visitor.post("lookup", form)
             tries.append(time.process_time() - begin)
         spent[str(place)] = min(tries)
-        assert "100,000 erasures of" in page.text if read else "80,000 older receipts" in page.text
+        assert "100,000 erasures of" in page.text if read else "90,000 older receipts" in page.text
         assert len(page.content) < 200_000
     assert max(spent.values()) < 0.3, spent
     assert read or "erasure-000000" in visitor.post("lookup", form, every="yes").text
