@@ -1,0 +1,207 @@
+"""A bucket: some rows as the bytes of one Parquet file.
+
+Columns: ``order`` (the row's place, 24 bytes), ``id``, ``subject`` if rows have some, ``weight``,
+``y`` and ``x`` (the numbers of a row in one value, float32 where that loses nothing). Other tools
+read it as it is; nothing of it is believed unless its digest is the one of the manifest.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Rows
+from lethe.engine.rowstore.keys import ORDER_BYTES, Order, comparable
+
+_WIDE, _NARROW = np.dtype("<f8"), np.dtype("<f4")
+_X_TYPE = b"lethe.x"
+_X_TYPES = {kind.str.encode(): kind for kind in (_WIDE, _NARROW)}
+_COMPRESSED = {"id": "ZSTD", "subject": "ZSTD", "weight": "ZSTD", "y": "ZSTD"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Rows of a model in order, k of them.
+
+    Attributes
+    ----------
+    orders
+        (k, 24): their places.
+    ids, subjects
+        Of each row; ``subjects`` None if the rows of the model have none.
+    rows
+        Features (k x p, without an intercept), targets and weights.
+    """
+
+    orders: Order
+    ids: tuple[str, ...]
+    subjects: tuple[str | None, ...] | None
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, index: NDArray[np.intp]) -> Bucket:
+        """Return the rows at ``index``."""
+        subjects = self.subjects
+        return Bucket(
+            self.orders[index],
+            tuple(self.ids[i] for i in index),
+            None if subjects is None else tuple(subjects[i] for i in index),
+            self.rows.take(index),
+        )
+
+
+def row_bytes(p: int, m: int) -> int:
+    """Return about how many bytes a row takes in a bucket, at most."""
+    return ORDER_BYTES + 8 * (1 + p + m) + 32
+
+
+def table_of(bucket: Bucket, kind: np.dtype[Any] = _WIDE) -> pa.Table:
+    """Return the rows as a table of Arrow, which shares their numbers if it can."""
+    rows = bucket.rows
+    columns: dict[str, Any] = {
+        "order": fixed(bucket.orders),
+        "id": pa.array(bucket.ids, pa.string()),
+        "weight": pa.array(rows.weight, pa.float64()),
+        "y": fixed(rows.y.astype(_WIDE, copy=False)),
+        "x": fixed(rows.X.astype(kind, copy=False)),
+    }
+    if bucket.subjects is not None:
+        columns["subject"] = pa.array(bucket.subjects, pa.string())
+    return pa.table(columns, metadata={_X_TYPE: kind.str.encode()})
+
+
+def pack_bucket(bucket: Bucket) -> bytes:
+    """Return the rows as a Parquet file. Cost O(k (p + m))."""
+    with np.errstate(over="ignore"):
+        narrow = np.array_equal(bucket.rows.X.astype(_NARROW), bucket.rows.X)
+    table, sink = table_of(bucket, _NARROW if narrow else _WIDE), io.BytesIO()
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=max(1, len(bucket)),
+        compression={name: _COMPRESSED.get(name, "NONE") for name in table.column_names},
+        use_dictionary=False,
+        write_statistics=False,
+    )
+    return sink.getvalue()
+
+
+def fixed(values: NDArray[Any]) -> pa.Array:
+    """Return the rows of an array as values of one length, without a copy of them."""
+    values = np.ascontiguousarray(values)
+    each = values.nbytes // max(1, len(values)) or values.itemsize
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(each), len(values), [None, pa.py_buffer(values)]
+    )
+
+
+class PackedBucket:
+    """A bucket as its file has it: rows are unpacked when they are asked for.
+
+    Parameters
+    ----------
+    table
+        As `table_of` makes it.
+    p, m
+        Numbers of features and targets of a row.
+    what
+        Which bucket it is, for messages.
+
+    Raises
+    ------
+    CorruptState
+        It is no bucket of this model.
+    """
+
+    def __init__(self, table: pa.Table, p: int, m: int, what: str) -> None:
+        self._what = what
+        try:
+            table = table.combine_chunks()
+            self._x = numbers(table, "x", _X_TYPES[(table.schema.metadata or {})[_X_TYPE]], p)
+            self._y = numbers(table, "y", _WIDE, m)
+            self._weight = table["weight"].to_numpy()
+            self._ids = table["id"]
+            self._subjects = table["subject"] if "subject" in table.column_names else None
+            self.orders: Order = numbers(table, "order", np.dtype(np.uint8), ORDER_BYTES)
+        except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
+            raise _no_bucket(what, error) from None
+
+    @classmethod
+    def of_file(cls, data: bytes, p: int, m: int, what: str) -> PackedBucket:
+        """Return the bucket that a file has, whose digest is right; raises `CorruptState`."""
+        try:
+            table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise _no_bucket(what, error) from None
+        return cls(table, p, m, what)
+
+    def __len__(self) -> int:
+        return len(self.orders)
+
+    def all(self) -> Bucket:
+        """Return all rows. Cost O(k (p + m))."""
+        return self.take(slice(None))
+
+    def take(self, index: NDArray[np.intp] | slice) -> Bucket:
+        """Return the rows at ``index``.
+
+        Raises
+        ------
+        CorruptState
+            One of their numbers is not finite.
+        """
+        x, y = self._x[index].astype(np.float64), self._y[index].astype(np.float64)
+        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+            raise CorruptState(f"{self._what}: holds a number that is not finite")
+        subjects = self._subjects
+        return Bucket(
+            self.orders[index],
+            _texts(self._ids, index),
+            None if subjects is None else _texts(subjects, index),
+            Rows(x, y, self._weight[index].astype(np.float64)),
+        )
+
+    def between(self, least: bytes, most: bytes) -> slice:
+        """Return where the rows with places from ``least`` to ``most`` are. Cost O(log k)."""
+        text = comparable(self.orders)
+        bounds = np.array([least, most], text.dtype)
+        first = np.searchsorted(text, bounds[0], "left")
+        return slice(int(first), int(np.searchsorted(text, bounds[1], "right")))
+
+
+def _no_bucket(what: str, error: Exception) -> CorruptState:
+    return CorruptState(f"{what}: is no bucket of rows of this model ({error})")
+
+
+def _texts(column: Any, index: NDArray[np.intp] | slice) -> tuple[Any, ...]:
+    if isinstance(index, slice):
+        start, stop, _ = index.indices(len(column))
+        return tuple(column.slice(start, max(0, stop - start)).to_pylist())
+    return tuple(column.take(pa.array(index)).to_pylist())
+
+
+def numbers(table: pa.Table, name: str, kind: np.dtype[Any], width: int) -> NDArray[Any]:
+    """Return a column of values of ``width`` numbers as k x width, without a copy."""
+    k, column = len(table), table[name]
+    if column.type != pa.binary(kind.itemsize * width) or column.null_count:
+        raise ValueError(f"column {name} has type {column.type}")
+    if not k or not width:
+        return np.empty((k, width), kind)
+    [chunk] = column.chunks
+    values = np.frombuffer(chunk.buffers()[1], kind, k * width, chunk.offset)
+    return values.reshape(k, width)
+
+
+def without(bucket: Bucket, row_ids: frozenset[str]) -> Bucket:
+    """Return a bucket without some rows; itself if it has none of them."""
+    keep = [i for i, row in enumerate(bucket.ids) if row not in row_ids]
+    return bucket if len(keep) == len(bucket) else bucket.take(np.array(keep, dtype=np.intp))

@@ -1,0 +1,268 @@
+"""Rows in buckets: found by id or by subject, read one by one, and rewritten without some."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Lock
+from typing import TypeVar
+
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Rows, with_intercept
+from lethe.engine.rowstore.bucket import Bucket, PackedBucket, row_bytes, without
+from lethe.engine.rowstore.files import Files
+from lethe.engine.rowstore.keys import (
+    bounds_of_group,
+    group_of_key,
+    group_of_subject,
+    key_of,
+)
+from lethe.engine.rowstore.manifest import Manifest, Part, digest_of
+from lethe.engine.rowstore.parts import group_in, put, put_bucket, put_index, without_keys
+
+T = TypeVar("T")
+
+_CACHED_BYTES = 64 << 20
+_READERS = 8
+"""Files that are read at a time: object storage answers each after some 20 ms."""
+
+_SCAN_AHEAD = 4
+
+
+class Buckets:
+    """The rows that a root names. Many threads may use an instance.
+
+    Parameters
+    ----------
+    files
+        Where they lie.
+    root
+        Digest of the manifest.
+    what
+        Whose rows these are, for messages: ``model 'churn'``.
+
+    Notes
+    -----
+    No file is believed that has another digest than the root, or the manifest, says. Of what was
+    read, `_CACHED_BYTES` are kept.
+    """
+
+    def __init__(self, files: Files, root: str, what: str) -> None:
+        self.root = root
+        self._files = files
+        self._what = what
+        self._cache: OrderedDict[str, tuple[PackedBucket | bytes, int]] = OrderedDict()
+        self._cached = 0
+        self._lock = Lock()
+        self.manifest = Manifest.read(self._read(root), f"{what}, the manifest of its rows")
+
+    # -- finding ------------------------------------------------------------------------------
+
+    def get(self, row_ids: Collection[str]) -> dict[str, Bucket]:
+        """Return each of the rows that is there, in a `Bucket` of its own.
+
+        Cost: a file for each bucket that holds some of the rows, and with subjects for each part
+        of the index; they are read `_READERS` at a time.
+
+        Raises
+        ------
+        StoreUnavailable
+            A file cannot be read.
+        CorruptState
+            A file is missing, or has another content than the manifest says.
+        """
+        keys = {row: key_of(self.manifest.salt, row) for row in row_ids}
+        groups = self._groups(keys)
+        asked: dict[Part, list[str]] = {}
+        for row, key in keys.items():
+            part = self.manifest.bucket_of(groups[row] + key) if row in groups else None
+            if part is not None:
+                asked.setdefault(part, []).append(row)
+        found: dict[str, Bucket] = {}
+        for bucket, rows in zip(self._buckets(list(asked)), asked.values(), strict=True):
+            for row in rows:
+                place = groups[row] + keys[row]
+                there = bucket.take(bucket.between(place, place))
+                if there.ids == (row,):
+                    found[row] = there
+        return found
+
+    def rows_of_subjects(self, subjects: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """Return the ids of each subject's rows, for those that have some.
+
+        Cost and errors as of `get`; without an index nobody has rows.
+        """
+        if self.manifest.index is None:
+            return {}
+        groups = {name: group_of_subject(self.manifest.salt, name) for name in subjects}
+        parts = {name: self.manifest.buckets_of_group(group) for name, group in groups.items()}
+        needed = list(dict.fromkeys(part for several in parts.values() for part in several))
+        buckets = dict(zip(needed, self._buckets(needed), strict=True))
+        found: dict[str, tuple[str, ...]] = {}
+        for name, several in parts.items():
+            rows: list[str] = []
+            for part in several:
+                there = buckets[part].take(buckets[part].between(*bounds_of_group(groups[name])))
+                owners = zip(there.ids, there.subjects or (), strict=True)
+                rows += [row for row, owner in owners if owner == name]
+            if rows:
+                found[name] = tuple(rows)
+        return found
+
+    def _groups(self, keys: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Return the groups of rows by their ids; without those that the index does not have."""
+        if self.manifest.index is None:
+            return {row: group_of_key(key) for row, key in keys.items()}
+        parts = {row: self.manifest.index_of(key) for row, key in keys.items()}
+        needed = list(dict.fromkeys(part for part in parts.values() if part is not None))
+        data = dict(zip(needed, self._many(self._index_part, needed), strict=True))
+        groups: dict[str, bytes] = {}
+        for row, part in parts.items():
+            if part is not None and (group := group_in(data[part], keys[row])) is not None:
+                groups[row] = group
+        return groups
+
+    # -- all rows -----------------------------------------------------------------------------
+
+    def scan(self, without_rows: Collection[str] = frozenset()) -> Iterator[Bucket]:
+        """Yield the rows bucket by bucket, without some of them; errors as of `get`.
+
+        A few buckets are read ahead, so that whoever computes does not wait.
+        """
+        left_out = frozenset(without_rows)
+        parts = list(self.manifest.buckets)
+        with ThreadPoolExecutor(_SCAN_AHEAD) as readers:
+            ahead = [readers.submit(self._bucket_once, part) for part in parts[:_SCAN_AHEAD]]
+            for i in range(len(parts)):
+                packed = ahead.pop(0).result()
+                if i + _SCAN_AHEAD < len(parts):
+                    ahead.append(readers.submit(self._bucket_once, parts[i + _SCAN_AHEAD]))
+                bucket = without(packed.all(), left_out)
+                if len(bucket):
+                    yield bucket
+
+    def blocks(self, *, intercept: bool, without_rows: Collection[str] = ()) -> Iterator[Rows]:
+        """Yield the rows as the engine has them: with a last column of ones, if ``intercept``."""
+        for bucket in self.scan(without_rows):
+            rows = bucket.rows
+            yield replace(rows, X=with_intercept(rows.X)) if intercept else rows
+
+    # -- rewriting ----------------------------------------------------------------------------
+
+    def rewritten(
+        self, row_ids: Collection[str], progress: Callable[[int, int], None] = lambda _, __: None
+    ) -> Buckets:
+        """Write the buckets that hold some of the rows again, without these; return what is new.
+
+        Nothing is removed: this root stays valid until `remove_all_but` is called. Cost: the files
+        of the buckets concerned, and with subjects of the index, are read and written.
+
+        Raises
+        ------
+        StoreUnavailable, CorruptState
+            As `get`; what was written by then is left for `remove_all_but`.
+        """
+        erased = frozenset(row_ids)
+        keys = {row: key_of(self.manifest.salt, row) for row in erased}
+        groups = self._groups(keys)
+        places = [groups[row] + keys[row] for row in erased if row in groups]
+        concerned = {self.manifest.bucket_of(place) for place in places} - {None}
+        buckets, done = list[Part](), 0
+        for part in self.manifest.buckets:
+            if part not in concerned:
+                buckets.append(part)
+                continue
+            kept = without(self._bucket_once(part).all(), erased)
+            if len(kept):
+                buckets.append(put_bucket(self._files, kept))
+            done += 1
+            progress(done, len(concerned))
+        index = self.manifest.index
+        if index is not None:
+            gone = frozenset(keys.values())
+            index = tuple(self._index_without(index, gone))
+        manifest = replace(self.manifest, buckets=tuple(buckets), index=index)
+        root = put(self._files, manifest.pack())
+        return self if root == self.root else Buckets(self._files, root, self._what)
+
+    def _index_without(self, index: Sequence[Part], gone: frozenset[bytes]) -> Iterator[Part]:
+        concerned = {self.manifest.index_of(key) for key in gone}
+        for part in index:
+            if part not in concerned:
+                yield part
+                continue
+            kept = without_keys(self._index_part(part), gone)
+            if kept:
+                yield put_index(self._files, kept)
+
+    def remove_all_but(self, *others: Buckets) -> int:
+        """Remove every file that these and ``others`` do not need; return how many there were."""
+        needed = {name for one in (self, *others) for name in one.manifest.files()}
+        needed |= {self.root, *(one.root for one in others)}
+        unneeded = [name for name in self._files.names() if name not in needed]
+        self._files.delete(unneeded)
+        return len(unneeded)
+
+    # -- files --------------------------------------------------------------------------------
+
+    def _buckets(self, parts: Sequence[Part]) -> list[PackedBucket]:
+        return self._many(self._bucket, parts)
+
+    def _many(self, read: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
+        if len(parts) < 2:
+            return [read(part) for part in parts]
+        with ThreadPoolExecutor(min(_READERS, len(parts))) as readers:
+            return list(readers.map(read, parts))
+
+    def _bucket(self, part: Part) -> PackedBucket:
+        kept = self._kept(part)
+        if isinstance(kept, PackedBucket):
+            return kept
+        bucket = self._bucket_once(part)
+        self._keep(part, bucket, part.rows * row_bytes(self.manifest.p, self.manifest.m))
+        return bucket
+
+    def _bucket_once(self, part: Part) -> PackedBucket:
+        """Return a bucket that is not worth keeping: of a pass over all rows."""
+        what = f"{self._what}, bucket {part.digest[:12]}"
+        data = self._read(part.digest)
+        bucket = PackedBucket.of_file(data, self.manifest.p, self.manifest.m, what)
+        if len(bucket) != part.rows:
+            raise CorruptState(f"{what}: has {len(bucket)} rows where the manifest has {part.rows}")
+        return bucket
+
+    def _index_part(self, part: Part) -> bytes:
+        kept = self._kept(part)
+        if isinstance(kept, bytes):
+            return kept
+        data = self._read(part.digest)
+        self._keep(part, data, len(data))
+        return data
+
+    def _kept(self, part: Part) -> PackedBucket | bytes | None:
+        with self._lock:
+            if part.digest not in self._cache:
+                return None
+            self._cache.move_to_end(part.digest)
+            return self._cache[part.digest][0]
+
+    def _keep(self, part: Part, value: PackedBucket | bytes, size: int) -> None:
+        with self._lock:
+            if part.digest not in self._cache:
+                self._cached += size
+            self._cache[part.digest] = value, size
+            while self._cached > _CACHED_BYTES:
+                _, (_, least_recent) = self._cache.popitem(last=False)
+                self._cached -= least_recent
+
+    def _read(self, name: str) -> bytes:
+        data = self._files.get(name)
+        if data is None or digest_of(data) != name:
+            found = "is missing" if data is None else "has another content than its name says"
+            raise CorruptState(
+                f"{self._what}: file {name} of its rows {found} at {self._files.url}; restore it "
+                "from a copy of this very file, or register the model again with --replace"
+            )
+        return data

@@ -1,0 +1,193 @@
+"""Where files of rows lie: a directory, or object storage under a URL.
+
+A file is written whole under a name that no other content has, so that it is never overwritten by
+something else, and it is there after a crash once `Files.put` returns.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from lethe.engine.errors import InvalidData, StoreUnavailable
+
+T = TypeVar("T")
+
+
+class Files(Protocol):
+    """Some files with names of letters, digits, dots and hyphens; many threads may use it."""
+
+    url: str
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file; it is durable once this returns. The same content may be there already.
+
+        Raises
+        ------
+        StoreUnavailable
+            It cannot be written: the message says where and why.
+        """
+
+    def get(self, name: str) -> bytes | None:
+        """Return a file, or None if there is none; raises `StoreUnavailable` as `put`."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files, those that are there; raises `StoreUnavailable` as `put`."""
+
+    def names(self) -> list[str]:
+        """Return the names of all files, in order; raises `StoreUnavailable` as `put`."""
+
+
+class Directory:
+    """Files in a directory of this machine, or of one that it has mounted."""
+
+    def __init__(self, path: Path) -> None:
+        self.url = str(path)
+        self._path = path
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file: its content first, then its name, each of them to the disk."""
+        unfinished = self._path / f".{name}.{os.getpid()}-{id(data):x}"
+        try:
+            self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with unfinished.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.rename(self._path / name)
+            self._sync()
+        except OSError as error:
+            with suppress(OSError):
+                unfinished.unlink()
+            raise self._unavailable(error) from error
+
+    def get(self, name: str) -> bytes | None:
+        """Return a file, or None if there is none."""
+        try:
+            return (self._path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files, and the directory once it is empty."""
+        try:
+            for name in names:
+                (self._path / name).unlink(missing_ok=True)
+            if self._path.is_dir():
+                self._sync()
+                if not any(self._path.iterdir()):
+                    self._path.rmdir()
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def names(self) -> list[str]:
+        """Return the names of all files, also of those that a crash left unfinished."""
+        try:
+            return sorted(path.name for path in self._path.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def _sync(self) -> None:
+        directory = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _unavailable(self, error: OSError) -> StoreUnavailable:
+        return _unavailable(self.url, error)
+
+
+class ObjectStorage:
+    """Files of a file system that pyarrow has: S3, Google Cloud Storage, Azure, HDFS."""
+
+    def __init__(self, url: str, system: Any, root: str) -> None:
+        self.url = url
+        self._system = system
+        self._root = root.rstrip("/")
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file. Object storage shows it whole or not at all."""
+
+        def write() -> None:
+            self._system.create_dir(self._root, recursive=True)
+            with self._system.open_output_stream(f"{self._root}/{name}") as stream:
+                stream.write(data)
+
+        self._asked(write)
+
+    def get(self, name: str) -> bytes | None:
+        """Return a file, or None if there is none."""
+
+        def read() -> bytes | None:
+            try:
+                with self._system.open_input_stream(f"{self._root}/{name}") as stream:
+                    return bytes(stream.read())
+            except FileNotFoundError:
+                return None
+
+        return self._asked(read)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove files, those that are there."""
+
+        def remove() -> None:
+            for name in names:
+                with suppress(FileNotFoundError):
+                    self._system.delete_file(f"{self._root}/{name}")
+
+        self._asked(remove)
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        selector = fs.FileSelector(self._root, allow_not_found=True)
+        return sorted(info.base_name for info in self._asked(self._system.get_file_info, selector))
+
+    def _asked(self, ask: Callable[..., T], *arguments: object) -> T:
+        try:
+            return ask(*arguments)
+        except (OSError, pa.ArrowException) as error:
+            raise _unavailable(self.url, error) from error
+
+
+def _unavailable(url: str, error: Exception) -> StoreUnavailable:
+    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    return StoreUnavailable(
+        f"rows at {url}: {reason}; check that the place exists, has room, and may be read and "
+        "written by this process"
+    )
+
+
+def files_at(url: str, *folders: str) -> Files:
+    """Return the files in a folder below a URL or a path.
+
+    Raises
+    ------
+    InvalidData
+        There is no such file system: the message names those that there are.
+    """
+    parts = urlsplit(url)
+    if len(parts.scheme) < 2:  # a path; of one letter is a drive
+        return Directory(Path(url, *folders).absolute())
+    if parts.scheme == "file":
+        return Directory(Path(parts.path, *folders))
+    try:
+        system, root = fs.FileSystem.from_uri(url)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidData(
+            f"rows at {url}: {str(error).partition(chr(10))[0]}; give a directory, or a URL that "
+            "begins with file://, s3://, gs:// or abfss://"
+        ) from None
+    below = str(PurePosixPath(root, *folders))
+    return ObjectStorage("/".join([url.rstrip("/"), *folders]), system, below)

@@ -1,0 +1,162 @@
+"""Which buckets there are: the file that the root names.
+
+Buckets are consecutive parts of the order of rows (`engine.rowstore.keys`), each named by the
+first place in it and by its digest. Where rows have subjects, a row's id alone does not tell its
+place: an *index* has the key and the group of every row, in the order of keys, in consecutive
+parts, too.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lethe.engine.errors import CorruptState
+from lethe.engine.rowstore.keys import KEY_BYTES, ORDER_BYTES, SALT_BYTES
+
+_Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})+$", max_length=64)]
+
+
+def digest_of(data: bytes) -> str:
+    """Return the name of a file with this content: SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class Part(BaseModel):
+    """A bucket, or a part of the index.
+
+    Attributes
+    ----------
+    first
+        The least place (or key) in it, in hexadecimal digits.
+    digest
+        SHA-256 of its file, and the file's name.
+    rows
+        How many rows it has.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    first: _Hex
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    rows: Annotated[int, Field(ge=1, lt=1 << 53)]
+
+
+class _Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    salt: _Hex
+    features: Annotated[int, Field(ge=0)]
+    targets: Annotated[int, Field(ge=1)]
+    buckets: tuple[Part, ...]
+    index: tuple[Part, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The buckets of some rows.
+
+    Attributes
+    ----------
+    salt
+        Key of the hashes that order the rows.
+    p, m
+        Numbers of features and targets of a row.
+    buckets
+        In order.
+    index
+        None if rows have no subjects: a row's id then tells its place.
+    """
+
+    salt: bytes
+    p: int
+    m: int
+    buckets: tuple[Part, ...]
+    index: tuple[Part, ...] | None = None
+
+    @cached_property
+    def rows(self) -> int:
+        """Number of rows, those that were deleted and are not erased yet among them."""
+        return sum(part.rows for part in self.buckets)
+
+    @cached_property
+    def _firsts(self) -> list[str]:
+        return [part.first for part in self.buckets]
+
+    @cached_property
+    def _index_firsts(self) -> list[str]:
+        return [part.first for part in self.index or ()]
+
+    def bucket_of(self, order: bytes) -> Part | None:
+        """Return the bucket that a row at this place lies in, if it is there at all."""
+        return _part_of(self.buckets, self._firsts, order.hex())
+
+    def buckets_of_group(self, group: bytes) -> Sequence[Part]:
+        """Return the buckets that rows of a group may lie in."""
+        least, most = group.hex(), group.hex() + "f" * (2 * KEY_BYTES)
+        first = max(bisect.bisect_left(self._firsts, least) - 1, 0)
+        return self.buckets[first : bisect.bisect_right(self._firsts, most)]
+
+    def index_of(self, key: bytes) -> Part | None:
+        """Return the part of the index that has a row of this key, if any has."""
+        return _part_of(self.index or (), self._index_firsts, key.hex())
+
+    def files(self) -> frozenset[str]:
+        """Return the names of all files of the rows, without the manifest's own."""
+        return frozenset(part.digest for part in (*self.buckets, *(self.index or ())))
+
+    def pack(self) -> bytes:
+        """Return the manifest as the bytes of its file; their digest is the root."""
+        stored = _Stored(
+            salt=self.salt.hex(),
+            features=self.p,
+            targets=self.m,
+            buckets=self.buckets,
+            index=self.index,
+        )
+        return stored.model_dump_json(exclude_none=True).encode()
+
+    @classmethod
+    def read(cls, data: bytes, what: str) -> Manifest:
+        """Return the manifest that a file has.
+
+        Raises
+        ------
+        CorruptState
+            It does not parse, or its parts are not in order.
+        """
+        try:
+            stored = _Stored.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise CorruptState(
+                f"{what}: is no manifest of format 1 ({first['msg']}); upgrade this process"
+            ) from None
+        manifest = cls(
+            bytes.fromhex(stored.salt),
+            stored.features,
+            stored.targets,
+            stored.buckets,
+            stored.index,
+        )
+        for firsts, width in (
+            (manifest._firsts, ORDER_BYTES),
+            (manifest._index_firsts, KEY_BYTES),
+        ):
+            if firsts != sorted(firsts) or any(len(first) != 2 * width for first in firsts):
+                raise CorruptState(f"{what}: its parts are not in order")
+        if len(manifest.salt) != SALT_BYTES:
+            raise CorruptState(f"{what}: its salt has {len(manifest.salt)} bytes")
+        return manifest
+
+
+def _part_of(parts: Sequence[Part], firsts: list[str], place: str) -> Part | None:
+    at = bisect.bisect_right(firsts, place) - 1
+    return parts[at] if at >= 0 else None

@@ -1,0 +1,55 @@
+"""Writing buckets and parts of the index, each under its digest.
+
+A part of the index is the key (16 bytes) and the group (8 bytes) of each row, in the order of keys.
+"""
+
+from __future__ import annotations
+
+from lethe.engine.errors import CorruptState
+from lethe.engine.rowstore.bucket import Bucket, pack_bucket
+from lethe.engine.rowstore.files import Files
+from lethe.engine.rowstore.keys import KEY_BYTES, ORDER_BYTES
+from lethe.engine.rowstore.manifest import Part, digest_of
+
+
+def put(files: Files, data: bytes) -> str:
+    """Write a file, and return its name: its digest."""
+    name = digest_of(data)
+    files.put(name, data)
+    return name
+
+
+def put_bucket(files: Files, bucket: Bucket) -> Part:
+    """Write rows, which are in order, as a bucket."""
+    first = bucket.orders[0].tobytes().hex()
+    return Part(first=first, digest=put(files, pack_bucket(bucket)), rows=len(bucket))
+
+
+def put_index(files: Files, entries: bytes) -> Part:
+    """Write entries, which are in order, as a part of the index."""
+    rows, first = len(entries) // ORDER_BYTES, entries[:KEY_BYTES].hex()
+    return Part(first=first, digest=put(files, entries), rows=rows)
+
+
+def group_in(part: bytes, key: bytes) -> bytes | None:
+    """Return the group of the row with this key, if the part has it. Cost O(log k)."""
+    if len(part) % ORDER_BYTES:
+        raise CorruptState("a part of the index of rows was cut off; run `lethe check`")
+    low, high = 0, len(part) // ORDER_BYTES
+    while low < high:
+        middle = (low + high) // 2
+        at = middle * ORDER_BYTES
+        found = part[at : at + KEY_BYTES]
+        if found == key:
+            return part[at + KEY_BYTES : at + ORDER_BYTES]
+        if found < key:
+            low = middle + 1
+        else:
+            high = middle
+    return None
+
+
+def without_keys(part: bytes, gone: frozenset[bytes]) -> bytes:
+    """Return a part of the index without the rows of some keys."""
+    entries = (part[i : i + ORDER_BYTES] for i in range(0, len(part), ORDER_BYTES))
+    return b"".join(entry for entry in entries if entry[:KEY_BYTES] not in gone)
