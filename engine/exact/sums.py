@@ -69,13 +69,9 @@ class Sums:
         """
         if unit is None:
             unit = units_of(np.concatenate([_largest(rows.X), _largest(rows.y)]))
-        total = _Total(len(unit))
-        for start in range(0, len(rows), SUMMED):
-            try:
-                total.add_rows(rows.take(slice(start, start + SUMMED)), unit)
-            except OutOfRange as error:
-                raise error.moved(start) from None
-        return cls(unit, total.balanced(), rows.y.shape[1])
+        running = RunningSums(unit, rows.y.shape[1])
+        running.add(rows)
+        return running.sums()
 
     def changed(self, rows: ChangedRows) -> Sums:
         """Return the sums with rows that came or went. Cost O(D^2) a row."""
@@ -99,6 +95,34 @@ class Sums:
     def d(self) -> int:
         """Number of features, the intercept included."""
         return len(self.unit) - self.m
+
+
+class RunningSums:
+    """The sums of rows that come in blocks, whichever blocks and in whichever order.
+
+    Parameters
+    ----------
+    unit, m
+        As of `Sums`.
+    """
+
+    def __init__(self, unit: NDArray[np.int_], m: int) -> None:
+        self._unit, self._m = unit, m
+        self._total = _Total(len(unit))
+        self._rows = 0
+
+    def add(self, rows: Rows) -> None:
+        """Add rows; cost and errors are those of `Sums.of`, which counts rows from the first."""
+        for start in range(0, len(rows), SUMMED):
+            try:
+                self._total.add_rows(rows.take(slice(start, start + SUMMED)), self._unit)
+            except OutOfRange as error:
+                raise error.moved(self._rows + start) from None
+        self._rows += len(rows)
+
+    def sums(self) -> Sums:
+        """Return the sums so far."""
+        return Sums(self._unit, self._total.balanced(), self._m)
 
 
 def _largest(values: Array) -> Array:
