@@ -112,7 +112,9 @@ def staged_keys(store: ModelStore, commit: Commit) -> LiveGeneration | None:
         return None
     if commit.staged.dataset is not None:
         dataset = keys.dataset(commit.staged.dataset)
-        required, optional = [*required, dataset.ids], [*optional, dataset.subjects]
+        optional = [*optional, dataset.subjects]
+        if commit.meta.row_files is None:
+            required = [*required, dataset.ids]
     persist = staging.to_persist(store.client, required, optional)
     return None if persist is None else LiveGeneration(live, tuple(persist))
 

@@ -254,8 +254,9 @@ class _Decider:
         state = self.state
         if state.meta.config.certify is not None:
             return codes.UNSUPPORTED, "rows of a certified model cannot be inserted or corrected"
-        if self.facts.encrypted:
-            return codes.UNSUPPORTED, "encrypted row records cannot be inserted or corrected yet"
+        if self.facts.encrypted or state.meta.row_files is not None:
+            which = "encrypted row records" if self.facts.encrypted else "rows in files"
+            return codes.UNSUPPORTED, f"{which} cannot be inserted or corrected yet"
         if state.meta.rows_live == 0:
             return (
                 codes.MODEL_EMPTY,

@@ -11,6 +11,7 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.store.counts import KeysLost
 from lethe.engine.store.layout.config import parse_config
 from lethe.engine.store.layout.keys import DatasetKeys, ModelKeys
+from lethe.engine.store.layout.meta import Meta, parse_meta
 from lethe.engine.store.layout.reading import parse_ids, parse_json_value, parse_text
 from lethe.engine.store.layout.state import check_stored_format, parse_opening
 from lethe.engine.store.membership import listed_models
@@ -35,12 +36,15 @@ class Registered:
         That of its subjects; None if it was registered without subjects.
     opening
         Offset from which the requests of a partition are the model's; None if not known yet.
+    meta
+        Of a model whose rows are in files; None of others.
     """
 
     model_id: str
     registration: str
     namespace: str | None
     opening: Mapping[str, int] | None
+    meta: Meta | None = None
 
     @property
     def subjects(self) -> DatasetKeys:
@@ -103,12 +107,14 @@ def _registered(model_id: str, stored: Any) -> Registered | None:
     check_stored_format(stored_format, model_id)
     what = f"model {model_id!r}, its stored head"
     fields = parse_json_value(meta, what)
-    dataset = fields.get("dataset_key") if isinstance(fields, dict) else None
+    fields = fields if isinstance(fields, dict) else {}
+    dataset, parsed = fields.get("dataset_key"), parse_config(config, model_id)
     return Registered(
         model_id,
         parse_text(dataset if isinstance(dataset, str) else None, what),
-        parse_config(config, model_id).subject_namespace,
+        parsed.subject_namespace,
         parse_opening(opening, what),
+        None if fields.get("row_files") is None else parse_meta(meta, parsed),
     )
 
 
@@ -139,6 +145,9 @@ def rows_of_subjects(
             for subject, stored in zip(part, next(answers), strict=True):
                 if stored is not None:
                     rows[subject] = tuple(dict.fromkeys(parse_ids(stored, what)))
+        if model.meta is not None:
+            asked = [subject for part in parts for subject in part]
+            rows |= store.row_files.subjects(model.meta, asked)
         found.append(rows)
     return found
 
@@ -153,4 +162,7 @@ def every_subject(store: ModelStore, model: Registered) -> Iterator[list[str]]:
         if stored:
             yield [text(subject) for subject in stored]
         if cursor == 0:
-            return
+            break
+    if model.meta is not None:
+        for bucket in store.row_files.every(model.meta):
+            yield list(dict.fromkeys(name for name in bucket.subjects or () if name is not None))

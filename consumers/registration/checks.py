@@ -123,6 +123,22 @@ def check_exact_sums(config: ModelConfig) -> None:
         )
 
 
+def check_row_files(config: ModelConfig) -> None:
+    """Refuse rows in files of a model that needs more than their sums.
+
+    Raises
+    ------
+    InvalidData
+        The message says which models can have them.
+    """
+    if config.rows_url is not None and not (config.exact_sums and not config.preprocess):
+        raise InvalidData(
+            "--rows is for models with exact sums and without --preprocess so far: linear ones of "
+            f"at most {ROUNDED_FEATURES} coefficients, by --method exact or pru, without --certify "
+            "and --disclosure"
+        )
+
+
 def can_have_exact_sums(config: ModelConfig) -> bool:
     """Return whether a model can have exact sums."""
     return (

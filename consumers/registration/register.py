@@ -8,7 +8,7 @@ and it is appended again. So a row whose deletion was committed never comes back
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,10 +21,11 @@ from lethe.consumers.commits.recovery.unapplied import with_logged_meta, with_un
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
-from lethe.consumers.registration.candidate import Candidate, stage
+from lethe.consumers.registration.candidate import Candidate, stage, stage_in_files
 from lethe.consumers.registration.checks import (
     check_exact_sums,
     check_names,
+    check_row_files,
     check_same_shape,
     check_size,
 )
@@ -36,6 +37,7 @@ from lethe.consumers.registration.predecessor import (
 )
 from lethe.consumers.registration.registration_commit import registration, unregistration
 from lethe.consumers.registration.successor import successor_of
+from lethe.consumers.registration.table.stream import TableStream
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
@@ -73,6 +75,14 @@ __all__ = ["Registered", "Registrar", "TrainingData"]
 
 class _Overtaken(Exception):
     """What is staged cannot follow the deletions since, by a step or by its names: fit again."""
+
+
+@dataclass(slots=True)
+class _LeftOut:
+    """Rows of a table that are not registered: those in the ledger, and those of erased people."""
+
+    in_ledger: int = 0
+    erased: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +220,60 @@ class Registrar:
             erased=len(data.ids) - len(known.ids),
             subjects=sum(not rows.isdisjoint(names) for names in known.subjects.values()),
         )
+
+    def register_in_files(self, config: ModelConfig, table: TableStream) -> Registered:
+        """Write the rows to files (``config.rows_url``), sum them up, store and publish.
+
+        Raises
+        ------
+        ModelExists
+            The model is registered.
+        InvalidData, IllConditioned, CorruptState, StoreUnavailable, LogUnavailable
+            As `register`.
+
+        Notes
+        -----
+        Cost O(n d^2) time, and memory that does not depend on n.
+        """
+        for check in (check_names, check_size, check_terms, check_disclosure, check_row_files):
+            check(config)
+        keys = ModelKeys(config.model_id)
+        for _ in range(_COMMIT_TRIES):
+            before = self._read(keys, replace_model=False, accept=False)
+            if before.registered:
+                raise exists(keys.model_id, before.version)
+            left_out = _LeftOut()
+            candidate = stage_in_files(
+                self._store,
+                config,
+                self._kept_blocks(config, table, before, left_out),
+                tip_of(self._reader, before).generation + 1,
+                before.head.commit + 1,
+                rows=table.rows,
+                progress=self._staging_progress(),
+                now=self._now(),
+            )
+            with suppress(_Overtaken):
+                state = self._commit(candidate, before, replace_model=False, accept=False)
+                return Registered(state, left_out.in_ledger, left_out.erased, subjects=0)
+        raise _contested(config.model_id)
+
+    def _kept_blocks(
+        self, config: ModelConfig, table: TableStream, before: Predecessor, left_out: _LeftOut
+    ) -> Iterator[TrainingData]:
+        """Yield the rows of a table but for those that were deleted, or whose people were erased.
+
+        A subject that is erased meanwhile is found once the model is in the store
+        (`consumers.erasures.sweep`).
+        """
+        for block in table.blocks(config.kind):
+            people = self._erased(config, block)
+            theirs = {row for subject in people for row in block.subjects[subject]}
+            gone = self._gone(before, block) - theirs
+            left_out.erased += len(theirs)
+            left_out.in_ledger += len(gone)
+            if len(theirs) + len(gone) < len(block.ids):
+                yield block.without(gone | theirs)
 
     def unregister(self, model_id: str) -> Head:
         """End a model: its rows and its state go; its history, ledger and numbers stay.

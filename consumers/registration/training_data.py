@@ -49,6 +49,11 @@ class TrainingData:
     table: Table | None = None
     frozen_transformer: str | None = None
 
+    def owners(self) -> list[str | None]:
+        """Return the subject of each row, None of those that have none."""
+        owner = {row: subject for subject, rows in self.subjects.items() for row in rows}
+        return [owner.get(row) for row in self.ids]
+
     def without(self, row_ids: frozenset[str]) -> TrainingData:
         """Return the rows but for these, which were deleted: they never come back.
 

@@ -169,6 +169,13 @@ def _unavailable(url: str, error: Exception) -> StoreUnavailable:
     )
 
 
+def absolute(url: str | None) -> str | None:
+    """Return a URL, or the whole of a path: other processes have other working directories."""
+    if url is None or len(urlsplit(url).scheme) > 1:
+        return url
+    return str(Path(url).absolute())
+
+
 def files_at(url: str, *folders: str) -> Files:
     """Return the files in a folder below a URL or a path.
 

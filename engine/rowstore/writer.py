@@ -134,8 +134,8 @@ class BucketWriter:
         if self._held_rows * self._row_bytes > _HELD_BYTES:
             self._deal_out()
 
-    def finish(self, on_rows: Callable[[Rows], None] = lambda _: None) -> str:
-        """Sort everything into buckets, and return their root; ``on_rows`` gets each one's rows.
+    def finish(self, on_bucket: Callable[[Bucket], None] = lambda _: None) -> str:
+        """Sort everything into buckets, and return their root; ``on_bucket`` gets each of them.
 
         Cost O(n (p + m) + n log n).
 
@@ -155,7 +155,7 @@ class BucketWriter:
                 if len(writing) >= _WRITERS:
                     writing[-_WRITERS].result()  # no more of them wait in memory
                 writing.append(writers.submit(put_bucket, self._files, bucket))
-                on_rows(bucket.rows)
+                on_bucket(bucket)
             buckets = tuple(each.result() for each in writing)
         manifest = Manifest(self._salt, self._p, self._m, buckets)
         if self._index is not None:

@@ -194,7 +194,9 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest, clock: float) 
         tombstones=tombstones,
         clock=clock,
         whole=not lost,
-        missing=max(request.state.meta.rows_live - held, 0),
+        missing=0
+        if request.state.meta.row_files is not None
+        else max(request.state.meta.rows_live - held, 0),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 
@@ -25,6 +25,10 @@ from lethe.engine.store.layout.keys import (
 from lethe.engine.store.layout.reading import integer, parse_json_value, parse_text
 from lethe.engine.store.server.connection import address, reachable, text
 from lethe.engine.store.server.pipeline import chunks, run_pipeline
+
+if TYPE_CHECKING:
+    from lethe.engine.store.layout.meta import Meta
+    from lethe.engine.store.row_files import RowFilesOfModels
 
 _TRIES = 5  # the first agrees with the look before it, unless others commit in between
 
@@ -147,7 +151,12 @@ def live_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> 
             found.update(row for row, answer in zip(chunk, answers, strict=True) if answer)
         return frozenset(found)
 
-    return _read_live(client, model_id, read)
+    live = _read_live(client, model_id, read)
+    meta = _with_row_files(client, model_id)
+    if meta is None:
+        return live
+    others = _row_files().records(meta, [row for row in row_ids if row not in live])
+    return live | _without_deleted(client, model_id, list(others))
 
 
 def every_live_row(client: redis.Redis, model_id: str) -> frozenset[str]:
@@ -163,7 +172,41 @@ def every_live_row(client: redis.Redis, model_id: str) -> frozenset[str]:
             names.update(text(name) for name in found)
         return frozenset(names)
 
-    return _read_live(client, model_id, read)
+    live = _read_live(client, model_id, read)
+    meta = _with_row_files(client, model_id)
+    if meta is None:
+        return live
+    names: set[str] = set()
+    for bucket in _row_files().every(meta):
+        names |= _without_deleted(client, model_id, bucket.ids)
+    return live | names
+
+
+def _with_row_files(client: redis.Redis, model_id: str) -> Meta | None:
+    """Return the meta of a model whose rows are in files; None of others. One round trip."""
+    with reachable(client):
+        stored: Any = client.hget(ModelKeys(model_id).head, "meta")
+    if stored is None or b'"row_files"' not in stored:
+        return None
+    from lethe.engine.store.row_files import stored_meta  # noqa: PLC0415 (SciPy: few need it)
+
+    return stored_meta(client, model_id)
+
+
+def _row_files() -> RowFilesOfModels:
+    from lethe.engine.store.row_files import RowFilesOfModels  # noqa: PLC0415 (as above)
+
+    return RowFilesOfModels()
+
+
+def _without_deleted(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> frozenset[str]:
+    """Return those of the rows that are not in the deletion ledger."""
+    left: set[str] = set()
+    for chunk in chunks(row_ids):
+        with reachable(client):
+            versions: Any = client.hmget(ModelKeys(model_id).ledger, chunk)
+        left.update(row for row, version in zip(chunk, versions, strict=True) if version is None)
+    return frozenset(left)
 
 
 def _read_live(
@@ -248,6 +291,7 @@ def _live_rows(model_id: str, stored: Any) -> tuple[int, str] | None:
     fields = parse_json_value(meta, what)
     if not isinstance(fields, dict):
         raise CorruptState(f"{what}: is not an object; run `lethe check`")
-    return integer(fields.get("rows_live"), f"model {model_id!r}, its live rows"), parse_text(
-        rows, what
-    )
+    live = integer(fields.get("rows_live"), f"model {model_id!r}, its live rows")
+    if fields.get("row_files") is not None:
+        live = 0  # files have their own digests
+    return live, parse_text(rows, what)

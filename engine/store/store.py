@@ -40,6 +40,7 @@ from lethe.engine.store.layout.state import (
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
 from lethe.engine.store.membership import unknown
+from lethe.engine.store.row_files import RowFilesOfModels
 from lethe.engine.store.server.connection import Barrier, reachable, surface_breaks, text
 from lethe.engine.store.server.pipeline import chunks, present, read_shards, run_pipeline
 from lethe.engine.store.server.row_keys import SEALED, Opened, RowKeys, no_key
@@ -75,6 +76,7 @@ class ModelStore:
     ) -> None:
         surface_breaks(client)
         self.row_keys = row_keys
+        self.row_files = RowFilesOfModels()
         self.cursors = Cursors(client)
         self.topics = KnownTopics(client)
         self.client = client
@@ -278,6 +280,7 @@ class ModelStore:
                 for subject, rows in zip(subject_ids, stored, strict=True)
                 if rows is not None
             }
+            | dict[str, Any](self.row_files.subjects(state.meta, subject_ids))
             for (state, subject_ids), stored in zip(requests, answers, strict=True)
         ]
 
@@ -286,7 +289,8 @@ class ModelStore:
         where = state.keys.dataset(state.meta.dataset_key)
         with reachable(self.client):
             ids = self.client.lrange(where.ids, 0, -1)
-        return frozenset(text(row) for row in ids)
+        in_files = (row for bucket in self.row_files.every(state.meta) for row in bucket.ids)
+        return frozenset((*(text(row) for row in ids), *in_files))
 
     def look_up(self, requests: Sequence[LookupRequest]) -> list[Lookup]:
         """Return what batches need from the store; see `engine.store.lookup`. One round trip."""
@@ -295,8 +299,26 @@ class ModelStore:
         for request, lookup in zip(requests, lookups, strict=True):
             decrypted = self.open_records(request.state.generation_keys, lookup.records)
             shredded = decrypted.shredded - lookup.ledger.keys()
-            opened.append(replace(lookup, records=decrypted.records, shredded=shredded))
+            read = replace(lookup, records=decrypted.records, shredded=shredded)
+            opened.append(self._with_row_files(request, read))
         return opened
+
+    def _with_row_files(self, request: LookupRequest, lookup: Lookup) -> Lookup:
+        """Return a lookup with the live rows that files have."""
+        state = request.state
+        if state.meta.row_files is None:
+            return lookup
+        wanted = [row for row in request.row_ids if row not in lookup.ledger]
+        records = self.row_files.records(state.meta, wanted)
+        if request.too_many and len(records) > state.meta.config.hard_rows:
+            return replace(lookup, unread=frozenset(records))
+        return replace(lookup, records={**records, **lookup.records})
+
+    def records_of(self, state: ModelState, row_ids: Sequence[str]) -> dict[str, bytes]:
+        """Return the records of those rows of a model that have one, in the store or in files."""
+        records = self.records_if_there(state.generation_keys, row_ids)
+        missing = [row for row in row_ids if row not in records]
+        return {**self.row_files.records(state.meta, missing), **records}
 
     def row_records(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
         """Return the records of those rows that have one.

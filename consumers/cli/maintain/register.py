@@ -50,6 +50,7 @@ _GROUPS = {
         "error_budget", "over_budget", "refresh_every", "limits", "take_out_of_range",
     ),
     "Certified removal and disclosure": ("certify", "certify_output", "disclosure"),
+    "Rows in files": ("rows_url",),
     "A model that exists": ("replace", "allow_change", "accept_forgotten"),
 }  # fmt: skip
 
@@ -74,6 +75,12 @@ _GROUPS = {
     "--target", "targets", required=True, multiple=True, metavar="COL",
     help="Column to predict. For a logistic model 0 or 1, or classes (text or whole numbers); with "
     "more than two, each is fitted against the rest. May be repeated for a linear model.",
+)  # fmt: skip
+@click.option(
+    "--rows", "rows_url", metavar="URL",
+    help="Keep the rows in files in this directory or object storage (s3://, gs://, abfss://), not "
+    "in the store: for linear models of any number of rows. --data then is a Parquet file, or a "
+    "directory of them, which is read in blocks.",
 )  # fmt: skip
 @click.option("--kind", required=True, type=click.Choice(["linear", "logistic"]), help="The loss.")
 @click.option(

@@ -6,10 +6,12 @@ import math
 from typing import Any
 
 import click
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from lethe.consumers.cli.maintain.preprocess import preprocess_asked, proposed_file, read_rows
 from lethe.consumers.cli.terminal.output import (
+    Output,
     certificate_line,
     classes_line,
     counted,
@@ -25,6 +27,8 @@ from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, TableRead
+from lethe.consumers.registration.table.stream import TableStream
+from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.versions.certificates import certificate_of
@@ -32,6 +36,7 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import ObjectiveNoise, OutputNoise, Terms
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
+from lethe.engine.rowstore.files import absolute
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.server.connection import refuse_eviction
@@ -66,6 +71,9 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     )
     _check_name(options["model"])
     limits = _limits(options["limits"])
+    if options["rows_url"] is not None:
+        _register_in_files(settings, out, options, columns, kind, limits)
+        return
     check_readable(options["data"])
     with out.progress() as report, open_runtime(settings) as runtime:
         refuse_eviction(runtime.store().client)
@@ -91,6 +99,45 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         out.line(text)
     if proposal:
         out.line(f"\n{proposal}")
+    for text in _warnings(done.state):
+        click.echo(f"lethe: warning: {text}", err=True)
+
+
+def _register_in_files(
+    settings: Settings,
+    out: Output,
+    options: dict[str, Any],
+    columns: Columns,
+    kind: Kind,
+    limits: LimitsRecord,
+) -> None:
+    """Register a model whose rows are read in blocks, and kept in files."""
+    for option in ("replace", "preprocess"):
+        if options[option]:
+            raise click.UsageError(f"--rows cannot be given with --{option} yet")
+    table = TableStream.opened(options["data"], columns, kind)
+    nothing = TrainingData(
+        (),
+        np.empty((0, 0)),
+        np.empty((0, 0)),
+        table.columns.features or (),
+        columns.targets,
+        {},
+    )
+    config = _config(options, kind, limits, nothing)
+    with out.progress() as report, open_runtime(settings) as runtime:
+        refuse_eviction(runtime.store().client)
+        with committing(Registrar, runtime, runtime.store(), report) as registering:
+            done = registering.register_in_files(config, table)
+        stored = stored_bytes(runtime.store(), done.state)
+    read = TableRead(nothing, table.left_out)
+    files = done.state.meta.row_files
+    document = _document(done, read) | {"stored_bytes": stored, "rows_url": config.rows_url}
+    out.document(document)
+    for text in _lines(done, read):
+        out.line(text)
+    if files is not None:
+        out.line(f"rows in files at {config.rows_url}")
     for text in _warnings(done.state):
         click.echo(f"lethe: warning: {text}", err=True)
 
@@ -135,6 +182,7 @@ def _config(
         disclosure=options["disclosure"],
         exact_sums=options["exact_sums"] is True,
         take_out_of_range=options["take_out_of_range"],
+        rows_url=absolute(options["rows_url"]),
     )
     if options["exact_sums"] is None and can_have_exact_sums(config):
         return config.model_copy(update={"exact_sums": True})

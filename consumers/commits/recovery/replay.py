@@ -113,7 +113,7 @@ class Replay:
         state = self.state(model_id)
         if state is None or not row_ids:
             return {}
-        return self._store.records_if_there(state.generation_keys, row_ids)
+        return self._store.records_of(state, row_ids)
 
     def read_changes(self, part: Sequence[LoggedCommit]) -> GivenChanges:
         """Return the requests whose rows commits insert or correct: 2 MiB a commit at most."""

@@ -51,11 +51,13 @@ class TableFile:
     path: Path
     table: pa.Table
     is_csv: bool
+    first: int = 0
+    """Number of the table's first row in the file, from 0."""
 
     def place(self, row: int) -> str:
         """Return where data row ``row`` (from 0) is, in words for a person."""
         if not self.is_csv:
-            return f"row {row + 1}"
+            return f"row {self.first + row + 1}"
         return f"line {_line_of(self.path, row)}"
 
 
@@ -153,12 +155,40 @@ def _is_utf8(line: bytes) -> bool:
     return True
 
 
-def _opened_parquet(path: Path) -> pq.ParquetFile:
+def _opened_parquet(path: Path, *, streamed: bool = False) -> pq.ParquetFile:
+    # What is read ahead of a stream would be as large as a row group, which is often the file.
+    ahead = {"buffer_size": 64 << 10, "pre_buffer": False} if streamed else {}
     return pq.ParquetFile(
         path,
+        **ahead,
         thrift_string_size_limit=MAX_FOOTER_BYTES,
         thrift_container_size_limit=MAX_FOOTER_BYTES,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """A Parquet file that is read in blocks: what its footer says."""
+
+    path: Path
+    names: tuple[str, ...]
+    rows: int
+
+    @classmethod
+    def opened(cls, path: Path) -> ParquetFile:
+        """Return what a file's footer says; raises what `open_file` raises."""
+        with _explained(path), _opened_parquet(path) as file:
+            return cls(path, tuple(file.schema_arrow.names), file.metadata.num_rows)
+
+    def blocks(self, only: Sequence[str]) -> Iterator[TableFile]:
+        """Yield its rows, some thousand at a time; raises what `open_file` raises."""
+        first, each = 0, max(1, min(_BATCH_ROWS, _BATCH_VALUES // max(1, len(only))))
+        with _explained(self.path), _opened_parquet(self.path, streamed=True) as file:
+            for batch in file.iter_batches(batch_size=each, columns=list(only)):
+                table = _plain(pa.Table.from_batches([batch]))
+                table.validate(full=True)
+                yield TableFile(self.path, table, is_csv=False, first=first)
+                first += len(table)
 
 
 def _limit_of(path: Path) -> int:

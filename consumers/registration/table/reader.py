@@ -108,10 +108,21 @@ def read_table(
     -----
     CSV: UTF-8, comma-separated, a header line, no line breaks within values.
     """
-    reading = f"reading {path.name}"
-    progress(reading, 0, 0)
+    progress(f"reading {path.name}", 0, 0)
     texts = () if frozen is None else frozen.categories
     file = open_file(path, {columns.id, columns.subject or columns.id, *texts})
+    return rows_of(file, columns, kind, progress, frozen)
+
+
+def rows_of(
+    file: TableFile,
+    columns: Columns,
+    kind: Kind,
+    progress: Progress = no_progress,
+    frozen: FrozenFile | None = None,
+) -> TableRead:
+    """Return the rows of an open file, or of a block of one; raises `InvalidData`."""
+    path, reading = file.path, f"reading {file.path.name}"
     if frozen is not None:
         columns = replace(columns, features=frozen.columns)
     _check_columns(file, columns, kind)

@@ -69,6 +69,9 @@ class ModelConfig(Stored):
     """Whether the state of a linear model has exact sums, and every theta_exact is correctly
     rounded (docs/exact.md)."""
 
+    rows_url: str | None = Field(default=None, exclude_if=lambda url: url is None)
+    """Where the files of rows lie (`engine.rowstore`); None if the store keeps the rows."""
+
     @field_validator("kind")
     @classmethod
     def _served(cls, kind: Kind) -> Kind:

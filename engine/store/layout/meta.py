@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from pydantic import Field
+
 from lethe.engine.disclosure import ResidualScale
 from lethe.engine.error.certified import Ledger
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.reading import Count, Counts, checked, parse_json_value
-from lethe.engine.store.layout.records import ErrorRecord, ReceiptLog, Status, Stored
+from lethe.engine.store.layout.records import ErrorRecord, Hash, ReceiptLog, Status, Stored
 
 MAX_VALUE_BYTES = 512 << 20
 """Largest value of Redis: no model may have a longer factor, or longer thetas."""
@@ -28,6 +30,21 @@ class Failures(Stored):
 
     times: Count
     newest_at: datetime
+
+
+class RowFiles(Stored):
+    """The rows of a model that are in files, in place of the store (`engine.rowstore`).
+
+    Attributes
+    ----------
+    root
+        Digest of their manifest.
+    rows
+        How many there are, the deleted ones that are not erased yet among them.
+    """
+
+    root: Hash
+    rows: Count
 
 
 class Meta(Stored):
@@ -71,6 +88,8 @@ class Meta(Stored):
     receipt_log: ReceiptLog | None = None
     disclosure: ResidualScale | None = None
     """What Cook's distance is measured in, if disclosures are kept."""
+    row_files: RowFiles | None = Field(default=None, exclude_if=lambda files: files is None)
+    """The rows in files; None if the store has them."""
 
     @property
     def rows_changed(self) -> int:

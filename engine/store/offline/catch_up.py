@@ -100,7 +100,9 @@ def catch_up(
     Cost O(k d^2) for k rows that changed, and that of a deletion of each other row.
     """
     changed = changed or {}
-    had = store.row_records(staged.keys, [*deleted, *changed])
+    named = [*deleted, *changed]
+    had = store.row_records(staged.keys, named)
+    had |= store.row_files.records(meta, [row for row in named if row not in had])
     width, m = meta.config.row_width, meta.config.m
     new = {
         row: record

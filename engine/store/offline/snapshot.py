@@ -22,6 +22,7 @@ from lethe.engine.store.layout.keys import SHARDS
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.touched import rows_touched
+from lethe.engine.store.row_files import as_model_has, packed
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import read_list
 from lethe.engine.store.store import ModelStore
@@ -94,6 +95,14 @@ def _read_records(
     for chunk in read_list(store.client, state.keys.dataset(state.meta.dataset_key).ids):
         records |= store.row_records(state.generation_keys, chunk)
         done += len(chunk)
+        on_rows(done)
+    for bucket in store.row_files.every(state.meta):
+        deleted = store.rows_in_ledger(state.keys, bucket.ids)
+        rows = as_model_has(state.meta.config, bucket)
+        for i, row in enumerate(bucket.ids):
+            if row not in deleted:
+                records[row] = packed(rows, i)
+        done += len(bucket)
         on_rows(done)
     return records
 

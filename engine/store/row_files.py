@@ -1,0 +1,97 @@
+"""Rows of models in files, as the store's readers need them.
+
+A row of a file is live if it is not in the ledger: files are rewritten without deleted rows within
+the time that promise 10 gives, and a deleted row never comes back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import redis
+
+from lethe.engine.fit.objective import Rows, with_intercept
+from lethe.engine.rowstore.bucket import Bucket
+from lethe.engine.rowstore.buckets import Buckets
+from lethe.engine.rowstore.files import Files, files_at
+from lethe.engine.store.layout import codec
+from lethe.engine.store.layout.config import ModelConfig, parse_config
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.meta import Meta, parse_meta
+from lethe.engine.store.server.connection import reachable
+
+_OPEN = 8
+"""Models whose files stay open: each keeps what it has read of late."""
+
+
+def files_of(config: ModelConfig, dataset: str) -> Files:
+    """Return where the files of one registration lie."""
+    if config.rows_url is None:
+        raise AssertionError("the store has the rows")
+    return files_at(config.rows_url, quote(config.model_id, safe=""), dataset)
+
+
+class RowFilesOfModels:
+    """Opens the files of models, and keeps the newest ones open; one thread uses it."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[tuple[str, str], Buckets] = OrderedDict()
+
+    def of(self, meta: Meta) -> Buckets | None:
+        """Return the files of a model's rows; None if the store has the rows.
+
+        Raises
+        ------
+        StoreUnavailable, CorruptState
+            The manifest cannot be read, or is missing or damaged.
+        """
+        if meta.row_files is None:
+            return None
+        model, root = meta.config.model_id, meta.row_files.root
+        if (model, root) not in self._open:
+            files = files_of(meta.config, meta.dataset_key)
+            self._open[model, root] = Buckets(files, root, f"model {model!r}")
+            while len(self._open) > _OPEN:
+                self._open.popitem(last=False)
+        self._open.move_to_end((model, root))
+        return self._open[model, root]
+
+    def records(self, meta: Meta, row_ids: Collection[str]) -> dict[str, bytes]:
+        """Return the records of those of some rows that files have, deleted or not."""
+        buckets = self.of(meta)
+        if buckets is None or not row_ids:
+            return {}
+        found = buckets.get(row_ids)
+        return {row: packed(as_model_has(meta.config, one), 0) for row, one in found.items()}
+
+    def every(self, meta: Meta) -> Iterator[Bucket]:
+        """Yield all rows that files have, deleted or not."""
+        buckets = self.of(meta)
+        return iter(()) if buckets is None else buckets.scan()
+
+    def subjects(self, meta: Meta, subject_ids: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+        """Return the rows of subjects that files have, deleted or not."""
+        buckets = self.of(meta)
+        return {} if buckets is None else buckets.rows_of_subjects(list(subject_ids))
+
+
+def packed(rows: Rows, i: int) -> bytes:
+    """Return the record of a row, as the store would keep it: with exact sums, no dual row."""
+    return codec.pack_row(rows.X[i], rows.y[i], float(rows.weight[i]), rows.X[i, :0])
+
+
+def as_model_has(config: ModelConfig, bucket: Bucket) -> Rows:
+    """Return the rows of a bucket with the column of the intercept, if the model has one."""
+    rows = bucket.rows
+    return Rows(with_intercept(rows.X), rows.y, rows.weight) if config.fit_intercept else rows
+
+
+def stored_meta(client: redis.Redis, model_id: str) -> Meta | None:
+    """Return a model's meta as it is stored now; None if there never was such a model."""
+    with reachable(client):
+        stored: Any = client.hmget(ModelKeys(model_id).head, ["meta", "config"])
+    meta, config = stored
+    return None if meta is None else parse_meta(meta, parse_config(config, model_id))
