@@ -1,4 +1,7 @@
-"""The keys of row records, where these are encrypted (LETHE_ROW_KEYS_URL), beside a commit.
+"""What a commit leaves behind outside the store: keys of row records, and files of rows.
+
+Where row records are encrypted (LETHE_ROW_KEYS_URL), this is about their keys; files of rows that a
+commit leaves behind (`engine.rowstore`) are removed at the same places.
 
 Those of a generation that a refresh has staged are kept once its commit has won, and before it is
 applied: whoever applies it, the worker or a fold, does that.
@@ -22,6 +25,7 @@ from collections.abc import Iterable
 from lethe.consumers.commits.commit import Commit
 from lethe.consumers.service.telemetry.steps import AtStep, Step
 from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.row_files import FORMER, former_files, remove_former
 from lethe.engine.store.store import ModelStore
 
 
@@ -34,7 +38,7 @@ def keep(store: ModelStore, commits: Iterable[Commit]) -> None:
 
 
 def shred(store: ModelStore, commit: Commit, former: str, live: str, at_step: AtStep) -> None:
-    """Drop the keys of deleted rows, and let those of discarded generations expire.
+    """Drop the keys of deleted rows, let those of discarded generations expire, remove files.
 
     ``former`` and ``live`` name the generations that were live before the commit and are live now.
 
@@ -43,6 +47,8 @@ def shred(store: ModelStore, commit: Commit, former: str, live: str, at_step: At
     StoreUnavailable, NotDurable
         The keys may still be on their server's disk: fold.
     """
+    for name in left_files(commit):
+        remove_former(commit.meta, name)
     staged = commit.staged
     rows = dict.fromkeys((*commit.deleted, *(() if staged is None else staged.caught_up)))
     named = () if staged is None else (staged.generation, *_generations(staged.former))
@@ -56,6 +62,19 @@ def shred(store: ModelStore, commit: Commit, former: str, live: str, at_step: At
             store.row_keys.drop(keys.generation(name), list(rows))
     for name in discarded:
         store.row_keys.retire_generation(keys.generation(name))
+
+
+def shreds(store: ModelStore, commit: Commit) -> bool:
+    """Return whether `shred` may have something to do."""
+    return store.row_keys is not None or bool(left_files(commit))
+
+
+def left_files(commit: Commit) -> tuple[str, ...]:
+    """Return the names of the files of rows that a commit leaves behind."""
+    if commit.leaves_no_row:
+        return former_files(commit.meta)
+    former = () if commit.staged is None else commit.staged.former
+    return tuple(name for name in former if name.startswith(FORMER))
 
 
 def _generations(former: tuple[str, ...]) -> list[str]:

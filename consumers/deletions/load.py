@@ -169,12 +169,16 @@ class BatchLoader:
         try:
             batch.factor = load_factor(self._store, state)
         except CorruptState as error:
-            if self._moved_on(state):
-                out.stale.add(state.model_id)
-            else:
-                out.failed.setdefault(state.model_id, error)
+            self._fail(state, error, out)
             return
         self._states.put_factor(state, batch.factor)
+
+    def _fail(self, state: ModelState, error: CorruptState, out: Round) -> None:
+        """Halt a model, unless the store has another state now: what this one names may be gone."""
+        if self._moved_on(state):
+            out.stale.add(state.model_id)
+        else:
+            out.failed.setdefault(state.model_id, error)
 
     def _moved_on(self, state: ModelState) -> bool:
         """Return whether the store has another state now: what this one names may be gone."""
@@ -249,7 +253,7 @@ class BatchLoader:
                 batch.subjects = subjects
         except CorruptState as error:
             if len(by_subject) == 1:
-                out.failed[by_subject[0][0].group.model_id] = error
+                self._fail(by_subject[0][0].state, error, out)
                 return
             for batch, _ in by_subject:
                 self._load_subjects([batch], out)

@@ -9,6 +9,7 @@ from datetime import datetime
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.refresh.lost_rows import with_rows_resolved
@@ -17,14 +18,17 @@ from lethe.consumers.refresh.result import Job, result_of, store_result
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import first_ledger, leaves_enough_budget, with_new_noise
-from lethe.consumers.versions.refresh_schedule import choose_size, in_turn, resolvable
+from lethe.consumers.versions.refresh_schedule import AT_LEAST, choose_size, in_turn, resolvable
 from lethe.engine.deletion.generation import Generation
 from lethe.engine.error.certified import FAR_UNDER, Reference, measure_polished
-from lethe.engine.error.drift import audit, sums_fault
+from lethe.engine.error.drift import SUMS_FAULT, audit, sums_fault
 from lethe.engine.error.estimate import scale
 from lethe.engine.error.terms import gradient_limit
 from lethe.engine.errors import CorruptState, IllConditioned, LetheError
+from lethe.engine.exact.digits import units_of
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
+from lethe.engine.exact.running import Solution
+from lethe.engine.exact.sums import RunningSums, Sums
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.preprocess.answer import prepare
@@ -38,7 +42,10 @@ from lethe.engine.refresh.refreshes import (
     rebuild,
 )
 from lethe.engine.refresh.size import RefreshSize
+from lethe.engine.rowstore.buckets import Buckets
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.exact_sums import solution_of
+from lethe.engine.store.layout.meta import RowFiles
 from lethe.engine.store.layout.preprocessing import layout_of, raw_columns, settings_of
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.layout.state import ModelState
@@ -98,6 +105,8 @@ def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
     choice = _available(state, choose_size(state, job.event, now))
     if choice.size is RefreshSize.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
         return store_result(job, result_of(job, state, Choice(RefreshSize.COMPLETE, choice.reason)))
+    if state.meta.row_files is not None:
+        return _rebuild_in_files(job, state, choice, state.meta.row_files)
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)
@@ -286,6 +295,66 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     return stage_generation(
         job, remaining, rebuilt, choice, status=status, resolved=resolved, ledger=ledger
     )
+
+
+def _rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFiles) -> JobResult:
+    """Write the files again without the rows that were deleted, and begin a new generation.
+
+    The sums are added up anew where they are lost, where rows of waiting requests leave, or where a
+    person asks: they are compared then. Otherwise those of the state are taken over, for they
+    include every deletion. Cost: of the files concerned; or a pass over all rows, O(n d^2).
+    """
+    store, meta, config = job.store, state.meta, state.meta.config
+    resolved = _to_resolve(state)
+    requests = with_rows_resolved(store, state, resolved)
+    named = frozenset(row for request in requests.values() for row in request.row_ids)
+    deleted = store.deletions_since(state, state.deletions_from, meta.deletions_logged)
+    buckets = store.row_files.of(meta)
+    if buckets is None:
+        raise AssertionError("the rows are in files")
+    kept = buckets.rewritten(
+        named.union(deleted),
+        lambda done, total: job.progress("writing files without deleted rows", done, total),
+    )
+    row_files = RowFiles(folder=before.folder, root=kept.root, rows=kept.manifest.rows)
+    if not kept.manifest.rows:
+        result = result_of(job, state, choice, status="EMPTY", resolved=resolved)
+        return store_result(job, result)
+    generation, solution = state.generation, state.stream.solution
+    if solution is None or named or job.event.reason in AT_LEAST:
+        added = _added_up(job, config, kept, None if solution is None else solution.sums.unit)
+        if solution is not None and not named and not added.equal(solution.live_sums):
+            choice = replace(choice, reason=f"{choice.reason}; {SUMS_FAULT}")
+        solution = Solution.of(added, generation.objective.penalty)
+    nothing = Rows(np.empty((0, config.d)), np.empty((0, config.m)), np.empty(0))
+    snapshot = Snapshot(state, (), nothing, np.empty((0, 0)), in_files=kept.manifest.rows)
+    rebuilt = begin_with_sums(generation.number + 1, generation.objective, solution, 0)
+    return stage_generation(
+        job,
+        snapshot,
+        rebuilt,
+        choice,
+        status=meta.status,
+        resolved=resolved,
+        row_files=row_files,
+    )
+
+
+def _added_up(
+    job: Job, config: ModelConfig, buckets: Buckets, unit: NDArray[np.int_] | None
+) -> Sums:
+    """Return the sums of all rows in files, in these units or in those that suit them."""
+    if unit is None:
+        largest = np.zeros(config.d + config.m)
+        for rows in buckets.blocks(intercept=config.fit_intercept):
+            largest = np.maximum(largest, np.abs(np.hstack([rows.X, rows.y])).max(axis=0))
+        unit = units_of(largest)
+    sums, done = RunningSums(unit, config.m), 0
+    for rows in buckets.blocks(intercept=config.fit_intercept):
+        sums.add(rows)
+        done += len(rows)
+        job.progress("adding up rows", done, buckets.manifest.rows)
+    return sums.sums()
 
 
 def _compared(choice: Choice, state: ModelState, rows: Rows) -> Choice:

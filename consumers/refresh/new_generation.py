@@ -18,6 +18,7 @@ from lethe.engine.refresh.policy import Choice
 from lethe.engine.refresh.refreshes import NewGeneration
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.layout.keys import GenerationKeys
+from lethe.engine.store.layout.meta import RowFiles
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
@@ -54,6 +55,7 @@ def stage_generation(
     resolved: tuple[str, ...] = (),
     ledger: Ledger | None = None,
     pipeline: LivePipeline | None = None,
+    row_files: RowFiles | None = None,
 ) -> JobResult:
     """Stage the new generation, catch up with deletions made meanwhile, and mark it complete."""
     state = snapshot.state
@@ -92,6 +94,7 @@ def stage_generation(
         ),
         disclosure_then=state.meta.disclosure,
         caught_up=up_to_date.staged is not staged,
+        row_files=row_files,
     )
     return store_result(job, result, thetas)
 
@@ -137,9 +140,10 @@ def _caught_up(
 ) -> _UpToDate:
     """Let a staged generation catch up with requests since the snapshot, except a few rows."""
     meta = snapshot.state.meta
+    live = len(snapshot.ids) + snapshot.in_files
     counts = None if meta.class_counts is None else class_counts(snapshot.rows.y)
     up_to_date = _UpToDate(
-        staged, meta.deletions_logged, meta.rows_changed, len(snapshot.ids), counts, new.certified
+        staged, meta.deletions_logged, meta.rows_changed, live, counts, new.certified
     )
     for _ in range(_CATCH_UP_ROUNDS):
         latest = job.store.load_model(job.event.model_id)

@@ -34,6 +34,7 @@ from lethe.engine.store.layout.meta import Meta, with_meta
 from lethe.engine.store.layout.state import STAGED, ModelState
 from lethe.engine.store.offline.catch_up import CaughtUp
 from lethe.engine.store.offline.jobs import JobResult
+from lethe.engine.store.row_files import former_files
 
 
 def stale_reason(state: ModelState, result: JobResult) -> str | None:
@@ -185,6 +186,7 @@ def new_generation(
         first_deletion_at=oldest or (now if len(staged.stream.V) else None),
         certified_bound=result.certified if caught_up.same else None,
         ledger=staged.ledger,
+        row_files=result.row_files,
     )
     state = replace(
         before,
@@ -201,7 +203,7 @@ def new_generation(
         None,
         result.staged_mark,
         caught_up.deleted,
-        (f"gen:{before.rows_generation}",),
+        (f"gen:{before.rows_generation}", *former_files(before.meta)),
         tuple(caught_up.records),
     )
     live = LiveGeneration(staged.keys, tuple(persist))

@@ -272,7 +272,7 @@ def stage_in_files(
             files.delete(files.names())
         raise
     nobody = TrainingData((), np.empty((0, p)), fit.rows.y, config.feature_names, (), {})
-    made = RowFiles(root=root, rows=writer.count)
+    made = RowFiles(folder=name, root=root, rows=writer.count)
     return _staged(store, config, nobody, fit, name, progress=progress, now=now, files=made)
 
 

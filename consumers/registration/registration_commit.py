@@ -21,6 +21,7 @@ from lethe.engine.deletion.generation import at_rest
 from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.predecessor import Predecessor
+from lethe.engine.store.row_files import former_files, without_files
 
 
 def registration(
@@ -55,6 +56,7 @@ def registration(
     former = (
         *(f"gen:{name}" for name in before.generations),
         *(f"data:{name}" for name in before.datasets),
+        *former_files(before.meta),
     )
     V, Q = fresh.stream.V, fresh.stream.Q
     return draft.finish(
@@ -87,6 +89,7 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
         ledger=None,
         pending_job=None,
         failures=None,
+        row_files=without_files(state.meta.row_files),
     )
     stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
     draft = Draft(state, CommitKind.UNREGISTRATION, now)

@@ -39,6 +39,7 @@ from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.records import Certificate, ReceiptLog
 from lethe.engine.store.layout.state import STAGED, ModelState
+from lethe.engine.store.row_files import without_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +263,7 @@ def without_rows(state: ModelState) -> ModelState:
         first_deletion_at=None,
         certified_bound=None,
         ledger=None,
+        row_files=without_files(state.meta.row_files),
     )
     rows, W = state.sentinels.rows, state.sentinels.W
     return replace(

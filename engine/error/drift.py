@@ -90,6 +90,10 @@ class Drift:
         return None
 
 
+SUMS_FAULT = "the exact sums are not those of the live rows: sums, or rows, are damaged"
+"""What `sums_fault` says."""
+
+
 def sums_fault(solution: Solution, rows: Rows) -> str | None:
     """Return a message if exact sums are not, digit for digit, those of the live rows.
 
@@ -97,7 +101,7 @@ def sums_fault(solution: Solution, rows: Rows) -> str | None:
     """
     if solution.is_of(rows):
         return None
-    return "the exact sums are not those of the live rows: sums, or rows, are damaged"
+    return SUMS_FAULT
 
 
 def audit(

@@ -31,6 +31,12 @@ _READERS = 8
 _SCAN_AHEAD = 4
 
 
+class RowsMissing(CorruptState):
+    """A file of rows is not there: another root has taken the place of the one that names it."""
+
+    code = "ROWS_MISSING"
+
+
 class Buckets:
     """The rows that a root names. Many threads may use an instance.
 
@@ -156,13 +162,13 @@ class Buckets:
     ) -> Buckets:
         """Write the buckets that hold some of the rows again, without these; return what is new.
 
-        Nothing is removed: this root stays valid until `remove_all_but` is called. Cost: the files
+        Nothing is removed: this root stays valid. Cost: the files
         of the buckets concerned, and with subjects of the index, are read and written.
 
         Raises
         ------
         StoreUnavailable, CorruptState
-            As `get`; what was written by then is left for `remove_all_but`.
+            As `get`; what was written by then stays, under names that nothing has.
         """
         erased = frozenset(row_ids)
         keys = {row: key_of(self.manifest.salt, row) for row in erased}
@@ -197,12 +203,18 @@ class Buckets:
             if kept:
                 yield put_index(self._files, kept)
 
-    def remove_all_but(self, *others: Buckets) -> int:
-        """Remove every file that these and ``others`` do not need; return how many there were."""
-        needed = {name for one in (self, *others) for name in one.manifest.files()}
-        needed |= {self.root, *(one.root for one in others)}
-        unneeded = [name for name in self._files.names() if name not in needed]
-        self._files.delete(unneeded)
+    def files(self) -> frozenset[str]:
+        """Return the names of the files, the manifest's among them."""
+        return self.manifest.files() | {self.root}
+
+    def remove_all_but(self, other: Buckets) -> int:
+        """Remove the files that ``other`` does not need; return how many there were.
+
+        The manifest goes last: what names the others is there until they are gone.
+        """
+        unneeded = self.files() - other.files()
+        self._files.delete(unneeded - {self.root})
+        self._files.delete(unneeded & {self.root})
         return len(unneeded)
 
     # -- files --------------------------------------------------------------------------------
@@ -259,10 +271,11 @@ class Buckets:
 
     def _read(self, name: str) -> bytes:
         data = self._files.get(name)
-        if data is None or digest_of(data) != name:
-            found = "is missing" if data is None else "has another content than its name says"
-            raise CorruptState(
-                f"{self._what}: file {name} of its rows {found} at {self._files.url}; restore it "
-                "from a copy of this very file, or register the model again with --replace"
-            )
-        return data
+        if data is not None and digest_of(data) == name:
+            return data
+        found = "is missing" if data is None else "has another content than its name says"
+        kind = RowsMissing if data is None else CorruptState
+        raise kind(
+            f"{self._what}: file {name} of its rows {found} at {self._files.url}; restore it from "
+            "a copy of this very file, or register the model again"
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -15,23 +16,62 @@ import redis
 
 from lethe.engine.fit.objective import Rows, with_intercept
 from lethe.engine.rowstore.bucket import Bucket
-from lethe.engine.rowstore.buckets import Buckets
+from lethe.engine.rowstore.buckets import Buckets, RowsMissing
 from lethe.engine.rowstore.files import Files, files_at
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.config import ModelConfig, parse_config
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.meta import Meta, parse_meta
+from lethe.engine.store.layout.meta import Meta, RowFiles, parse_meta
 from lethe.engine.store.server.connection import reachable
+
+FORMER = "files:"
+"""What the name of files begins with, in a commit that leaves them behind."""
 
 _OPEN = 8
 """Models whose files stay open: each keeps what it has read of late."""
 
 
-def files_of(config: ModelConfig, dataset: str) -> Files:
+def files_of(config: ModelConfig, folder: str) -> Files:
     """Return where the files of one registration lie."""
     if config.rows_url is None:
         raise AssertionError("the store has the rows")
-    return files_at(config.rows_url, quote(config.model_id, safe=""), dataset)
+    return files_at(config.rows_url, quote(config.model_id, safe=""), folder)
+
+
+def former_files(meta: Meta | None) -> tuple[str, ...]:
+    """Return how a commit names the files that it leaves behind; nothing if there are none."""
+    if meta is None or meta.row_files is None:
+        return ()
+    files = meta.row_files
+    return (f"{FORMER}{files.folder}:{files.root}:{meta.config.rows_url}",)
+
+
+def remove_former(meta: Meta, former: str) -> None:
+    """Remove the files that ``former`` names and a model does not need any more.
+
+    Called once the commit that leaves them behind is applied, and again by folds: what is gone
+    already does no harm. A root of the same registration that is not live yet names none of them,
+    for each of them holds a row that was deleted before that root was made.
+
+    Raises
+    ------
+    StoreUnavailable
+        Some may still be there: fold.
+    """
+    folder, root, url = former.removeprefix(FORMER).split(":", 2)
+    model, now = meta.config.model_id, meta.row_files
+    files = files_at(url, quote(model, safe=""), folder)
+    if now is None or now.folder != folder or not now.rows:
+        files.delete(files.names())
+        return
+    with suppress(RowsMissing):  # removed before; or what is live is gone, and its readers say so
+        needed = Buckets(files, now.root, f"model {model!r}")
+        Buckets(files, root, f"model {model!r}").remove_all_but(needed)
+
+
+def without_files(files: RowFiles | None) -> RowFiles | None:
+    """Return what meta has of files once no row is left: nothing is read of them any more."""
+    return None if files is None else files.model_copy(update={"rows": 0})
 
 
 class RowFilesOfModels:
@@ -48,11 +88,11 @@ class RowFilesOfModels:
         StoreUnavailable, CorruptState
             The manifest cannot be read, or is missing or damaged.
         """
-        if meta.row_files is None:
+        if meta.row_files is None or not meta.row_files.rows:
             return None
         model, root = meta.config.model_id, meta.row_files.root
         if (model, root) not in self._open:
-            files = files_of(meta.config, meta.dataset_key)
+            files = files_of(meta.config, meta.row_files.folder)
             self._open[model, root] = Buckets(files, root, f"model {model!r}")
             while len(self._open) > _OPEN:
                 self._open.popitem(last=False)

@@ -12,6 +12,7 @@ import redis
 from lethe.engine.error.sentinels import SENTINELS, Sentinels
 from lethe.engine.errors import CorruptState, StoreUnavailable
 from lethe.engine.fit.objective import Kind
+from lethe.engine.rowstore.buckets import RowsMissing
 from lethe.engine.store.apply import APPLY, ApplyAnswer, StoreChange
 from lethe.engine.store.counts import lost_keys
 from lethe.engine.store.cursors import MOVE, RAISE, Cursors, applied_of, queue_applied
@@ -300,7 +301,9 @@ class ModelStore:
             decrypted = self.open_records(request.state.generation_keys, lookup.records)
             shredded = decrypted.shredded - lookup.ledger.keys()
             read = replace(lookup, records=decrypted.records, shredded=shredded)
-            opened.append(self._with_row_files(request, read))
+            opened.append(
+                self._with_row_files(request, read) if read.is_of(request.state) else read
+            )
         return opened
 
     def _with_row_files(self, request: LookupRequest, lookup: Lookup) -> Lookup:
@@ -309,7 +312,13 @@ class ModelStore:
         if state.meta.row_files is None:
             return lookup
         wanted = [row for row in request.row_ids if row not in lookup.ledger]
-        records = self.row_files.records(state.meta, wanted)
+        try:
+            records = self.row_files.records(state.meta, wanted)
+        except RowsMissing:
+            [again] = look_up(self.client, [LookupRequest(state, (), ())])
+            if again.is_of(state):
+                raise
+            return again  # a refresh has written the files anew since
         if request.too_many and len(records) > state.meta.config.hard_rows:
             return replace(lookup, unread=frozenset(records))
         return replace(lookup, records={**records, **lookup.records})

@@ -39,6 +39,7 @@ from lethe.consumers.log.base import Partition, Reader
 from lethe.engine.deletion.change import RowMoves, RowsAndDuals
 from lethe.engine.errors import CorruptState, IllConditioned, LogReset
 from lethe.engine.fit.factor import Factor
+from lethe.engine.rowstore.buckets import RowsMissing
 from lethe.engine.store.apply import RowsWritten, StoreChange
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
@@ -113,7 +114,10 @@ class Replay:
         state = self.state(model_id)
         if state is None or not row_ids:
             return {}
-        return self._store.records_of(state, row_ids)
+        try:
+            return self._store.records_of(state, row_ids)
+        except RowsMissing:  # a later commit of the log has written the files anew
+            return {}
 
     def read_changes(self, part: Sequence[LoggedCommit]) -> GivenChanges:
         """Return the requests whose rows commits insert or correct: 2 MiB a commit at most."""

@@ -37,12 +37,15 @@ class RowFiles(Stored):
 
     Attributes
     ----------
+    folder
+        Name of the registration that wrote them: another registration's are elsewhere.
     root
         Digest of their manifest.
     rows
         How many there are, the deleted ones that are not erased yet among them.
     """
 
+    folder: str
     root: Hash
     rows: Count
 

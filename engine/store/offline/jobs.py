@@ -34,7 +34,7 @@ from lethe.engine.store.generation import (
 )
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.keys import GenerationKeys, ModelKeys
-from lethe.engine.store.layout.meta import Meta
+from lethe.engine.store.layout.meta import Meta, RowFiles
 from lethe.engine.store.layout.reading import Count, Counts, Texts, parse_model
 from lethe.engine.store.layout.records import Status, Stored
 from lethe.engine.store.offline.staging import TIME_TO_LIVE, StagedGeneration, read_arrays
@@ -83,6 +83,8 @@ class JobResult(Stored):
     drifted
         Whether the drift audit failed: a completion then says that the error is unknown, and orders
         a rebuild.
+    row_files
+        The rows in files, without those that were deleted, if there are some (rebuild).
     caught_up
         Whether it has caught up with changes of rows since the snapshot (compact and rebuild).
     """
@@ -119,6 +121,7 @@ class JobResult(Stored):
     disclosure_then: ResidualScale | None = None
     drifted: bool = False
     caught_up: bool = False
+    row_files: RowFiles | None = None
 
 
 def stream_fields(stream: Stream) -> tuple[dict[str, float], dict[str, Array]]:

@@ -47,6 +47,8 @@ class Snapshot:
         The rows and their dual rows relative to A_b, n x d (with h blocks, n x (h d)).
     table
         The rows as they were given, of a model with preprocessing.
+    in_files
+        How many live rows are in files, and not among these.
     """
 
     state: ModelState
@@ -54,6 +56,7 @@ class Snapshot:
     rows: Rows
     W: Array
     table: Table | None = None
+    in_files: int = 0
 
     def without(self, row_ids: frozenset[str]) -> Snapshot:
         """Return the snapshot with some rows left out (the state stays)."""
