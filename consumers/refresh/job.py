@@ -107,6 +107,11 @@ def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
         return store_result(job, result_of(job, state, Choice(RefreshSize.COMPLETE, choice.reason)))
     if state.meta.row_files is not None:
         return _rebuild_in_files(job, state, choice, state.meta.row_files)
+    return _with_rows(job, state, now)
+
+
+def _with_rows(job: Job, state: ModelState, now: datetime) -> JobResult:
+    """Do a refresh that reads all rows from the store."""
     rows_live = state.meta.rows_live
     snapshot = take_snapshot(
         job.store, job.event.model_id, lambda done: job.progress("reading rows", done, rows_live)

@@ -22,7 +22,7 @@ from lethe.consumers.commits.recovery.replay import (
     parts_of,
     store_too_old_error,
 )
-from lethe.consumers.commits.shred import keep, shred
+from lethe.consumers.commits.shred import keep, shred, shreds
 from lethe.consumers.commits.state_cache import StateCache
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import TrustedKeys
@@ -392,7 +392,7 @@ class PartitionFold:
         self._shred(logged.commit, change.live.name)
 
     def _shred(self, commit: Commit, former: str) -> None:
-        if self._store.row_keys is None:
+        if not shreds(self._store, commit):
             return
         state = self._replay.state(commit.model_id)
         if state is not None and state.head.commit >= commit.number:  # else the store went back
