@@ -51,6 +51,7 @@ from lethe.engine.store.layout.records import Status
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.jobs import JobResult
 from lethe.engine.store.offline.snapshot import Snapshot, load_factor, take_snapshot
+from lethe.engine.store.offline.staging import TIME_TO_LIVE
 from lethe.engine.store.store import ModelStore
 
 RESOLVED_BYTES = 256 * 1024
@@ -317,6 +318,7 @@ def _rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFi
     buckets = store.row_files.of(meta)
     if buckets is None:
         raise AssertionError("the rows are in files")
+    buckets.remove_orphans(2 * TIME_TO_LIVE)
     kept = buckets.rewritten(
         named.union(deleted),
         lambda done, total: job.progress("writing files without deleted rows", done, total),

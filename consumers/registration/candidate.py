@@ -241,7 +241,8 @@ def stage_in_files(
     Cost O(n d^2) time, and memory that does not depend on n.
     """
     name, p = uuid.uuid4().hex, len(config.feature_names)
-    staging.note_registration(store.client, ModelKeys(config.model_id), name, commit)
+    keys = ModelKeys(config.model_id)
+    staging.note_registration(store.client, keys, name, commit, config.rows_url)
     files = files_of(config, name)
     penalty = ridge_penalty(
         config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
@@ -268,8 +269,9 @@ def stage_in_files(
             root = writer.finish(add)
         fit = _begun(config, number, objective, Solution.of(sums.sums(), penalty))
     except BaseException:
-        with suppress(StoreUnavailable):
+        with suppress(StoreUnavailable):  # else the next registration removes them
             files.delete(files.names())
+            staging.end_registration(store.client, keys, name)
         raise
     nobody = TrainingData((), np.empty((0, p)), fit.rows.y, config.feature_names, (), {})
     made = RowFiles(folder=name, root=root, rows=writer.count)

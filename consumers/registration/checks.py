@@ -16,6 +16,10 @@ from lethe.engine.store.layout.preprocessing import raw_columns
 MOST_COEFFICIENTS = 180_000
 """Coefficients of one theta: a commit has up to four thetas, and must fit into 8 MiB."""
 
+MOST_FILE_AGE = 12 * 3600.0
+"""Seconds from a deletion to the refresh that writes files without the row; half of what promise 10
+gives, so that a lost job can be ordered again."""
+
 _NAMES_LIMIT = PARAMETERS_LIMIT - 16 * 1024
 """Bytes of column names, as JSON: an event may leave out theta but not the names; all the rest of
 it takes less than 16 KiB."""
@@ -137,6 +141,20 @@ def check_row_files(config: ModelConfig) -> None:
             f"at most {ROUNDED_FEATURES} coefficients, by --method exact or pru, without --certify "
             "and --disclosure"
         )
+    age = config.limits.limits().age_seconds
+    if config.rows_url is not None and age > MOST_FILE_AGE:
+        raise InvalidData(
+            f"--rows with --limit age_seconds {age:g}: files are written anew without deleted rows "
+            f"by the refresh that this limit orders; at most {MOST_FILE_AGE:g} (12 hours)"
+        )
+
+
+def with_age_of_files(config: ModelConfig) -> ModelConfig:
+    """Return a configuration by which files of rows are written anew within promise 10's time."""
+    if config.rows_url is None or config.limits.age_seconds is not None:
+        return config
+    limits = config.limits.model_copy(update={"age_seconds": MOST_FILE_AGE})
+    return config.model_copy(update={"limits": limits})
 
 
 def can_have_exact_sums(config: ModelConfig) -> bool:

@@ -28,6 +28,7 @@ from lethe.consumers.registration.checks import (
     check_row_files,
     check_same_shape,
     check_size,
+    with_age_of_files,
 )
 from lethe.consumers.registration.committer import Committer
 from lethe.consumers.registration.predecessor import (
@@ -65,6 +66,7 @@ from lethe.engine.store.offline.predecessor import (
     read_members,
     read_predecessor,
 )
+from lethe.engine.store.row_files import remove_all
 from lethe.engine.store.store import ModelStore
 
 _COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile
@@ -235,6 +237,7 @@ class Registrar:
         -----
         Cost O(n d^2) time, and memory that does not depend on n.
         """
+        config = with_age_of_files(config)
         for check in (check_names, check_size, check_terms, check_disclosure, check_row_files):
             check(config)
         keys = ModelKeys(config.model_id)
@@ -361,6 +364,19 @@ class Registrar:
 
         return staged
 
+    def _members(self, before: Predecessor) -> Members:
+        """Return the former rows, and whose they are. Cost O(n) ids."""
+        members = read_members(self._store.client, before)
+        if before.meta is None or before.meta.row_files is None:
+            return members
+        ids, subjects = list(members.ids), dict(members.subjects)
+        for bucket in self._store.row_files.every(before.meta):
+            ids += bucket.ids
+            for row, subject in zip(bucket.ids, bucket.subjects or (), strict=False):
+                if subject is not None:
+                    subjects[subject] = (*subjects.get(subject, ()), row)
+        return replace(members, ids=tuple(ids), subjects=subjects)
+
     # -- committing -----------------------------------------------------------------------------
 
     def _commit(
@@ -379,9 +395,10 @@ class Registrar:
                     self._discard(candidate)
                     raise exists(keys.model_id, before.version)
                 number = before.head.commit + 1
-                staging.note_registration(store.client, keys, candidate.where.name, number)
+                url = candidate.state.meta.config.rows_url
+                staging.note_registration(store.client, keys, candidate.where.name, number, url)
             if members is None or not members.are_of(before):
-                members = read_members(store.client, before)
+                members = self._members(before)
                 config, given = candidate.state.meta.config, candidate.data.subjects
                 subjects = with_former_rows(before, config, given, members, candidate.new)
                 staging.stage_subjects(store.client, candidate.dataset, subjects)
@@ -418,6 +435,8 @@ class Registrar:
             self._store.row_keys.retire_generation(candidate.where)
         names = [*candidate.where.everything(), *candidate.dataset.everything()]
         staging.discard(self._store.client, names)
+        if (url := candidate.state.meta.config.rows_url) is not None:
+            remove_all(candidate.state.model_id, candidate.where.name, url)
         staging.end_registration(self._store.client, candidate.state.keys, candidate.where.name)
 
     # -- the commit itself ----------------------------------------------------------------------

@@ -207,6 +207,16 @@ class Buckets:
         """Return the names of the files, the manifest's among them."""
         return self.manifest.files() | {self.root}
 
+    def remove_orphans(self, older_than: float) -> int:
+        """Remove files that this root does not name; return how many there were.
+
+        They were written for a root that never became live. ``older_than`` seconds ago: those of a
+        root that may still become live stay.
+        """
+        orphans = set(self._files.names(older_than=older_than)) - self.files()
+        self._files.delete(orphans)
+        return len(orphans)
+
     def remove_all_but(self, other: Buckets) -> int:
         """Remove the files that ``other`` does not need; return how many there were.
 

@@ -6,7 +6,10 @@ something else, and it is there after a crash once `Files.put` returns.
 
 from __future__ import annotations
 
+import math
 import os
+import re
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -17,6 +20,9 @@ import pyarrow as pa
 from pyarrow import fs
 
 from lethe.engine.errors import InvalidData, StoreUnavailable
+
+_OURS = re.compile(r"\A(?:[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f-]+)\Z")
+"""Names of files, and of those that a crash left unfinished: nothing else is ever removed."""
 
 T = TypeVar("T")
 
@@ -41,8 +47,11 @@ class Files(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Remove files, those that are there; raises `StoreUnavailable` as `put`."""
 
-    def names(self) -> list[str]:
-        """Return the names of all files, in order; raises `StoreUnavailable` as `put`."""
+    def names(self, *, older_than: float = 0.0) -> list[str]:
+        """Return the names of all files, in order; raises `StoreUnavailable` as `put`.
+
+        ``older_than``: only of those that were written so many seconds ago.
+        """
 
 
 class Directory:
@@ -57,7 +66,7 @@ class Directory:
         unfinished = self._path / f".{name}.{os.getpid()}-{id(data):x}"
         try:
             self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with unfinished.open("xb") as file:
+            with open(unfinished, "xb", opener=_private) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -89,10 +98,15 @@ class Directory:
         except OSError as error:
             raise self._unavailable(error) from error
 
-    def names(self) -> list[str]:
+    def names(self, *, older_than: float = 0.0) -> list[str]:
         """Return the names of all files, also of those that a crash left unfinished."""
+        latest = time.time() - older_than if older_than else math.inf
         try:
-            return sorted(path.name for path in self._path.iterdir())
+            return sorted(
+                path.name
+                for path in self._path.iterdir()
+                if _OURS.match(path.name) and path.stat().st_mtime <= latest
+            )
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -149,16 +163,27 @@ class ObjectStorage:
 
         self._asked(remove)
 
-    def names(self) -> list[str]:
+    def names(self, *, older_than: float = 0.0) -> list[str]:
         """Return the names of all files."""
+        latest = time.time() - older_than if older_than else math.inf
         selector = fs.FileSelector(self._root, allow_not_found=True)
-        return sorted(info.base_name for info in self._asked(self._system.get_file_info, selector))
+        found = self._asked(self._system.get_file_info, selector)
+        return sorted(
+            info.base_name
+            for info in found
+            if _OURS.match(info.base_name) and (info.mtime_ns or 0) / 1e9 <= latest
+        )
 
     def _asked(self, ask: Callable[..., T], *arguments: object) -> T:
         try:
             return ask(*arguments)
         except (OSError, pa.ArrowException) as error:
             raise _unavailable(self.url, error) from error
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner reads."""
+    return os.open(path, flags, 0o600)
 
 
 def _unavailable(url: str, error: Exception) -> StoreUnavailable:

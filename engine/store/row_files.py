@@ -60,13 +60,19 @@ def remove_former(meta: Meta, former: str) -> None:
     """
     folder, root, url = former.removeprefix(FORMER).split(":", 2)
     model, now = meta.config.model_id, meta.row_files
-    files = files_at(url, quote(model, safe=""), folder)
     if now is None or now.folder != folder or not now.rows:
-        files.delete(files.names())
+        remove_all(model, folder, url)
         return
+    files = files_at(url, quote(model, safe=""), folder)
     with suppress(RowsMissing):  # removed before; or what is live is gone, and its readers say so
         needed = Buckets(files, now.root, f"model {model!r}")
         Buckets(files, root, f"model {model!r}").remove_all_but(needed)
+
+
+def remove_all(model_id: str, folder: str, url: str) -> None:
+    """Remove the files of a registration that never became live, or that ended."""
+    files = files_at(url, quote(model_id, safe=""), folder)
+    files.delete(files.names())
 
 
 def without_files(files: RowFiles | None) -> RowFiles | None:

@@ -301,15 +301,13 @@ class ModelStore:
             decrypted = self.open_records(request.state.generation_keys, lookup.records)
             shredded = decrypted.shredded - lookup.ledger.keys()
             read = replace(lookup, records=decrypted.records, shredded=shredded)
-            opened.append(
-                self._with_row_files(request, read) if read.is_of(request.state) else read
-            )
+            opened.append(self._with_row_files(request, read))
         return opened
 
     def _with_row_files(self, request: LookupRequest, lookup: Lookup) -> Lookup:
         """Return a lookup with the live rows that files have."""
         state = request.state
-        if state.meta.row_files is None:
+        if state.meta.row_files is None or not lookup.is_of(state):
             return lookup
         wanted = [row for row in request.row_ids if row not in lookup.ledger]
         try:

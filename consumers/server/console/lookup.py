@@ -11,6 +11,8 @@ import redis
 
 from lethe.engine.store.layout.keys import ModelKeys, shard_of
 from lethe.engine.store.layout.reading import integer, parse_ids, parse_json_value
+from lethe.engine.store.membership import live_members
+from lethe.engine.store.row_files import RowFilesOfModels, stored_meta
 from lethe.engine.store.server.pipeline import chunks, run_pipeline
 
 
@@ -37,6 +39,7 @@ class _Place:
     generation: str
     dataset: str
     registered: bool
+    files: bool
 
 
 def find_row(client: redis.Redis, models: Sequence[str], row_id: str) -> list[Found]:
@@ -63,6 +66,12 @@ def subject_rows(
         for name, value in zip(known, stored, strict=True):
             if value is not None:
                 rows[name] = parse_ids(value, f"model {name!r}, a subject's rows")
+        for name in known:
+            if places[name].files and (meta := stored_meta(client, name)) is not None:
+                theirs = RowFilesOfModels().subjects(meta, [subject_id])
+                rows[name] = (*rows.get(name, ()), *theirs.get(subject_id, ()))
+                if not rows[name]:
+                    del rows[name]
     return rows
 
 
@@ -85,10 +94,12 @@ def find_rows(client: redis.Redis, rows: Mapping[str, Sequence[str]]) -> list[Fo
             if name not in places:
                 found.append(Found(name, len(ids), never=len(ids), registered=False))
                 continue
-            live = sum(bool(next(answers)) for _ in ids)
+            there = {row for row in ids if next(answers)}
             ledger = [value for value in next(answers) if value is not None]
             versions = {integer(value, f"model {name!r}, its ledger") for value in ledger}
-            gone = len(ledger)
+            if places[name].files:
+                there |= live_members(client, name, ids)
+            live, gone = len(there), len(ledger)
             found.append(
                 Found(
                     name,
@@ -131,5 +142,6 @@ def _places(client: redis.Redis, models: Sequence[str]) -> dict[str, _Place]:
             (rows or b"").decode(errors="replace"),
             dataset if isinstance(dataset, str) else "",
             status != b"UNREGISTERED",
+            isinstance(fields, dict) and fields.get("row_files") is not None,
         )
     return places

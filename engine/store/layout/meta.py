@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from lethe.engine.disclosure import ResidualScale
 from lethe.engine.error.certified import Ledger
@@ -45,7 +46,7 @@ class RowFiles(Stored):
         How many there are, the deleted ones that are not erased yet among them.
     """
 
-    folder: str
+    folder: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
     root: Hash
     rows: Count
 

@@ -48,6 +48,7 @@ from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.preprocessing import given_values, packed_sums
 from lethe.engine.store.layout.reading import integer
 from lethe.engine.store.offline.predecessor import read_predecessor
+from lethe.engine.store.row_files import remove_all
 from lethe.engine.store.server.connection import Fields, reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks
 from lethe.engine.store.server.row_keys import RowKeys
@@ -193,15 +194,19 @@ def stage_subjects(
             client.hset(where.subjects, mapping=packed)
 
 
-def note_registration(client: redis.Redis, keys: ModelKeys, name: str, commit: int) -> None:
+def note_registration(
+    client: redis.Redis, keys: ModelKeys, name: str, commit: int, rows_url: str | None = None
+) -> None:
     """Note what a registration is about to stage, and the number of the commit that it will make.
+
+    ``rows_url`` is where it writes files of rows, if it does.
 
     It does not expire: an append whose answer was lost may land late, and must find it. Once the
     model has passed that number with another commit, nothing can make it live any more, and
     `sweep_registrations` removes it, unless its registration continues and notes a later number.
     """
     with reachable(client):
-        client.hset(keys.stagings, name, f"{commit} {_now(client)}")
+        client.hset(keys.stagings, name, f"{commit} {_now(client)} {rows_url or ''}".rstrip())
 
 
 def mark_complete(client: redis.Redis, where: GenerationKeys, seconds: int | None = None) -> str:
@@ -250,7 +255,7 @@ def sweep_registrations(
     live, cutoff, swept = read_predecessor(client, keys), _now(client) - seconds, 0
     for stored, note in noted.items():
         name = text(stored)
-        number, _, noted_at = note.partition(b" ")
+        number, noted_at, *url = note.split(b" ", 2)
         if name in (*live.generations, *live.datasets):  # a rebuild keeps the data set
             end_registration(client, keys, name)
         elif (
@@ -261,6 +266,8 @@ def sweep_registrations(
                 row_keys.retire_generation(keys.generation(name))
             everything = [*keys.generation(name).everything(), *keys.dataset(name).everything()]
             discard(client, everything)
+            if url:
+                remove_all(keys.model_id, name, text(url[0]))
             end_registration(client, keys, name)
             swept += 1
     return swept
