@@ -30,7 +30,7 @@ from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import RunningSums, Sums
 from lethe.engine.fit.classes import one_sided
-from lethe.engine.fit.objective import Array, Objective, Rows
+from lethe.engine.fit.objective import Array, Objective, Rows, ridge_penalty
 from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.policy import Choice
@@ -314,36 +314,45 @@ def _rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFi
     resolved = _to_resolve(state)
     requests = with_rows_resolved(store, state, resolved)
     named = frozenset(row for request in requests.values() for row in request.row_ids)
-    deleted = store.deletions_since(state, state.deletions_from, meta.deletions_logged)
-    buckets = store.row_files.of(meta)
+    buckets, solution = store.row_files.of(meta), state.stream.solution
     if buckets is None:
         raise AssertionError("the rows are in files")
+    deleted = store.deleted_after(state.keys, before.version)
+    adds_up = solution is None or bool(named) or job.event.reason in AT_LEAST
+    if adds_up:  # nothing that was deleted may be added, whatever the store had lost
+        for bucket in buckets.scan(deleted):
+            deleted += store.rows_in_ledger(state.keys, bucket.ids)
     buckets.remove_orphans(2 * TIME_TO_LIVE)
     kept = buckets.rewritten(
         named.union(deleted),
         lambda done, total: job.progress("writing files without deleted rows", done, total),
     )
-    row_files = RowFiles(folder=before.folder, root=kept.root, rows=kept.manifest.rows)
     if not kept.manifest.rows:
         result = result_of(job, state, choice, status="EMPTY", resolved=resolved)
         return store_result(job, result)
-    generation, solution = state.generation, state.stream.solution
-    if solution is None or named or job.event.reason in AT_LEAST:
+    penalty = ridge_penalty(
+        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
+    )
+    if solution is None or adds_up:
         added = _added_up(job, config, kept, None if solution is None else solution.sums.unit)
         if solution is not None and not named and not added.equal(solution.live_sums):
             choice = replace(choice, reason=f"{choice.reason}; {SUMS_FAULT}")
-        solution = Solution.of(added, generation.objective.penalty)
+        solution = Solution.of(added, penalty)
+    number, objective = state.generation.number + 1, Objective(config.kind, penalty)
     nothing = Rows(np.empty((0, config.d)), np.empty((0, config.m)), np.empty(0))
-    snapshot = Snapshot(state, (), nothing, np.empty((0, 0)), in_files=kept.manifest.rows)
-    rebuilt = begin_with_sums(generation.number + 1, generation.objective, solution, 0)
     return stage_generation(
         job,
-        snapshot,
-        rebuilt,
+        Snapshot(state, (), nothing, np.empty((0, 0)), in_files=kept.manifest.rows),
+        begin_with_sums(number, objective, solution, 0),
         choice,
         status=meta.status,
         resolved=resolved,
-        row_files=row_files,
+        row_files=RowFiles(
+            folder=before.folder,
+            root=kept.root,
+            rows=kept.manifest.rows,
+            version=state.version,
+        ),
     )
 
 

@@ -219,6 +219,7 @@ def stage_in_files(
     blocks: Iterable[TrainingData],
     number: int,
     commit: int,
+    version: int,
     *,
     rows: int | None,
     progress: Progress,
@@ -226,7 +227,8 @@ def stage_in_files(
 ) -> Candidate:
     """Write rows that come in blocks to files, sum them up, and stage the generation without them.
 
-    ``rows`` is how many will come, if that is known. Files that were written are removed again if
+    ``version`` is the newest one before, all of whose deletions are left out; ``rows`` is how many
+    will come, if that is known. Files that were written are removed again if
     anything fails; after `kill -9`, `Registrar` removes them with the next registration.
 
     Raises
@@ -274,7 +276,7 @@ def stage_in_files(
             staging.end_registration(store.client, keys, name)
         raise
     nobody = TrainingData((), np.empty((0, p)), fit.rows.y, config.feature_names, (), {})
-    made = RowFiles(folder=name, root=root, rows=writer.count)
+    made = RowFiles(folder=name, root=root, rows=writer.count, version=version)
     return _staged(store, config, nobody, fit, name, progress=progress, now=now, files=made)
 
 

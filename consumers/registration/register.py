@@ -38,7 +38,7 @@ from lethe.consumers.registration.predecessor import (
 )
 from lethe.consumers.registration.registration_commit import registration, unregistration
 from lethe.consumers.registration.successor import successor_of
-from lethe.consumers.registration.table.stream import TableStream
+from lethe.consumers.registration.table.stream import RowBlocks
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
@@ -223,7 +223,7 @@ class Registrar:
             subjects=sum(not rows.isdisjoint(names) for names in known.subjects.values()),
         )
 
-    def register_in_files(self, config: ModelConfig, table: TableStream) -> Registered:
+    def register_in_files(self, config: ModelConfig, table: RowBlocks) -> Registered:
         """Write the rows to files (``config.rows_url``), sum them up, store and publish.
 
         Raises
@@ -252,6 +252,7 @@ class Registrar:
                 self._kept_blocks(config, table, before, left_out),
                 tip_of(self._reader, before).generation + 1,
                 before.head.commit + 1,
+                before.version,
                 rows=table.rows,
                 progress=self._staging_progress(),
                 now=self._now(),
@@ -262,7 +263,7 @@ class Registrar:
         raise _contested(config.model_id)
 
     def _kept_blocks(
-        self, config: ModelConfig, table: TableStream, before: Predecessor, left_out: _LeftOut
+        self, config: ModelConfig, table: RowBlocks, before: Predecessor, left_out: _LeftOut
     ) -> Iterator[TrainingData]:
         """Yield the rows of a table but for those that were deleted, or whose people were erased.
 

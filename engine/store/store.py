@@ -43,7 +43,7 @@ from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
 from lethe.engine.store.membership import unknown
 from lethe.engine.store.row_files import RowFilesOfModels
 from lethe.engine.store.server.connection import Barrier, reachable, surface_breaks, text
-from lethe.engine.store.server.pipeline import chunks, present, read_shards, run_pipeline
+from lethe.engine.store.server.pipeline import CHUNK, chunks, present, read_shards, run_pipeline
 from lethe.engine.store.server.row_keys import SEALED, Opened, RowKeys, no_key
 from lethe.engine.store.topics import KnownTopics
 
@@ -380,6 +380,15 @@ class ModelStore:
         with reachable(self.client):
             deleted = self.client.lrange(state.keys.deletions, first, last - 1)
         return [text(row) for row in deleted]
+
+    def deleted_after(self, where: ModelKeys, version: int) -> list[str]:
+        """Return the rows that later versions than this one deleted. Cost O(rows ever deleted)."""
+        with reachable(self.client):
+            return [
+                text(row)
+                for row, deleted_by in self.client.hscan_iter(where.ledger, count=CHUNK)
+                if integer(deleted_by, f"model {where.model_id!r}, the ledger") > version
+            ]
 
     def rows_in_ledger(self, where: ModelKeys, row_ids: Sequence[str]) -> frozenset[str]:
         """Return those of the rows that are in the deletion ledger."""

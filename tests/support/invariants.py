@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Set
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,8 +20,10 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.version_chain import check_parameters, check_version, theta_of
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.engine.fit.objective import Rows
+from lethe.engine.rowstore.bucket import Bucket
 from lethe.engine.store.layout.keys import SHARDS, ModelKeys, commit_partition
 from lethe.engine.store.offline import staging
+from lethe.engine.store.row_files import RowFilesOfModels
 from lethe.engine.store.server.connection import text
 from tests.support.disclosed import check_deleted
 from tests.support.evidence import check_receipt_log
@@ -134,7 +137,32 @@ def live_rows(platform: Platform, model_id: str = "m") -> set[str]:
     pipeline = platform.raw().pipeline(transaction=False)
     for shard in range(SHARDS):
         pipeline.hkeys(live.rows(shard))
-    return {text(row) for rows in pipeline.execute() for row in rows}
+    held = {text(row) for rows in pipeline.execute() for row in rows}
+    return held | {row for bucket in buckets_of(platform, model_id) for row in bucket.ids} - set(
+        ledger_of(platform, model_id)
+    )
+
+
+def buckets_of(platform: Platform, model_id: str) -> list[Bucket]:
+    """Return the buckets of a model's rows, if they are in files."""
+    return list(RowFilesOfModels().every(platform.load(model_id).meta))
+
+
+def check_row_files(platform: Platform, model_id: str = "m") -> None:
+    """Rows that were deleted before the live files were made are in none, and no other file stays.
+
+    What a refresh that was dropped has written stays until the next one removes it.
+    """
+    state = platform.load(model_id)
+    files = RowFilesOfModels().of(state.meta)
+    if files is None:
+        return
+    files.remove_orphans(-1.0)
+    version = -1 if state.meta.row_files is None else state.meta.row_files.version
+    before = {row for row, gone in ledger_of(platform, model_id).items() if gone <= version}
+    assert not before & {row for bucket in files.scan() for row in bucket.ids}
+    url = Path(state.meta.config.rows_url or "")
+    assert {path.name for path in url.rglob("*") if path.is_file()} == files.files()
 
 
 def check_rows(platform: Platform, model_id: str) -> None:

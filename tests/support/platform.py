@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -160,6 +161,30 @@ class Clock:
         return self._count
 
 
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Training rows as a table that is read in blocks has them."""
+
+    data: TrainingData
+    each: int = 50
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.data.ids)
+
+    def blocks(self, kind: Kind) -> Iterator[TrainingData]:  # noqa: ARG002 - of a file
+        """Yield them in blocks."""
+        for start in range(0, self.rows, self.each):
+            part = slice(start, start + self.each)
+            ids, subjects = self.data.ids[part], dict[str, Sequence[str]]()
+            for subject, rows in self.data.subjects.items():
+                if theirs := [row for row in rows if row in ids]:
+                    subjects[subject] = theirs
+            X, y = self.data.X[part], self.data.y[part]
+            yield replace(self.data, ids=ids, X=X, y=y, subjects=subjects)
+
+
 @dataclass
 class Platform:
     """One log, one store, and what was registered and sent.
@@ -197,8 +222,13 @@ class Platform:
         self.producer, self.reader = self.log.producer(), self.log.reader()
         self.seals = seals()
         self._count = Clock()
+        self._folders = ExitStack()
         self._workers: list[DeletionWorker | RefreshWorker] = []
         self._pair: tuple[DeletionWorker, RefreshWorker] | None = None
+
+    def folder(self) -> str:
+        """Return a new directory, which is removed with the platform."""
+        return self._folders.enter_context(tempfile.TemporaryDirectory())
 
     def new_store(self) -> ModelStore:
         """Return a store with connections of its own."""
@@ -228,6 +258,7 @@ class Platform:
         disclosure: bool = False,
         take_out_of_range: bool = False,
         exact_sums: bool = False,
+        rows_url: str | None = None,
         allow_change: bool = True,
         at_step: AtStep = no_hook,
         **options: Any,
@@ -239,6 +270,12 @@ class Platform:
         config = config.model_copy(
             update={"take_out_of_range": take_out_of_range, "exact_sums": exact_sums}
         )
+        if rows_url is not None:
+            config = config.model_copy(update={"rows_url": rows_url})
+            registrar = self.registrar(store, at_step=at_step, **options)
+            done = registrar.register_in_files(config, Blocks(training_data(data, keep)))
+            self.data[model_id] = data
+            return done
         done = self.registrar(store, at_step=at_step, **options).register(
             config,
             training_data(data, keep),
@@ -379,6 +416,7 @@ class Platform:
         """Close the workers and the connections, each even if another one cannot be closed."""
         ends = [self.log, self.store, self._raw, self.reader, self.producer, *self._workers[::-1]]
         with ExitStack() as stack:
+            stack.callback(self._folders.close)
             for end in ends:  # the last one first
                 stack.callback(end.close)
 

@@ -26,7 +26,13 @@ from tests.support import noise
 from tests.support.crash_lane import check_row_keys
 from tests.support.evidence import check_receipt_log
 from tests.support.families import Array, Data
-from tests.support.invariants import check_commits, check_model, check_rows, check_versions
+from tests.support.invariants import (
+    check_commits,
+    check_model,
+    check_row_files,
+    check_rows,
+    check_versions,
+)
 from tests.support.platform import Platform
 from tests.support.prepared import PreparedTable
 from tests.support.tables import Table
@@ -118,6 +124,18 @@ class Encrypted(Workload):
         """Check that live rows have their keys, and deleted rows have none."""
         super().check()
         check_row_keys(self.platform)
+
+
+class InFiles(Workload):
+    """Deletions of a model whose rows are in files."""
+
+    def __init__(self, platform: Platform, **options: Any) -> None:
+        super().__init__(platform, exact_sums=True, rows_url=platform.folder(), **options)
+
+    def check(self) -> None:
+        """Check that no file holds a row that was deleted before its root was made."""
+        super().check()
+        check_row_files(self.platform)
 
 
 class Certified(Workload):
@@ -242,6 +260,8 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "changes-influence": partial(Changes, method="influence"),
     "sums": partial(ExactSums, method="exact", exact_sums=True),
     "sums-pru": partial(ExactSums, exact_sums=True),
+    "files": InFiles,
+    "files-exact": partial(InFiles, method="exact"),
     "pipeline": Pipeline,
     "pipeline-exact": partial(Pipeline, method="exact"),
     "pipeline-sums": partial(Pipeline, exact_sums=True),
@@ -255,5 +275,8 @@ ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {
 }
 """Where the store goes back without the keys, their rows are lost: they stand apart."""
 
-MAIN = ("linear", "logistic", "classes", "noise", "changes", "sums", "pipeline", "pipeline-sums")
+MAIN = (
+    "linear", "logistic", "classes", "noise", "changes", "sums", "files", "pipeline",
+    "pipeline-sums",
+)  # fmt: skip
 """One of each kind that is kept in the store in another way."""

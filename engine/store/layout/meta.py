@@ -44,11 +44,15 @@ class RowFiles(Stored):
         Digest of their manifest.
     rows
         How many there are, the deleted ones that are not erased yet among them.
+    version
+        None of them was deleted by this version or an earlier one; those that later ones delete are
+        erased by the next refresh.
     """
 
     folder: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
     root: Hash
     rows: Count
+    version: Annotated[int, Field(ge=-1, lt=1 << 53)]
 
 
 class Meta(Stored):

@@ -289,7 +289,10 @@ def test_a_wiped_store_is_told_of_its_models_by_the_log(load: Workload) -> None:
     answered(load)
     waits = load.delete(LAST)
     platform.drain()
-    assert platform.statuses(waits) == ["DEFERRED"]
+    there = state.meta.row_files is not None  # a rebuild brings the model back from its files
+    assert platform.statuses(waits) == ["DEFERRED", *["APPLIED"] * there]
+    if there:
+        load.judge()
 
 
 @FEW
