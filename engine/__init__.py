@@ -4,7 +4,8 @@
 `engine.fit` goes from rows to a fitted model and its precomputation, `engine.deletion` leaves rows
 out, `engine.exact` keeps linear models right to the last bit, `engine.error` states how far the
 result may be from retraining, `engine.refresh` makes it exact again, `engine.preprocess` keeps the
-preprocessing of a table inside a library model, and `engine.store` keeps the state in Redis.
+preprocessing of a table inside a library model, `engine.store` keeps the state in Redis,
+and `engine.rowstore` rows in files.
 """
 
 from __future__ import annotations

@@ -85,6 +85,12 @@ class CorruptState(LetheError):
     code = "CORRUPT_STATE"
 
 
+class RowsMissing(CorruptState):
+    """A file of rows is not there: lost, or removed once another root took the place of its own."""
+
+    code = "ROWS_MISSING"
+
+
 class FormatTooNew(CorruptState):
     """The state was written by a newer Lethe; upgrade this worker before it runs."""
 

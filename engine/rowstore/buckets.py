@@ -9,7 +9,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TypeVar
 
-from lethe.engine.errors import CorruptState
+from lethe.engine.errors import CorruptState, RowsMissing
 from lethe.engine.fit.objective import Rows, with_intercept
 from lethe.engine.rowstore.bucket import Bucket, PackedBucket, row_bytes, without
 from lethe.engine.rowstore.files import Files
@@ -29,12 +29,6 @@ _READERS = 8
 """Files that are read at a time: object storage answers each after some 20 ms."""
 
 _SCAN_AHEAD = 4
-
-
-class RowsMissing(CorruptState):
-    """A file of rows is not there: another root has taken the place of the one that names it."""
-
-    code = "ROWS_MISSING"
 
 
 class Buckets:

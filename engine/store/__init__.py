@@ -17,6 +17,7 @@ The live state of a model, between those two and `offline`:
 - `lookup`: many models in one round trip: what requests refer to, heads, versions, summaries
 - `apply`: step 7, a commit's change of the store, with ``apply.lua``
 - `counts`: whether keys hold as many entries as the head counts, with ``counts.lua``
+- `row_files`: rows of models that are in files (`engine.rowstore`), and what commits leave of them
 - `sums`: sums of a model with preprocessing, written whole again
 - `cursors`: how far the store has come, with ``cursors.lua``
 - `sizes`: what a model takes of the server's memory

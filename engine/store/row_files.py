@@ -9,20 +9,23 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import redis
 
+from lethe.engine.errors import RowsMissing
 from lethe.engine.fit.objective import Rows, with_intercept
-from lethe.engine.rowstore.bucket import Bucket
-from lethe.engine.rowstore.buckets import Buckets, RowsMissing
-from lethe.engine.rowstore.files import Files, files_at
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.config import ModelConfig, parse_config
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.meta import Meta, RowFiles, parse_meta
 from lethe.engine.store.server.connection import reachable
+
+if TYPE_CHECKING:
+    from lethe.engine.rowstore.bucket import Bucket
+    from lethe.engine.rowstore.buckets import Buckets
+    from lethe.engine.rowstore.files import Files
 
 FORMER = "files:"
 """What the name of files begins with, in a commit that leaves them behind."""
@@ -31,11 +34,23 @@ _OPEN = 8
 """Models whose files stay open: each keeps what it has read of late."""
 
 
+def _files_at(url: str, model_id: str, folder: str) -> Files:
+    from lethe.engine.rowstore.files import files_at  # noqa: PLC0415 (Arrow: few need it)
+
+    return files_at(url, quote(model_id, safe=""), folder)
+
+
+def _buckets(files: Files, root: str, model_id: str) -> Buckets:
+    from lethe.engine.rowstore.buckets import Buckets  # noqa: PLC0415 (as above)
+
+    return Buckets(files, root, f"model {model_id!r}")
+
+
 def files_of(config: ModelConfig, folder: str) -> Files:
     """Return where the files of one registration lie."""
     if config.rows_url is None:
         raise AssertionError("the store has the rows")
-    return files_at(config.rows_url, quote(config.model_id, safe=""), folder)
+    return _files_at(config.rows_url, config.model_id, folder)
 
 
 def former_files(meta: Meta | None) -> tuple[str, ...]:
@@ -63,15 +78,14 @@ def remove_former(meta: Meta, former: str) -> None:
     if now is None or now.folder != folder or not now.rows:
         remove_all(model, folder, url)
         return
-    files = files_at(url, quote(model, safe=""), folder)
+    files = _files_at(url, model, folder)
     with suppress(RowsMissing):  # removed before; or what is live is gone, and its readers say so
-        needed = Buckets(files, now.root, f"model {model!r}")
-        Buckets(files, root, f"model {model!r}").remove_all_but(needed)
+        _buckets(files, root, model).remove_all_but(_buckets(files, now.root, model))
 
 
 def remove_all(model_id: str, folder: str, url: str) -> None:
     """Remove the files of a registration that never became live, or that ended."""
-    files = files_at(url, quote(model_id, safe=""), folder)
+    files = _files_at(url, model_id, folder)
     files.delete(files.names())
 
 
@@ -99,7 +113,7 @@ class RowFilesOfModels:
         model, root = meta.config.model_id, meta.row_files.root
         if (model, root) not in self._open:
             files = files_of(meta.config, meta.row_files.folder)
-            self._open[model, root] = Buckets(files, root, f"model {model!r}")
+            self._open[model, root] = _buckets(files, root, model)
             while len(self._open) > _OPEN:
                 self._open.popitem(last=False)
         self._open.move_to_end((model, root))

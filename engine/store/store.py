@@ -10,9 +10,8 @@ import numpy as np
 import redis
 
 from lethe.engine.error.sentinels import SENTINELS, Sentinels
-from lethe.engine.errors import CorruptState, StoreUnavailable
+from lethe.engine.errors import CorruptState, RowsMissing, StoreUnavailable
 from lethe.engine.fit.objective import Kind
-from lethe.engine.rowstore.buckets import RowsMissing
 from lethe.engine.store.apply import APPLY, ApplyAnswer, StoreChange
 from lethe.engine.store.counts import lost_keys
 from lethe.engine.store.cursors import MOVE, RAISE, Cursors, applied_of, queue_applied

@@ -37,9 +37,8 @@ from lethe.consumers.contract import topics
 from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Partition, Reader
 from lethe.engine.deletion.change import RowMoves, RowsAndDuals
-from lethe.engine.errors import CorruptState, IllConditioned, LogReset
+from lethe.engine.errors import CorruptState, IllConditioned, LogReset, RowsMissing
 from lethe.engine.fit.factor import Factor
-from lethe.engine.rowstore.buckets import RowsMissing
 from lethe.engine.store.apply import RowsWritten, StoreChange
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
