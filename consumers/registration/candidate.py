@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,11 +18,9 @@ from lethe.consumers.versions.disclosures import measured_scale
 from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import sample_sentinels
-from lethe.engine.errors import InvalidData, StoreUnavailable
-from lethe.engine.exact.digits import OutOfRange, units_of
+from lethe.engine.errors import InvalidData
+from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
-from lethe.engine.exact.running import Solution
-from lethe.engine.exact.sums import RunningSums
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.magnitude import check_data
@@ -36,8 +32,6 @@ from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.refreshes import begin_with_sums
-from lethe.engine.rowstore.bucket import Bucket
-from lethe.engine.rowstore.writer import BucketWriter
 from lethe.engine.store.generation import Sampled, scalars_of
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.exact_sums import solution_of
@@ -51,7 +45,6 @@ from lethe.engine.store.layout.preprocessing import (
 from lethe.engine.store.layout.records import ErrorRecord, Status
 from lethe.engine.store.layout.state import STAGED, Head, ModelState
 from lethe.engine.store.offline import staging
-from lethe.engine.store.row_files import as_model_has, files_of
 from lethe.engine.store.store import ModelStore
 
 
@@ -67,7 +60,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fit:
+class Fit:
     """A fresh generation of the training rows, and what is staged of it."""
 
     generation: Generation
@@ -81,7 +74,7 @@ class _Fit:
     pipeline: LivePipeline | None = None
 
 
-def _fit(config: ModelConfig, data: TrainingData, number: int) -> _Fit:
+def _fit(config: ModelConfig, data: TrainingData, number: int) -> Fit:
     """Fit and precompute. Cost O(n d^2).
 
     Raises
@@ -104,7 +97,7 @@ def _fit(config: ModelConfig, data: TrainingData, number: int) -> _Fit:
     check_error_budget(config, generation, stream)
     ledger = first_ledger(config, objective, rows, fit)
     check_first(config, ledger, generation, stream, fit.factor)
-    return _Fit(
+    return Fit(
         generation, stream, rows, fit.dual_rows, fit.factor, status, fit.certificate.bound, ledger
     )
 
@@ -116,27 +109,17 @@ def _fit_sums(
     rows: Rows,
     status: Status,
     raw: RawColumns | None = None,
-) -> _Fit:
+) -> Fit:
     """Sum up, and solve. Cost O(n d^2)."""
     solution = solution_of(rows, objective.penalty, raw)
     made = begin_with_sums(number, objective, solution, len(rows))
     check_error_budget(config, made.generation, made.stream)
-    return _Fit(
+    return Fit(
         made.generation, made.stream, rows, made.dual_rows, made.factor, status, made.certified
     )
 
 
-def _begun(config: ModelConfig, number: int, objective: Objective, solution: Solution) -> _Fit:
-    """Begin with the sums of rows that are in files. Cost O(d^3)."""
-    made = begin_with_sums(number, objective, solution, 0)
-    check_error_budget(config, made.generation, made.stream)
-    nothing = Rows(np.empty((0, config.d)), np.empty((0, config.m)), np.empty(0))
-    return _Fit(
-        made.generation, made.stream, nothing, made.dual_rows, made.factor, "ACTIVE", made.certified
-    )
-
-
-def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number: int) -> _Fit:
+def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number: int) -> Fit:
     """Fit a model with its preprocessing. Cost O(n d^2)."""
     weight, layout = np.ones(len(data.ids)), layout_of(config.preprocess)
     if config.exact_sums:
@@ -157,7 +140,7 @@ def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number:
             f"(relative), more than the error budget of {config.error_budget:g}; no refresh could "
             "meet it: raise the ridge or the error budget"
         )
-    return _Fit(
+    return Fit(
         made.generation,
         made.stream,
         made.rows,
@@ -210,92 +193,21 @@ def stage(
     """
     fit, name = _fit(config, data, number), uuid.uuid4().hex
     staging.note_registration(store.client, ModelKeys(config.model_id), name, commit)
-    return _staged(store, config, data, fit, name, progress=progress, now=now)
+    return stage_fit(store, config, data, fit, name, progress=progress, now=now)
 
 
-def stage_in_files(
-    store: ModelStore,
-    config: ModelConfig,
-    blocks: Iterable[TrainingData],
-    number: int,
-    commit: int,
-    version: int,
-    *,
-    rows: int | None,
-    progress: Progress,
-    now: datetime,
-) -> Candidate:
-    """Write rows that come in blocks to files, sum them up, and stage the generation without them.
-
-    ``version`` is the newest one before, all of whose deletions are left out; ``rows`` is how many
-    will come, if that is known. Files that were written are removed again if
-    anything fails; after `kill -9`, `Registrar` removes them with the next registration.
-
-    Raises
-    ------
-    InvalidData, IllConditioned
-        The rows cannot be used.
-    StoreUnavailable
-        The files cannot be written.
-
-    Notes
-    -----
-    Cost O(n d^2) time, and memory that does not depend on n.
-    """
-    name, p = uuid.uuid4().hex, len(config.feature_names)
-    keys = ModelKeys(config.model_id)
-    staging.note_registration(store.client, keys, name, commit, config.rows_url)
-    files = files_of(config, name)
-    penalty = ridge_penalty(
-        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
-    )
-    objective = Objective(config.kind, penalty)
-    try:
-        with BucketWriter(files, p, config.m, subjects=_has_subjects(config), rows=rows) as writer:
-            for block in blocks:
-                block_rows = Rows(block.X, block.y, np.ones(len(block.ids)))
-                block_rows.check_finite()
-                writer.add(block.ids, block_rows, block.owners() if block.subjects else None)
-                progress("sorting rows", writer.count, rows or 0)
-            largest = np.insert(writer.largest, p, np.ones(int(config.fit_intercept)))
-            sums, done = RunningSums(units_of(largest), config.m), 0
-
-            def add(bucket: Bucket) -> None:
-                nonlocal done
-                block_rows = as_model_has(config, bucket)
-                check_data(objective, block_rows)
-                sums.add(block_rows)
-                done += len(block_rows)
-                progress("writing and adding up rows", done, writer.count)
-
-            root = writer.finish(add)
-        fit = _begun(config, number, objective, Solution.of(sums.sums(), penalty))
-    except BaseException:
-        with suppress(StoreUnavailable):  # else the next registration removes them
-            files.delete(files.names())
-            staging.end_registration(store.client, keys, name)
-        raise
-    nobody = TrainingData((), np.empty((0, p)), fit.rows.y, config.feature_names, (), {})
-    made = RowFiles(folder=name, root=root, rows=writer.count, version=version)
-    return _staged(store, config, nobody, fit, name, progress=progress, now=now, files=made)
-
-
-def _has_subjects(config: ModelConfig) -> bool:
-    return config.subject_namespace is not None
-
-
-def _staged(
+def stage_fit(
     store: ModelStore,
     config: ModelConfig,
     data: TrainingData,
-    fit: _Fit,
+    fit: Fit,
     name: str,
     *,
     progress: Progress,
     now: datetime,
     files: RowFiles | None = None,
 ) -> Candidate:
-    """Write a fit beside the live model, under keys of this name."""
+    """Write a fit beside the live model, under keys of this name. Cost O(n d) bytes."""
     generation, stream, rows = fit.generation, fit.stream, fit.rows
     keys = ModelKeys(config.model_id)
     where, dataset = keys.generation(name), keys.dataset(name)

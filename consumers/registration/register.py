@@ -21,7 +21,7 @@ from lethe.consumers.commits.recovery.unapplied import with_logged_meta, with_un
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
-from lethe.consumers.registration.candidate import Candidate, stage, stage_in_files
+from lethe.consumers.registration.candidate import Candidate, stage
 from lethe.consumers.registration.checks import (
     check_exact_sums,
     check_names,
@@ -237,6 +237,8 @@ class Registrar:
         -----
         Cost O(n d^2) time, and memory that does not depend on n.
         """
+        from lethe.consumers.registration.in_files import stage_in_files  # noqa: PLC0415 (Arrow)
+
         config = with_age_of_files(config)
         for check in (check_names, check_size, check_terms, check_disclosure, check_row_files):
             check(config)

@@ -1,0 +1,111 @@
+"""A candidate whose rows are in files: sorted into buckets and summed up, in bounded memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+
+import numpy as np
+
+from lethe.consumers.registration.candidate import Candidate, Fit, stage_fit
+from lethe.consumers.registration.error_budget import check_error_budget
+from lethe.consumers.registration.training_data import TrainingData
+from lethe.consumers.service.telemetry.progress import Progress
+from lethe.engine.errors import StoreUnavailable
+from lethe.engine.exact.digits import units_of
+from lethe.engine.exact.running import Solution
+from lethe.engine.exact.sums import RunningSums
+from lethe.engine.fit.magnitude import check_data
+from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
+from lethe.engine.refresh.refreshes import begin_with_sums
+from lethe.engine.rowstore.bucket import Bucket
+from lethe.engine.rowstore.writer import BucketWriter
+from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.meta import RowFiles
+from lethe.engine.store.offline import staging
+from lethe.engine.store.row_files import as_model_has, files_of
+from lethe.engine.store.store import ModelStore
+
+
+def stage_in_files(
+    store: ModelStore,
+    config: ModelConfig,
+    blocks: Iterable[TrainingData],
+    number: int,
+    commit: int,
+    version: int,
+    *,
+    rows: int | None,
+    progress: Progress,
+    now: datetime,
+) -> Candidate:
+    """Write rows that come in blocks to files, sum them up, and stage the generation without them.
+
+    ``version`` is the newest one before, all of whose deletions are left out; ``rows`` is how many
+    will come, if that is known. Files that were written are removed again if
+    anything fails; after `kill -9`, `Registrar` removes them with the next registration.
+
+    Raises
+    ------
+    InvalidData, IllConditioned
+        The rows cannot be used.
+    StoreUnavailable
+        The files cannot be written.
+
+    Notes
+    -----
+    Cost O(n d^2) time, and memory that does not depend on n.
+    """
+    name, p = uuid.uuid4().hex, len(config.feature_names)
+    keys = ModelKeys(config.model_id)
+    staging.note_registration(store.client, keys, name, commit, config.rows_url)
+    files = files_of(config, name)
+    penalty = ridge_penalty(
+        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
+    )
+    objective = Objective(config.kind, penalty)
+    try:
+        with BucketWriter(files, p, config.m, subjects=_has_subjects(config), rows=rows) as writer:
+            for block in blocks:
+                block_rows = Rows(block.X, block.y, np.ones(len(block.ids)))
+                block_rows.check_finite()
+                writer.add(block.ids, block_rows, block.owners() if block.subjects else None)
+                progress("sorting rows", writer.count, rows or 0)
+            largest = np.insert(writer.largest, p, np.ones(int(config.fit_intercept)))
+            sums, done = RunningSums(units_of(largest), config.m), 0
+
+            def add(bucket: Bucket) -> None:
+                nonlocal done
+                block_rows = as_model_has(config, bucket)
+                check_data(objective, block_rows)
+                sums.add(block_rows)
+                done += len(block_rows)
+                progress("writing and adding up rows", done, writer.count)
+
+            root = writer.finish(add)
+        fit = _begun(config, number, objective, Solution.of(sums.sums(), penalty))
+    except BaseException:
+        with suppress(StoreUnavailable):  # else the next registration removes them
+            files.delete(files.names())
+            staging.end_registration(store.client, keys, name)
+        raise
+    nobody = TrainingData((), np.empty((0, p)), fit.rows.y, config.feature_names, (), {})
+    made = RowFiles(folder=name, root=root, rows=writer.count, version=version)
+    return stage_fit(store, config, nobody, fit, name, progress=progress, now=now, files=made)
+
+
+def _has_subjects(config: ModelConfig) -> bool:
+    return config.subject_namespace is not None
+
+
+def _begun(config: ModelConfig, number: int, objective: Objective, solution: Solution) -> Fit:
+    """Begin with the sums of rows that are in files. Cost O(d^3)."""
+    made = begin_with_sums(number, objective, solution, 0)
+    check_error_budget(config, made.generation, made.stream)
+    nothing = Rows(np.empty((0, config.d)), np.empty((0, config.m)), np.empty(0))
+    return Fit(
+        made.generation, made.stream, nothing, made.dual_rows, made.factor, "ACTIVE", made.certified
+    )
