@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 import numpy as np
 
 from lethe.consumers.registration.candidate import Candidate, Fit, stage_fit
+from lethe.consumers.registration.checks import (
+    check_names,
+    check_row_files,
+    check_size,
+    with_age_of_files,
+)
 from lethe.consumers.registration.error_budget import check_error_budget
+from lethe.consumers.registration.predecessor import tip_of
+from lethe.consumers.registration.register import (
+    COMMIT_TRIES,
+    Overtaken,
+    Registered,
+    Registrar,
+    contested,
+    exists,
+)
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress
+from lethe.consumers.versions.certificates import check_terms
+from lethe.consumers.versions.disclosures import check_disclosure
 from lethe.engine.errors import StoreUnavailable
 from lethe.engine.exact.digits import units_of
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import RunningSums
 from lethe.engine.fit.magnitude import check_data
-from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
+from lethe.engine.fit.objective import Kind, Objective, Rows, ridge_penalty
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.rowstore.bucket import Bucket
 from lethe.engine.rowstore.writer import BucketWriter
@@ -26,8 +45,88 @@ from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.meta import RowFiles
 from lethe.engine.store.offline import staging
+from lethe.engine.store.offline.predecessor import Predecessor
 from lethe.engine.store.row_files import as_model_has, files_of
 from lethe.engine.store.store import ModelStore
+
+
+class RowBlocks(Protocol):
+    """Training rows that come in blocks."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+
+    def blocks(self, kind: Kind) -> Iterator[TrainingData]:
+        """Yield them in blocks; raises `InvalidData`."""
+
+
+@dataclass(slots=True)
+class _LeftOut:
+    """Rows of a table that are not registered: those in the ledger, and those of erased people."""
+
+    in_ledger: int = 0
+    erased: int = 0
+
+
+class FileRegistrar(Registrar):
+    """Registers models whose rows are in files; one thread uses it."""
+
+    def register_in_files(self, config: ModelConfig, table: RowBlocks) -> Registered:
+        """Write the rows to files (``config.rows_url``), sum them up, store and publish.
+
+        Raises
+        ------
+        ModelExists
+            The model is registered.
+        InvalidData, IllConditioned, CorruptState, StoreUnavailable, LogUnavailable
+            As `register`.
+
+        Notes
+        -----
+        Cost O(n d^2) time, and memory that does not depend on n.
+        """
+        config = with_age_of_files(config)
+        for check in (check_names, check_size, check_terms, check_disclosure, check_row_files):
+            check(config)
+        keys = ModelKeys(config.model_id)
+        for _ in range(COMMIT_TRIES):
+            before = self._read(keys, replace_model=False, accept=False)
+            if before.registered:
+                raise exists(keys.model_id, before.version)
+            left_out = _LeftOut()
+            candidate = stage_in_files(
+                self._store,
+                config,
+                self._kept_blocks(config, table, before, left_out),
+                tip_of(self._reader, before).generation + 1,
+                before.head.commit + 1,
+                before.version,
+                rows=table.rows,
+                progress=self._staging_progress(),
+                now=self._now(),
+            )
+            with suppress(Overtaken):
+                state = self._commit(candidate, before, replace_model=False, accept=False)
+                return Registered(state, left_out.in_ledger, left_out.erased, subjects=0)
+        raise contested(config.model_id)
+
+    def _kept_blocks(
+        self, config: ModelConfig, table: RowBlocks, before: Predecessor, left_out: _LeftOut
+    ) -> Iterator[TrainingData]:
+        """Yield the rows of a table but for those that were deleted, or whose people were erased.
+
+        A subject that is erased meanwhile is found once the model is in the store
+        (`consumers.erasures.sweep`).
+        """
+        for block in table.blocks(config.kind):
+            people = self._erased(config, block)
+            theirs = {row for subject in people for row in block.subjects[subject]}
+            gone = self._gone(before, block) - theirs
+            left_out.erased += len(theirs)
+            left_out.in_ledger += len(gone)
+            if len(theirs) + len(gone) < len(block.ids):
+                yield block.without(gone | theirs)
 
 
 def stage_in_files(

@@ -8,7 +8,7 @@ and it is appended again. So a row whose deletion was committed never comes back
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,10 +25,8 @@ from lethe.consumers.registration.candidate import Candidate, stage
 from lethe.consumers.registration.checks import (
     check_exact_sums,
     check_names,
-    check_row_files,
     check_same_shape,
     check_size,
-    with_age_of_files,
 )
 from lethe.consumers.registration.committer import Committer
 from lethe.consumers.registration.predecessor import (
@@ -38,7 +36,6 @@ from lethe.consumers.registration.predecessor import (
 )
 from lethe.consumers.registration.registration_commit import registration, unregistration
 from lethe.consumers.registration.successor import successor_of
-from lethe.consumers.registration.table.stream import RowBlocks
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
@@ -69,22 +66,14 @@ from lethe.engine.store.offline.predecessor import (
 from lethe.engine.store.row_files import remove_all
 from lethe.engine.store.store import ModelStore
 
-_COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile
+COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile
 _WAY_OUT = (LogGap, StoreTooOld, CorruptState)
 
 __all__ = ["Registered", "Registrar", "TrainingData"]
 
 
-class _Overtaken(Exception):
+class Overtaken(Exception):
     """What is staged cannot follow the deletions since, by a step or by its names: fit again."""
-
-
-@dataclass(slots=True)
-class _LeftOut:
-    """Rows of a table that are not registered: those in the ledger, and those of erased people."""
-
-    in_ledger: int = 0
-    erased: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +165,12 @@ class Registrar:
         if data.subjects and config.subject_namespace is None:
             config = config.model_copy(update={"subject_namespace": DEFAULT_NAMESPACE})
         accept = replace_model and accept_forgotten
-        for _ in range(_COMMIT_TRIES):
-            with suppress(_Overtaken):
+        for _ in range(COMMIT_TRIES):
+            with suppress(Overtaken):
                 return self._registered(
                     config, data, replace_model=replace_model, accept=accept, change=allow_change
                 )
-        raise _contested(config.model_id)
+        raise contested(config.model_id)
 
     def _registered(
         self,
@@ -223,64 +212,6 @@ class Registrar:
             subjects=sum(not rows.isdisjoint(names) for names in known.subjects.values()),
         )
 
-    def register_in_files(self, config: ModelConfig, table: RowBlocks) -> Registered:
-        """Write the rows to files (``config.rows_url``), sum them up, store and publish.
-
-        Raises
-        ------
-        ModelExists
-            The model is registered.
-        InvalidData, IllConditioned, CorruptState, StoreUnavailable, LogUnavailable
-            As `register`.
-
-        Notes
-        -----
-        Cost O(n d^2) time, and memory that does not depend on n.
-        """
-        from lethe.consumers.registration.in_files import stage_in_files  # noqa: PLC0415 (Arrow)
-
-        config = with_age_of_files(config)
-        for check in (check_names, check_size, check_terms, check_disclosure, check_row_files):
-            check(config)
-        keys = ModelKeys(config.model_id)
-        for _ in range(_COMMIT_TRIES):
-            before = self._read(keys, replace_model=False, accept=False)
-            if before.registered:
-                raise exists(keys.model_id, before.version)
-            left_out = _LeftOut()
-            candidate = stage_in_files(
-                self._store,
-                config,
-                self._kept_blocks(config, table, before, left_out),
-                tip_of(self._reader, before).generation + 1,
-                before.head.commit + 1,
-                before.version,
-                rows=table.rows,
-                progress=self._staging_progress(),
-                now=self._now(),
-            )
-            with suppress(_Overtaken):
-                state = self._commit(candidate, before, replace_model=False, accept=False)
-                return Registered(state, left_out.in_ledger, left_out.erased, subjects=0)
-        raise _contested(config.model_id)
-
-    def _kept_blocks(
-        self, config: ModelConfig, table: RowBlocks, before: Predecessor, left_out: _LeftOut
-    ) -> Iterator[TrainingData]:
-        """Yield the rows of a table but for those that were deleted, or whose people were erased.
-
-        A subject that is erased meanwhile is found once the model is in the store
-        (`consumers.erasures.sweep`).
-        """
-        for block in table.blocks(config.kind):
-            people = self._erased(config, block)
-            theirs = {row for subject in people for row in block.subjects[subject]}
-            gone = self._gone(before, block) - theirs
-            left_out.erased += len(theirs)
-            left_out.in_ledger += len(gone)
-            if len(theirs) + len(gone) < len(block.ids):
-                yield block.without(gone | theirs)
-
     def unregister(self, model_id: str) -> Head:
         """End a model: its rows and its state go; its history, ledger and numbers stay.
 
@@ -291,7 +222,7 @@ class Registrar:
         UnknownModel
             It is not registered.
         """
-        for attempt in range(_COMMIT_TRIES):
+        for attempt in range(COMMIT_TRIES):
             folded = self._committer.fold(model_id)
             if model_id in folded.halted:
                 raise folded.halted[model_id]
@@ -313,7 +244,7 @@ class Registrar:
             self._committer.apply(logged, state, transition)
             self._committer.publish([logged])
             return logged.head
-        raise _contested(model_id)
+        raise contested(model_id)
 
     # -- reading the predecessor ------------------------------------------------------------------
 
@@ -322,7 +253,7 @@ class Registrar:
 
         ``accept``: even if older deletions are forgotten.
         """
-        for _ in range(_COMMIT_TRIES):
+        for _ in range(COMMIT_TRIES):
             folded = self._committer.fold(keys.model_id)
             halt = folded.halted.get(keys.model_id)
             before = read_predecessor(self._store.client, keys)
@@ -388,7 +319,7 @@ class Registrar:
         """Commit, catching up with what others committed meanwhile."""
         keys, store = before.keys, self._store
         members: Members | None = None
-        for attempt in range(_COMMIT_TRIES):
+        for attempt in range(COMMIT_TRIES):
             if attempt:
                 before = self._read(keys, replace_model=replace_model, accept=accept)
                 if before.meta is not None and before.meta.dataset_key == candidate.where.name:
@@ -409,7 +340,7 @@ class Registrar:
                 candidate = replace(candidate, state=self._onto(candidate, before))
                 mark = staging.mark_complete(store.client, candidate.where)
                 transition = self._transition(candidate, before, members, mark)
-            except (InvalidData, CorruptState, _Overtaken):
+            except (InvalidData, CorruptState, Overtaken):
                 self._discard(candidate)
                 raise
             store.wait_durable()
@@ -420,7 +351,7 @@ class Registrar:
             self._at_step(Step.REGISTER_APPLY)
             self._committer.apply(logged, None, transition)
             return self._finish(candidate, [logged])
-        raise _contested(keys.model_id)
+        raise contested(keys.model_id)
 
     def _finish(self, candidate: Candidate, logged: list[LoggedCommit]) -> ModelState:
         """Open a model whose registration is applied, and publish what is not published yet."""
@@ -450,9 +381,9 @@ class Registrar:
         try:
             state = successor_of(self._store, self._reader, candidate, before, sorted(later))
         except IllConditioned as error:
-            raise _Overtaken from error
+            raise Overtaken from error
         if candidate.data.without(later).preprocess != candidate.data.preprocess:
-            raise _Overtaken
+            raise Overtaken
         return state
 
     def _erased_rows(self, candidate: Candidate) -> frozenset[str]:
@@ -498,8 +429,8 @@ def exists(model_id: str, version: int | None = None) -> ModelExists:
     )
 
 
-def _contested(model_id: str) -> CommitConflict:
+def contested(model_id: str) -> CommitConflict:
     return CommitConflict(
-        f"model {model_id!r}: others committed {_COMMIT_TRIES} times in a row; "
+        f"model {model_id!r}: others committed {COMMIT_TRIES} times in a row; "
         "try again when fewer deletions arrive"
     )

@@ -32,6 +32,7 @@ from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Headers, Log, Message, Record
 from lethe.consumers.refresh.job import run_job
+from lethe.consumers.registration.in_files import FileRegistrar
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, no_hook
@@ -272,7 +273,14 @@ class Platform:
         )
         if rows_url is not None:
             config = config.model_copy(update={"rows_url": rows_url})
-            registrar = self.registrar(store, at_step=at_step, **options)
+            registrar = FileRegistrar(
+                store or self.store,
+                self.producer,
+                self.reader,
+                self.seals,
+                at_step=at_step,
+                **options,
+            )
             done = registrar.register_in_files(config, Blocks(training_data(data, keep)))
             self.data[model_id] = data
             return done

@@ -24,6 +24,7 @@ from lethe.consumers.contract.events import STEPS, Id
 from lethe.consumers.registration.checks import can_have_exact_sums
 from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.error_budget import fit_warnings
+from lethe.consumers.registration.in_files import FileRegistrar
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
 from lethe.consumers.registration.table.file import check_readable
 from lethe.consumers.registration.table.reader import Columns, TableRead
@@ -127,7 +128,7 @@ def _register_in_files(
     config = _config(options, kind, limits, nothing)
     with out.progress() as report, open_runtime(settings) as runtime:
         refuse_eviction(runtime.store().client)
-        with committing(Registrar, runtime, runtime.store(), report) as registering:
+        with committing(FileRegistrar, runtime, runtime.store(), report) as registering:
             done = registering.register_in_files(config, table)
         stored = stored_bytes(runtime.store(), done.state)
     read = TableRead(nothing, table.left_out)

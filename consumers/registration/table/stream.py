@@ -8,24 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from lethe.consumers.registration.table.file import ParquetFile
 from lethe.consumers.registration.table.reader import Columns, rows_of
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
-
-
-class RowBlocks(Protocol):
-    """Training rows that come in blocks."""
-
-    @property
-    def rows(self) -> int:
-        """How many there are."""
-
-    def blocks(self, kind: Kind) -> Iterator[TrainingData]:
-        """Yield them in blocks; raises what `reader.read_table` raises."""
 
 
 @dataclass(frozen=True, slots=True)
