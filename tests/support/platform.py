@@ -36,6 +36,7 @@ from lethe.consumers.registration.in_files import FileRegistrar
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, no_hook
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error.budget import OverBudget
@@ -272,7 +273,9 @@ class Platform:
             update={"take_out_of_range": take_out_of_range, "exact_sums": exact_sums}
         )
         if rows_url is not None:
-            config = config.model_copy(update={"rows_url": rows_url})
+            config = config.model_copy(
+                update={"rows_url": rows_url, "subject_namespace": DEFAULT_NAMESPACE}
+            )
             registrar = FileRegistrar(
                 store or self.store,
                 self.producer,
