@@ -239,7 +239,7 @@ def test_a_registration_without_room_says_so_and_leaves_nothing_behind(
 
     def full(file: int) -> None:
         written.append(file)
-        if len(written) > 20 and threading.current_thread() is not threading.main_thread():
+        if len(written) > 5 and threading.current_thread() is not threading.main_thread():
             raise OSError(28, "No space left on device")
         there_is_room(file)
 
