@@ -51,7 +51,6 @@ from lethe.engine.store.layout.records import Status
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.jobs import JobResult
 from lethe.engine.store.offline.snapshot import Snapshot, load_factor, take_snapshot
-from lethe.engine.store.offline.staging import TIME_TO_LIVE
 from lethe.engine.store.store import ModelStore
 
 RESOLVED_BYTES = 256 * 1024
@@ -322,7 +321,6 @@ def _rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFi
     if adds_up:  # nothing that was deleted may be added, whatever the store had lost
         for bucket in buckets.scan(deleted):
             deleted += store.rows_in_ledger(state.keys, bucket.ids)
-    buckets.remove_orphans(2 * TIME_TO_LIVE)
     kept = buckets.rewritten(
         named.union(deleted),
         lambda done, total: job.progress("writing files without deleted rows", done, total),

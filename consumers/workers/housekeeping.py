@@ -79,6 +79,7 @@ class Housekeeper:
             self._rewrite_sums()  # before the files, which hold these rows as long as the keys
             self._check_ages(now)
             self._sweep_registrations()
+            self._sweep_row_files()
         except Unavailable:
             self._ages_checked = before
             raise
@@ -180,6 +181,25 @@ class Housekeeper:
                     action="sweep",
                     model=model,
                     stagings=swept,
+                )
+
+    def _sweep_row_files(self) -> None:
+        """Remove files of rows that refreshes wrote and that never became live."""
+        for summary in read_summaries(self._store.client, registered_models(self._store.client)):
+            try:
+                files = self._store.row_files.of(summary.meta)
+                swept = 0 if files is None else files.remove_orphans(_ORPHAN_SECONDS)
+            except Unavailable as error:  # another model's may be elsewhere
+                self._logger.warning(str(error), action="sweep", model=summary.model_id)
+                continue
+            except LetheError:
+                continue  # a damaged model halts where it is used
+            if swept:
+                self._logger.info(
+                    "files of abandoned refreshes were removed",
+                    action="sweep",
+                    model=summary.model_id,
+                    files=swept,
                 )
 
 
