@@ -18,6 +18,7 @@ from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.lookup import read_summaries
 from lethe.engine.store.membership import every_model, registered_models
 from lethe.engine.store.offline.staging import TIME_TO_LIVE, sweep_registrations
 from lethe.engine.store.server.rewrite import (
@@ -34,6 +35,9 @@ from lethe.engine.store.sums import models_with_rows_beside, rewrite_sums
 _LOOK_SECONDS = 60.0  # between checks of the files: a few short commands
 _FINISH_SECONDS = 2.0
 _AGE_SECONDS = 3600.0  # between looks at all models: ages, rows beside sums, what was staged
+
+_ORPHAN_SECONDS = 2 * TIME_TO_LIVE
+"""Age of a file of rows that no root names: longer than a refresh runs and its result is kept."""
 
 
 class Housekeeper:
