@@ -25,6 +25,7 @@ from lethe.engine.rowstore import writer
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.membership import every_live_row, live_members, never_members
 from lethe.engine.store.offline.snapshot import take_snapshot
+from tests.support.events import succeed
 from tests.support.families import make
 from tests.support.invariants import check_model, check_row_files, keys_of, ledger_of
 from tests.support.platform import Platform, row_ids
@@ -158,11 +159,13 @@ def test_files_of_a_refresh_that_never_became_live_are_removed(memory: Platform,
     memory.compute_refresh(memory.ordered("m", RefreshSize.REBUILD))
     orphans = set(files_in(url)) - live_files(memory, url)
     assert orphans
-    memory.drain(memory.deletion_worker())  # a worker looks as it starts
+    succeed(memory)  # a worker looks as it starts
+    memory.delete("m", 6)
     assert orphans <= set(files_in(url))  # they may still become live
     for path in orphans:
         os.utime(path, (0, time.time() - 24 * 3600))
-    memory.drain(memory.deletion_worker())
+    succeed(memory)
+    memory.delete("m", 7)
     assert set(files_in(url)) == live_files(memory, url)
     check_model(memory)
 
