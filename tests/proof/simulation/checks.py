@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.keys import SHARDS, ModelKeys, every_partition
 from lethe.engine.store.layout.records import CertificateRecord
 from lethe.engine.store.offline.staging import sweep_registrations
+from lethe.engine.store.row_files import stored_meta
 from lethe.engine.store.server.connection import text
 from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import ModelFold
@@ -149,7 +151,8 @@ def check_stored(platform: Platform, model_id: str, fold: ModelFold) -> None:
     if fold.meta["status"] != "UNREGISTERED":  # else its data set expires: `check_rows`
         dataset = keys.dataset(fold.meta["dataset_key"])
         sweep_registrations(platform.raw(), keys, seconds=0)
-        assert raw.exists(dataset.ids), f"{model_id}: which rows it has is not stored"
+        in_files = fold.meta.get("row_files") is not None
+        assert in_files or raw.exists(dataset.ids), f"{model_id}: which rows it has is not stored"
         disclosed: dict[bytes, bytes] = raw.hgetall(dataset.disclosed)  # type: ignore[assignment]  # as above
         found = {text(row): entries for row, entries in disclosed.items()}
         assert found == fold.disclosed, f"{model_id}: other disclosures are stored"
@@ -165,6 +168,14 @@ def check_rows(platform: Platform, model_id: str, fold: ModelFold, rows: LiveRow
     for shard in range(SHARDS):
         records: dict[bytes, bytes] = raw.hgetall(keys.generation(generation).rows(shard))  # type: ignore[assignment]  # redis-py's types
         held |= {text(row): record for row, record in records.items()}
+    meta = stored_meta(raw, model_id)
+    files = None if meta is None else platform.store.row_files.of(meta)
+    if files is not None and meta is not None:
+        names = [row for bucket in files.scan() for row in bucket.ids if row not in fold.ledger]
+        held |= platform.store.row_files.records(meta, names)
+        files.remove_orphans(-1.0)
+        url = Path(meta.config.rows_url or "")
+        assert {path.name for path in url.rglob("*") if path.is_file()} == files.files()
     live = rows.live
     assert held.keys() == live.keys(), f"{model_id}: records of {sorted(held.keys() ^ live.keys())}"
     _check_values(held, rows, platform.data[model_id], fold)

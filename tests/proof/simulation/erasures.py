@@ -118,7 +118,8 @@ class Erasures:
             if raw.hexists(where.fixed, "complete") and (name not in staged or name in again):
                 new += [] if name in staged else [name]
                 rows = [row for key in where.every_rows() for row in raw.hkeys(key)]
-                staged[name] = frozenset(text(row) for row in rows)
+                in_files = world.people.rows_in_files(model, name)
+                staged[name] = frozenset(text(row) for row in rows) | in_files
         return new
 
     # -- the end ------------------------------------------------------------------------------

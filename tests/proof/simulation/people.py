@@ -5,20 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import numpy as np
 
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.registration.checks import can_have_exact_sums
-from lethe.consumers.registration.register import Registrar
+from lethe.consumers.registration.in_files import FileRegistrar
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import no_hook
 from lethe.consumers.service.topic_watch import loss_of
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import ObjectiveNoise, OutputNoise
 from lethe.engine.errors import LetheError
+from lethe.engine.rowstore.buckets import Buckets
+from lethe.engine.rowstore.files import files_at
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.membership import models_that_lack_rows
@@ -28,7 +33,7 @@ from tests.proof.simulation.store import Image
 from tests.proof.simulation.turns import Actor
 from tests.proof.tables import draw, training_data, with_columns
 from tests.support.families import Data, make
-from tests.support.platform import config_of
+from tests.support.platform import Blocks, config_of
 
 if TYPE_CHECKING:
     from tests.proof.simulation.world import World
@@ -104,22 +109,56 @@ class People:
         config = config_of(data, model, method, budget, limits, terms, rule, discloses)
         config = with_columns(config, data)
         sums = sums and can_have_exact_sums(config)
-        self._configs[model] = config.model_copy(update={"exact_sums": sums})
+        config = config.model_copy(update={"exact_sums": sums})
+        files = sums and not config.preprocess and rng.random() < 0.5
+        if files:
+            where = {"rows_url": self._world.platform.folder()}
+            config = config.model_copy(update=where | {"subject_namespace": DEFAULT_NAMESPACE})
+        self._configs[model] = config
         self._world.platform.data[model] = data
         what = f"{kind} {family} {method} {budget} {rule}{' disclosing' if discloses else ''}"
         what += " with exact sums" if sums else ""
+        what += " and rows in files" if files else ""
         self._world.note(f"plan {model} in {commit_partition(model)}: {what}")
 
     def register(self, model: str, *, replace_model: bool = False) -> None:
         """Register a model at once, by the director's own hand."""
         world = self._world
         look = world.erasures.registering(model) if world.erasures else no_hook
-        registrar = world.platform.registrar(now=world.now, at_step=look)
+        platform = world.platform
+        registrar = FileRegistrar(
+            platform.store,
+            platform.producer,
+            platform.reader,
+            platform.seals,
+            now=world.now,
+            at_step=look,
+        )
+        self._give(registrar, model, replace_model=replace_model)
+
+    def _give(self, registrar: FileRegistrar, model: str, *, replace_model: bool) -> None:
+        """Register a model: with its rows in files, if it is to have some and is not replaced."""
+        config, data = self._configs[model], training_data(self._world.platform.data[model])
+        if config.rows_url is not None and not replace_model:
+            registrar.register_in_files(config, Blocks(data))
+            return
         registrar.register(
-            self._configs[model],
-            training_data(world.platform.data[model]),
+            config.model_copy(update={"rows_url": None}),
+            data,
             replace_model=replace_model,
             allow_change=replace_model,  # a category may have gone with the rows of erased subjects
+        )
+
+    def rows_in_files(self, model: str, folder: str) -> frozenset[str]:
+        """Return the rows that a registration has written to files."""
+        url = self._configs[model].rows_url
+        files = [] if url is None else [*(Path(url) / quote(model, safe="") / folder).glob("*")]
+        roots = [path.name for path in files if path.read_bytes().startswith(b'{"format"')]
+        return frozenset(
+            row
+            for root in roots
+            for bucket in Buckets(files_at(str(files[0].parent)), root, model).scan()
+            for row in bucket.ids
         )
 
     def start_registrar(self) -> Actor:
@@ -143,7 +182,7 @@ class People:
             look(step)
             world.point(f"step: {step}")
 
-        registrar = Registrar(
+        registrar = FileRegistrar(
             world.disk.store(world.point, world.cut),
             world.log.producer(),
             world.log.reader(),
@@ -155,11 +194,7 @@ class People:
             if what == "unregistered":
                 registrar.unregister(model)
             else:
-                registrar.register(
-                    self._configs[model],
-                    training_data(world.platform.data[model]),
-                    replace_model=what == "replaced",
-                )
+                self._give(registrar, model, replace_model=what == "replaced")
             world.note(f"  {model} is {what}")
         except (*TRANSIENT, LetheError) as error:
             world.note(f"  {model} is not {what}: {error}")
