@@ -7,11 +7,12 @@ something else, and it is there after a crash once `Files.put` returns.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -19,6 +20,9 @@ from pyarrow import fs
 from lethe.engine.errors import InvalidData, StoreUnavailable
 
 T = TypeVar("T")
+
+_OBJECT_STORAGE = ("s3", "gs", "gcs", "abfs", "abfss")
+"""Schemes whose services show a file whole or not at all, which HDFS does not."""
 
 
 class Files(Protocol):
@@ -54,15 +58,15 @@ class Directory:
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file: its content first, then its name, each of them to the disk."""
-        unfinished = self._path / f".{name}.{os.getpid()}-{id(data):x}"
+        unfinished = self._path / f".{name}.{secrets.token_hex(8)}"
         try:
-            self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._make()
             with unfinished.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.rename(self._path / name)
-            self._sync()
+            _sync(self._path)
         except OSError as error:
             with suppress(OSError):
                 unfinished.unlink()
@@ -83,8 +87,8 @@ class Directory:
             for name in names:
                 (self._path / name).unlink(missing_ok=True)
             if self._path.is_dir():
-                self._sync()
-                if not any(self._path.iterdir()):
+                _sync(self._path)
+                with suppress(OSError):  # it has files
                     self._path.rmdir()
         except OSError as error:
             raise self._unavailable(error) from error
@@ -92,25 +96,25 @@ class Directory:
     def names(self) -> list[str]:
         """Return the names of all files, also of those that a crash left unfinished."""
         try:
-            return sorted(path.name for path in self._path.iterdir())
+            with os.scandir(self._path) as entries:
+                return sorted(entry.name for entry in entries if entry.is_file())
         except FileNotFoundError:
             return []
         except OSError as error:
             raise self._unavailable(error) from error
 
-    def _sync(self) -> None:
-        directory = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    def _make(self) -> None:
+        missing = [path for path in (self._path, *self._path.parents) if not path.exists()]
+        self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in missing:
+            _sync(path.parent)
 
     def _unavailable(self, error: OSError) -> StoreUnavailable:
         return _unavailable(self.url, error)
 
 
 class ObjectStorage:
-    """Files of a file system that pyarrow has: S3, Google Cloud Storage, Azure, HDFS."""
+    """Files of object storage that pyarrow has: S3, Google Cloud Storage, Azure."""
 
     def __init__(self, url: str, system: Any, root: str) -> None:
         self.url = url
@@ -119,10 +123,15 @@ class ObjectStorage:
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file. Object storage shows it whole or not at all."""
+        path = f"{self._root}/{name}"
 
         def write() -> None:
-            self._system.create_dir(self._root, recursive=True)
-            with self._system.open_output_stream(f"{self._root}/{name}") as stream:
+            try:
+                stream = self._system.open_output_stream(path)
+            except FileNotFoundError:  # a file system with directories
+                self._system.create_dir(self._root, recursive=True)
+                stream = self._system.open_output_stream(path)
+            with stream:
                 stream.write(data)
 
         self._asked(write)
@@ -152,7 +161,8 @@ class ObjectStorage:
     def names(self) -> list[str]:
         """Return the names of all files."""
         selector = fs.FileSelector(self._root, allow_not_found=True)
-        return sorted(info.base_name for info in self._asked(self._system.get_file_info, selector))
+        found = self._asked(self._system.get_file_info, selector)
+        return sorted(info.base_name for info in found if info.type == fs.FileType.File)
 
     def _asked(self, ask: Callable[..., T], *arguments: object) -> T:
         try:
@@ -176,18 +186,41 @@ def files_at(url: str, *folders: str) -> Files:
     ------
     InvalidData
         There is no such file system: the message names those that there are.
+    StoreUnavailable
+        It does not answer.
     """
-    parts = urlsplit(url)
-    if len(parts.scheme) < 2:  # a path; of one letter is a drive
-        return Directory(Path(url, *folders).absolute())
-    if parts.scheme == "file":
-        return Directory(Path(parts.path, *folders))
+    place = url.rpartition("@")[2]
     try:
-        system, root = fs.FileSystem.from_uri(url)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        parts = urlsplit(url)
+        if len(parts.scheme) < 2:  # a path; of one letter is a drive
+            return Directory(Path(url, *folders).absolute())
+        if parts.scheme == "file":
+            return Directory(Path(unquote(parts.path), *folders))
+        host = parts.netloc if parts.password is None else parts.netloc.rpartition("@")[2]
+        place = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"  # options may be secret, too
+        system, root = _system_at(url, parts.scheme)
+    except OSError as error:
+        raise _unavailable(place, error) from None
+    except (pa.ArrowException, ValueError) as error:
+        reason = str(error).partition("\n")[0].replace(url, place)
         raise InvalidData(
-            f"rows at {url}: {str(error).partition(chr(10))[0]}; give a directory, or a URL that "
+            f"rows at {place}: {reason}; give a directory, or a URL that "
             "begins with file://, s3://, gs:// or abfss://"
         ) from None
     below = str(PurePosixPath(root, *folders))
-    return ObjectStorage("/".join([url.rstrip("/"), *folders]), system, below)
+    return ObjectStorage("/".join([place, *folders]), system, below)
+
+
+def _system_at(url: str, scheme: str) -> tuple[fs.FileSystem, str]:
+    if scheme not in _OBJECT_STORAGE:
+        raise ValueError(f"there is no storage at {scheme}://")
+    system, root = fs.FileSystem.from_uri(url)
+    return system, root
+
+
+def _sync(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
