@@ -278,7 +278,8 @@ class _Pile:
         count = min(_MOST_PILES, self._nbytes // PILE_BYTES)
         if count < 2:
             return [self]
-        every = np.concatenate([places_of(table, self._column) for table in self._batches()])
+        copies = [places_of(table, self._column).copy() for table in self._batches()]
+        every = np.concatenate(copies)
         every = every[sorting(every)]
         cuts = comparable(every[np.arange(1, count) * len(every) // count])
         parts = [_Pile(self._column, self._scratch) for _ in range(count)]

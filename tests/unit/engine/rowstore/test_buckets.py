@@ -145,7 +145,7 @@ def test_no_file_holds_what_was_erased(tmp_path: Path, shape: dict[str, Any]) ->
     narrow=st.booleans(),
     data=st.data(),
 )
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_done_the_rows_are_those_of_a_dict(
     seed: int, n: int, p: int, m: int, owners: int | None, narrow: bool, data: st.DataObject
 ) -> None:

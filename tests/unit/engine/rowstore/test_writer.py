@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -282,3 +283,19 @@ def test_kill_leaves_nothing_in_scratch(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
     assert sum(path.is_relative_to(scratch) for path in there) > 5
     assert list(scratch.iterdir()) == []
+
+
+def test_sorting_the_rows_of_one_subject_holds_a_few_piles_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BUCKET_BYTES", 20_000)
+    monkeypatch.setattr(module, "PILE_BYTES", 200_000)
+    monkeypatch.setattr(module, "_HELD_BYTES", 200_000)
+    table = drawn(10, 600, p=1_000)  # 4.8 MB
+    table = Table(table.ids, ("prolific",) * 600, table.rows)
+    write(Directory(tmp_path / "first"), drawn(0, 1))  # what is imported late
+    tracemalloc.start()
+    write(Directory(tmp_path / "rows"), table, [20] * 30)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 15 * module.PILE_BYTES
