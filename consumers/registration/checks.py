@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from lethe.consumers.commits.publish import PARAMETERS_LIMIT
 from lethe.engine.errors import InvalidData
@@ -140,6 +141,12 @@ def check_row_files(config: ModelConfig) -> None:
             "--rows is for models with exact sums and without --preprocess so far: linear ones of "
             f"at most {ROUNDED_FEATURES} coefficients, by --method exact or pru, without --certify "
             "and --disclosure"
+        )
+    parts = urlsplit(config.rows_url or "")
+    if parts.username or parts.password or parts.query:
+        raise InvalidData(
+            "--rows: the URL holds a name, a password or options; it is stored and in commits, so "
+            "give those to the workers by the environment of their storage (docs/scale.md)"
         )
     age = config.limits.limits().age_seconds
     if config.rows_url is not None and age > MOST_FILE_AGE:

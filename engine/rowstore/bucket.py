@@ -60,7 +60,7 @@ class Bucket:
 
 
 def row_bytes(p: int, m: int) -> int:
-    """Return about how many bytes a row takes in a bucket, at most."""
+    """Return about how many bytes a row with a short id takes in a bucket, at most."""
     return ORDER_BYTES + 8 * (1 + p + m) + 32
 
 
@@ -97,11 +97,11 @@ def pack_bucket(bucket: Bucket) -> bytes:
 
 def fixed(values: NDArray[Any]) -> pa.Array:
     """Return the rows of an array as values of one length, without a copy of them."""
+    if not values.shape[1]:  # Parquet has no values of no bytes
+        values = np.zeros((len(values), 1), values.dtype)
     values = np.ascontiguousarray(values)
-    each = values.nbytes // max(1, len(values)) or values.itemsize
-    return pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(each), len(values), [None, pa.py_buffer(values)]
-    )
+    kind = pa.binary(values.itemsize * values.shape[1])
+    return pa.FixedSizeBinaryArray.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 class PackedBucket:
@@ -116,6 +116,11 @@ class PackedBucket:
     what
         Which bucket it is, for messages.
 
+    Attributes
+    ----------
+    nbytes
+        About the bytes of memory that it takes.
+
     Raises
     ------
     CorruptState
@@ -126,12 +131,13 @@ class PackedBucket:
         self._what = what
         try:
             table = table.combine_chunks()
+            self.nbytes: int = table.nbytes
             self._x = numbers(table, "x", _X_TYPES[(table.schema.metadata or {})[_X_TYPE]], p)
             self._y = numbers(table, "y", _WIDE, m)
             self._weight = table["weight"].to_numpy()
             self._ids = table["id"]
             self._subjects = table["subject"] if "subject" in table.column_names else None
-            self.orders: Order = numbers(table, "order", np.dtype(np.uint8), ORDER_BYTES)
+            self.orders = places_of(table, "order")
         except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
             raise _no_bucket(what, error) from None
 
@@ -159,15 +165,15 @@ class PackedBucket:
         CorruptState
             One of their numbers is not finite.
         """
-        x, y = self._x[index].astype(np.float64), self._y[index].astype(np.float64)
-        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        x, y, weight = (a[index].astype(np.float64) for a in (self._x, self._y, self._weight))
+        if not all(np.isfinite(a).all() for a in (x, y, weight)):
             raise CorruptState(f"{self._what}: holds a number that is not finite")
         subjects = self._subjects
         return Bucket(
             self.orders[index],
             _texts(self._ids, index),
             None if subjects is None else _texts(subjects, index),
-            Rows(x, y, self._weight[index].astype(np.float64)),
+            Rows(x, y, weight),
         )
 
     def between(self, least: bytes, most: bytes) -> slice:
@@ -179,7 +185,8 @@ class PackedBucket:
 
 
 def _no_bucket(what: str, error: Exception) -> CorruptState:
-    return CorruptState(f"{what}: is no bucket of rows of this model ({error})")
+    reason = str(error).partition("\n")[0]
+    return CorruptState(f"{what}: is no bucket of rows of this model ({reason})")
 
 
 def _texts(column: Any, index: NDArray[np.intp] | slice) -> tuple[Any, ...]:
@@ -192,13 +199,19 @@ def _texts(column: Any, index: NDArray[np.intp] | slice) -> tuple[Any, ...]:
 def numbers(table: pa.Table, name: str, kind: np.dtype[Any], width: int) -> NDArray[Any]:
     """Return a column of values of ``width`` numbers as k x width, without a copy."""
     k, column = len(table), table[name]
-    if column.type != pa.binary(kind.itemsize * width) or column.null_count:
+    if column.type != pa.binary(kind.itemsize * max(1, width)) or column.null_count:
         raise ValueError(f"column {name} has type {column.type}")
     if not k or not width:
         return np.empty((k, width), kind)
     [chunk] = column.chunks
-    values = np.frombuffer(chunk.buffers()[1], kind, k * width, chunk.offset)
+    start = chunk.offset * kind.itemsize * width
+    values = np.frombuffer(chunk.buffers()[1], kind, k * width, start)
     return values.reshape(k, width)
+
+
+def places_of(table: pa.Table, column: str) -> Order:
+    """Return a column of places, without a copy; raises ValueError as `numbers`."""
+    return numbers(table, column, np.dtype(np.uint8), ORDER_BYTES)
 
 
 def without(bucket: Bucket, row_ids: frozenset[str]) -> Bucket:

@@ -11,9 +11,10 @@ from typing import TypeVar
 
 from lethe.engine.errors import CorruptState, RowsMissing
 from lethe.engine.fit.objective import Rows, with_intercept
-from lethe.engine.rowstore.bucket import Bucket, PackedBucket, row_bytes, without
+from lethe.engine.rowstore.bucket import Bucket, PackedBucket, without
 from lethe.engine.rowstore.files import Files
 from lethe.engine.rowstore.keys import (
+    ORDER_BYTES,
     bounds_of_group,
     group_of_key,
     group_of_subject,
@@ -56,7 +57,7 @@ class Buckets:
         self._cache: OrderedDict[str, tuple[PackedBucket | bytes, int]] = OrderedDict()
         self._cached = 0
         self._lock = Lock()
-        self.manifest = Manifest.read(self._read(root), f"{what}, the manifest of its rows")
+        self.manifest = Manifest.read(self._read(root), f"{what}, manifest {root} of its rows")
 
     # -- finding ------------------------------------------------------------------------------
 
@@ -176,7 +177,8 @@ class Buckets:
                 continue
             kept = without(self._bucket_once(part).all(), erased)
             if len(kept):
-                buckets.append(put_bucket(self._files, kept))
+                same = len(kept) == part.rows
+                buckets.append(part if same else put_bucket(self._files, kept))
             done += 1
             progress(done, len(concerned))
         index = self.manifest.index
@@ -237,12 +239,12 @@ class Buckets:
         if isinstance(kept, PackedBucket):
             return kept
         bucket = self._bucket_once(part)
-        self._keep(part, bucket, part.rows * row_bytes(self.manifest.p, self.manifest.m))
+        self._keep(part, bucket, bucket.nbytes)
         return bucket
 
     def _bucket_once(self, part: Part) -> PackedBucket:
         """Return a bucket that is not worth keeping: of a pass over all rows."""
-        what = f"{self._what}, bucket {part.digest[:12]}"
+        what = f"{self._what}, bucket {part.digest} of its rows"
         data = self._read(part.digest)
         bucket = PackedBucket.of_file(data, self.manifest.p, self.manifest.m, what)
         if len(bucket) != part.rows:
@@ -254,6 +256,9 @@ class Buckets:
         if isinstance(kept, bytes):
             return kept
         data = self._read(part.digest)
+        if len(data) != part.rows * ORDER_BYTES:
+            what = f"{self._what}, part {part.digest} of the index of its rows"
+            raise CorruptState(f"{what}: has {len(data)} bytes where {part.rows} rows have others")
         self._keep(part, data, len(data))
         return data
 

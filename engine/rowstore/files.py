@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -25,6 +26,9 @@ _OURS = re.compile(r"\A(?:[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f-]+)\Z")
 """Names of files, and of those that a crash left unfinished: nothing else is ever removed."""
 
 T = TypeVar("T")
+
+_OBJECT_STORAGE = ("s3", "gs", "gcs", "abfs", "abfss")
+"""Schemes whose services show a file whole or not at all, which HDFS does not."""
 
 
 class Files(Protocol):
@@ -63,15 +67,15 @@ class Directory:
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file: its content first, then its name, each of them to the disk."""
-        unfinished = self._path / f".{name}.{os.getpid()}-{id(data):x}"
+        unfinished = self._path / f".{name}.{secrets.token_hex(8)}"
         try:
-            self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._make()
             with open(unfinished, "xb", opener=_private) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.rename(self._path / name)
-            self._sync()
+            _sync(self._path)
         except OSError as error:
             with suppress(OSError):
                 unfinished.unlink()
@@ -92,8 +96,8 @@ class Directory:
             for name in names:
                 (self._path / name).unlink(missing_ok=True)
             if self._path.is_dir():
-                self._sync()
-                if not any(self._path.iterdir()):
+                _sync(self._path)
+                with suppress(OSError):  # it has files
                     self._path.rmdir()
         except OSError as error:
             raise self._unavailable(error) from error
@@ -102,29 +106,31 @@ class Directory:
         """Return the names of all files, also of those that a crash left unfinished."""
         latest = time.time() - older_than if older_than else math.inf
         try:
-            return sorted(
-                path.name
-                for path in self._path.iterdir()
-                if _OURS.match(path.name) and path.stat().st_mtime <= latest
-            )
+            with os.scandir(self._path) as entries:
+                return sorted(
+                    entry.name
+                    for entry in entries
+                    if _OURS.match(entry.name)
+                    and (modified := _modified(entry)) is not None
+                    and modified <= latest
+                )
         except FileNotFoundError:
             return []
         except OSError as error:
             raise self._unavailable(error) from error
 
-    def _sync(self) -> None:
-        directory = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    def _make(self) -> None:
+        missing = [path for path in (self._path, *self._path.parents) if not path.exists()]
+        self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in missing:
+            _sync(path.parent)
 
     def _unavailable(self, error: OSError) -> StoreUnavailable:
         return _unavailable(self.url, error)
 
 
 class ObjectStorage:
-    """Files of a file system that pyarrow has: S3, Google Cloud Storage, Azure, HDFS."""
+    """Files of object storage that pyarrow has: S3, Google Cloud Storage, Azure."""
 
     def __init__(self, url: str, system: Any, root: str) -> None:
         self.url = url
@@ -133,10 +139,15 @@ class ObjectStorage:
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file. Object storage shows it whole or not at all."""
+        path = f"{self._root}/{name}"
 
         def write() -> None:
-            self._system.create_dir(self._root, recursive=True)
-            with self._system.open_output_stream(f"{self._root}/{name}") as stream:
+            try:
+                stream = self._system.open_output_stream(path)
+            except FileNotFoundError:  # a file system with directories
+                self._system.create_dir(self._root, recursive=True)
+                stream = self._system.open_output_stream(path)
+            with stream:
                 stream.write(data)
 
         self._asked(write)
@@ -171,7 +182,9 @@ class ObjectStorage:
         return sorted(
             info.base_name
             for info in found
-            if _OURS.match(info.base_name) and (info.mtime_ns or 0) / 1e9 <= latest
+            if info.type == fs.FileType.File
+            and _OURS.match(info.base_name)
+            and (info.mtime_ns or 0) / 1e9 <= latest
         )
 
     def _asked(self, ask: Callable[..., T], *arguments: object) -> T:
@@ -179,6 +192,14 @@ class ObjectStorage:
             return ask(*arguments)
         except (OSError, pa.ArrowException) as error:
             raise _unavailable(self.url, error) from error
+
+
+def _modified(entry: os.DirEntry[str]) -> float | None:
+    """Return when a file was written; None if it is gone by now, or no file."""
+    try:
+        return entry.stat().st_mtime if entry.is_file() else None
+    except FileNotFoundError:
+        return None
 
 
 def _private(path: str, flags: int) -> int:
@@ -208,18 +229,41 @@ def files_at(url: str, *folders: str) -> Files:
     ------
     InvalidData
         There is no such file system: the message names those that there are.
+    StoreUnavailable
+        It does not answer.
     """
-    parts = urlsplit(url)
-    if len(parts.scheme) < 2:  # a path; of one letter is a drive
-        return Directory(Path(url, *folders).absolute())
-    if parts.scheme == "file":
-        return Directory(Path(parts.path, *folders))
+    place = url.rpartition("@")[2]
     try:
-        system, root = fs.FileSystem.from_uri(url)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        parts = urlsplit(url)
+        if len(parts.scheme) < 2:  # a path; of one letter is a drive
+            return Directory(Path(url, *folders).absolute())
+        if parts.scheme == "file":
+            return Directory(Path(unquote(parts.path), *folders))
+        host = parts.netloc if parts.password is None else parts.netloc.rpartition("@")[2]
+        place = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"  # options may be secret, too
+        system, root = _system_at(url, parts.scheme)
+    except OSError as error:
+        raise _unavailable(place, error) from None
+    except (pa.ArrowException, ValueError) as error:
+        reason = str(error).partition("\n")[0].replace(url, place)
         raise InvalidData(
-            f"rows at {url}: {str(error).partition(chr(10))[0]}; give a directory, or a URL that "
+            f"rows at {place}: {reason}; give a directory, or a URL that "
             "begins with file://, s3://, gs:// or abfss://"
         ) from None
     below = str(PurePosixPath(root, *folders))
-    return ObjectStorage("/".join([url.rstrip("/"), *folders]), system, below)
+    return ObjectStorage("/".join([place, *folders]), system, below)
+
+
+def _system_at(url: str, scheme: str) -> tuple[fs.FileSystem, str]:
+    if scheme not in _OBJECT_STORAGE:
+        raise ValueError(f"there is no storage at {scheme}://")
+    system, root = fs.FileSystem.from_uri(url)
+    return system, root
+
+
+def _sync(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

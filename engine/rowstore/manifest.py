@@ -150,7 +150,7 @@ class Manifest:
             (manifest._firsts, ORDER_BYTES),
             (manifest._index_firsts, KEY_BYTES),
         ):
-            if firsts != sorted(firsts) or any(len(first) != 2 * width for first in firsts):
+            if firsts != sorted(set(firsts)) or any(len(first) != 2 * width for first in firsts):
                 raise CorruptState(f"{what}: its parts are not in order")
         if len(manifest.salt) != SALT_BYTES:
             raise CorruptState(f"{what}: its salt has {len(manifest.salt)} bytes")

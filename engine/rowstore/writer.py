@@ -11,6 +11,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,14 +19,15 @@ from typing import IO, Any, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from lethe.engine.errors import InvalidData
+from lethe.engine.errors import InvalidData, StoreUnavailable
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.rowstore.bucket import (
     Bucket,
     PackedBucket,
     fixed,
-    numbers,
+    places_of,
     row_bytes,
     table_of,
 )
@@ -35,6 +37,7 @@ from lethe.engine.rowstore.keys import (
     ORDER_BYTES,
     SALT_BYTES,
     Order,
+    comparable,
     orders_of,
     repeated,
     sorting,
@@ -98,12 +101,11 @@ class BucketWriter:
         self._files = files
         self._p, self._m = p, m
         self._salt = secrets.token_bytes(SALT_BYTES)
-        self._row_bytes = row_bytes(p, m)
         self._held: list[pa.Table] = []
-        self._held_rows = 0
+        self._held_bytes = 0
         expected = rows or _UNKNOWN_ROWS
-        self._piles = _piles(expected * self._row_bytes, scratch)
-        self._index = _piles(expected * ORDER_BYTES, scratch) if subjects else None
+        self._piles = _piles("order", expected * row_bytes(p, m), scratch)
+        self._index = _piles("entry", expected * ORDER_BYTES, scratch) if subjects else None
 
     def __enter__(self) -> Self:
         return self
@@ -120,9 +122,20 @@ class BucketWriter:
     def add(
         self, ids: Sequence[str], rows: Rows, subjects: Sequence[str | None] | None = None
     ) -> None:
-        """Add rows. Cost O(k (p + m)), and about 2 us a row for their hashes."""
+        """Add rows, whose arrays stay as they are until `finish`.
+
+        Cost O(k (p + m)), and about 2 us a row for their hashes.
+
+        Raises
+        ------
+        InvalidData
+            One of their numbers is not finite.
+        StoreUnavailable
+            The directory for the piles cannot be written.
+        """
         if not len(ids):
             return
+        rows.check_finite()
         names = None if self._index is None else tuple(subjects or [None] * len(ids))
         block = Bucket(orders_of(self._salt, ids, names), tuple(ids), names, rows)
         self.count += len(ids)
@@ -130,8 +143,8 @@ class BucketWriter:
         magnitudes = [np.maximum(a.max(axis=0), -a.min(axis=0)) for a in z if a.shape[1]]
         self.largest = np.maximum(self.largest, np.concatenate(magnitudes))
         self._held.append(table_of(block))
-        self._held_rows += len(ids)
-        if self._held_rows * self._row_bytes > _HELD_BYTES:
+        self._held_bytes += self._held[-1].nbytes
+        if self._held_bytes > _HELD_BYTES:
             self._deal_out()
 
     def finish(self, on_bucket: Callable[[Bucket], None] = lambda _: None) -> str:
@@ -144,7 +157,7 @@ class BucketWriter:
         InvalidData
             There is no row, or a row's id occurs twice.
         StoreUnavailable
-            A file cannot be written.
+            A file, or a pile, cannot be written.
         """
         if not self.count:
             raise InvalidData("there are no rows")
@@ -167,37 +180,30 @@ class BucketWriter:
         if not self._held:
             return
         table = pa.concat_tables(self._held).combine_chunks()
-        self._held, self._held_rows = [], 0
-        places = PackedBucket(table, self._p, self._m, "rows").orders
-        for pile, part in _dealt(places, table, self._piles):
-            pile.add(part)
+        self._held, self._held_bytes = [], 0
+        places = places_of(table, "order")
+        _deal(table, _numbered(places, len(self._piles)), self._piles)
         if self._index is not None:
             groups, keys = np.hsplit(places, [ORDER_BYTES - KEY_BYTES])
-            entries = np.ascontiguousarray(np.hstack([keys, groups]))
-            for pile, part in _dealt(entries, pa.table({"entry": fixed(entries)}), self._index):
-                pile.add(part)
+            entries = np.hstack([keys, groups])
+            table = pa.table({"entry": fixed(entries)})
+            _deal(table, _numbered(entries, len(self._index)), self._index)
 
     def _sorted_buckets(self) -> Iterator[Bucket]:
-        each = max(1, BUCKET_BYTES // self._row_bytes)
-        for pile in self._piles:
-            table = pile.table()
-            if table is None:
-                continue
+        for table in _tables(self._piles):
+            each = max(1, BUCKET_BYTES * len(table) // table.nbytes)
             rows = PackedBucket(table, self._p, self._m, "rows")
-            del table
             order = sorting(rows.orders)
             twice = repeated(rows.orders[order])
             if len(twice):
                 raise _twice(rows.take(order[twice[:1]]).ids[0])
             for start in range(0, len(rows), each):
                 yield rows.take(order[start : start + each])
+            del rows, table  # before the next ones are read
 
     def _index_parts(self, manifest: Manifest) -> Iterator[Part]:
-        for pile in self._index or ():
-            table = pile.table()
-            if table is None:
-                continue
-            entries = numbers(table.combine_chunks(), "entry", np.dtype(np.uint8), ORDER_BYTES)
+        for table in _tables(self._index or []):
+            entries = places_of(table.combine_chunks(), "entry")
             entries = entries[sorting(entries)]
             twice = repeated(entries[:, :KEY_BYTES])
             if len(twice):
@@ -214,18 +220,31 @@ class BucketWriter:
         return bucket.take(bucket.between(place, place)).ids[0]
 
 
-def _dealt(
-    places: Order, table: pa.Table, piles: Sequence[_Pile]
-) -> Iterator[tuple[_Pile, pa.Table]]:
-    """Yield each pile that some of the rows belong to, with these."""
+def _numbered(places: Order, count: int) -> NDArray[np.int64]:
+    """Return into which of as many piles places belong, by their first two bytes."""
     high = places[:, 0].astype(np.int64) << 8 | places[:, 1]
-    numbered = high * len(piles) >> 16
+    return high * count >> 16
+
+
+def _deal(table: pa.Table, numbered: NDArray[np.int64], piles: Sequence[_Pile]) -> None:
+    """Add each row to the pile of its number."""
     order = np.argsort(numbered, kind="stable")
     bounds = np.searchsorted(numbered[order], np.arange(len(piles) + 1))
     table = table.take(pa.array(order))
     for pile, start, end in zip(piles, bounds[:-1], bounds[1:], strict=True):
         if start < end:
-            yield pile, table.slice(start, end - start)
+            pile.add(table.slice(start, end - start))
+
+
+def _tables(piles: list[_Pile]) -> Iterator[pa.Table]:
+    """Yield the rows pile by pile, and give these up. What a large one is split into is added."""
+    for pile in tuple(piles):
+        parts = pile.split()
+        piles += parts
+        for part in parts:
+            if (table := part.table()) is not None:
+                yield table
+                del table
 
 
 def _twice(row: str) -> InvalidData:
@@ -233,34 +252,75 @@ def _twice(row: str) -> InvalidData:
 
 
 class _Pile:
-    """Rows of a part of the order, in a file without a name."""
+    """Rows of a part of the order, in a file without a name; ``column`` has their places."""
 
-    def __init__(self, scratch: Path | None) -> None:
+    def __init__(self, column: str, scratch: Path | None) -> None:
+        self._column = column
         self._scratch = scratch
+        self._nbytes = 0
         self._file: IO[bytes] | None = None
         self._writer: Any = None
 
     def add(self, table: pa.Table) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - `close`
-            self._writer = pa.ipc.new_stream(self._file, table.schema)
-        self._writer.write_table(table)
+        with self._reachable():
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._scratch)  # noqa: SIM115 - `close`
+                self._writer = pa.ipc.new_stream(self._file, table.schema)
+            self._writer.write_table(table)
+        self._nbytes += table.nbytes
+
+    def split(self) -> list[_Pile]:
+        """Return piles of about `PILE_BYTES` in place of this one, or itself if it is no larger.
+
+        It is larger where a subject has very many rows, or more rows came than were announced.
+        Cost in memory: `ORDER_BYTES` a row.
+        """
+        count = min(_MOST_PILES, self._nbytes // PILE_BYTES)
+        if count < 2:
+            return [self]
+        copies = [places_of(table, self._column).copy() for table in self._batches()]
+        every = np.concatenate(copies)
+        every = every[sorting(every)]
+        cuts = comparable(every[np.arange(1, count) * len(every) // count])
+        parts = [_Pile(self._column, self._scratch) for _ in range(count)]
+        for table in self._batches():
+            places = comparable(places_of(table, self._column))
+            _deal(table, np.searchsorted(cuts, places, "right"), parts)
+        self.close()
+        return parts
 
     def table(self) -> pa.Table | None:
         """Return all rows, and give up the file; None if there are none."""
-        if self._file is None:
-            return None
-        self._writer.close()
-        self._file.seek(0)
-        table = pa.ipc.open_stream(self._file).read_all()
+        tables = list(self._batches())
         self.close()
-        return table
+        return pa.concat_tables(tables) if tables else None
+
+    def _batches(self) -> Iterator[pa.Table]:
+        if self._file is None:
+            return
+        with self._reachable():
+            self._writer.close()
+            self._file.seek(0)
+            for batch in pa.ipc.open_stream(self._file):
+                yield pa.Table.from_batches([batch])
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            place = self._scratch or tempfile.gettempdir()
+            raise StoreUnavailable(
+                f"rows that are being sorted, at {place}: {error.strerror or error}; check that "
+                "the place exists, has room for all rows, and may be written by this process"
+            ) from error
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # no room for what is given up
+                self._file.close()
             self._file = None
 
 
-def _piles(size: int, scratch: Path | None) -> list[_Pile]:
-    return [_Pile(scratch) for _ in range(min(_MOST_PILES, -(-size // PILE_BYTES)))]
+def _piles(column: str, size: int, scratch: Path | None) -> list[_Pile]:
+    return [_Pile(column, scratch) for _ in range(min(_MOST_PILES, -(-size // PILE_BYTES)))]

@@ -6,6 +6,7 @@ the time that promise 10 gives, and a deleted row never comes back.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 FORMER = "files:"
 """What the name of files begins with, in a commit that leaves them behind."""
 
+_LONGEST = 128
+
 _OPEN = 8
 """Models whose files stay open: each keeps what it has read of late."""
 
@@ -37,7 +40,15 @@ _OPEN = 8
 def _files_at(url: str, model_id: str, folder: str) -> Files:
     from lethe.engine.rowstore.files import files_at  # noqa: PLC0415 (Arrow: few need it)
 
-    return files_at(url, quote(model_id, safe=""), folder)
+    return files_at(url, folder_of(model_id), folder)
+
+
+def folder_of(model_id: str) -> str:
+    """Return the name of a model's folder: its own, or a hash of it where that is no name."""
+    quoted = quote(model_id, safe="")
+    if len(quoted) <= _LONGEST and not quoted.startswith("."):
+        return quoted
+    return f"~{hashlib.sha256(model_id.encode()).hexdigest()[:32]}"
 
 
 def _buckets(files: Files, root: str, model_id: str) -> Buckets:

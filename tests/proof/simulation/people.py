@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from lethe.engine.rowstore.files import files_at
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.membership import models_that_lack_rows
+from lethe.engine.store.row_files import folder_of
 from lethe.engine.store.topics import KnownTopic
 from tests.proof.simulation.checks import CERTIFIED, TABLE
 from tests.proof.simulation.store import Image
@@ -152,7 +152,7 @@ class People:
     def rows_in_files(self, model: str, folder: str) -> frozenset[str]:
         """Return the rows that a registration has written to files."""
         url = self._configs[model].rows_url
-        files = [] if url is None else [*(Path(url) / quote(model, safe="") / folder).glob("*")]
+        files = [] if url is None else [*(Path(url) / folder_of(model) / folder).glob("*")]
         roots = [path.name for path in files if path.read_bytes().startswith(b'{"format"')]
         return frozenset(
             row
