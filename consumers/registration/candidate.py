@@ -24,7 +24,7 @@ from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.magnitude import check_data
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.input.table import Table
@@ -153,7 +153,7 @@ def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number:
 
 
 def _objective(config: ModelConfig, data: TrainingData) -> tuple[Objective, Rows, Status]:
-    X = with_intercept(data.X) if config.fit_intercept else data.X
+    X = data.with_intercept() if config.fit_intercept else data.X
     rows = Rows(np.ascontiguousarray(X), data.y, np.ones(len(data.ids)))
     rows.check_finite()
     unbounded = config.fit_intercept and one_sided(config.kind, rows)

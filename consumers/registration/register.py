@@ -203,12 +203,11 @@ class Registrar:
             now=self._now(),
         )
         state = self._commit(candidate, before, replace_model=replace_model, accept=accept)
-        rows = frozenset(kept.ids)
         return Registered(
             state,
             in_ledger=len(known.ids) - len(kept.ids),
             erased=len(data.ids) - len(known.ids),
-            subjects=sum(not rows.isdisjoint(names) for names in known.subjects.values()),
+            subjects=sum(not candidate.new.isdisjoint(names) for names in known.subjects.values()),
         )
 
     def unregister(self, model_id: str) -> Head:

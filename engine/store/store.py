@@ -41,7 +41,7 @@ from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
 from lethe.engine.store.membership import unknown
 from lethe.engine.store.server.connection import Barrier, reachable, surface_breaks, text
-from lethe.engine.store.server.pipeline import chunks, present, read_shards, run_pipeline
+from lethe.engine.store.server.pipeline import CHUNK, chunks, present, read_shards, run_pipeline
 from lethe.engine.store.server.row_keys import SEALED, Opened, RowKeys, no_key
 from lethe.engine.store.topics import KnownTopics
 
@@ -355,6 +355,10 @@ class ModelStore:
     def rows_in_ledger(self, where: ModelKeys, row_ids: Sequence[str]) -> frozenset[str]:
         """Return those of the rows that are in the deletion ledger."""
         deleted: set[str] = set()
+        if len(row_ids) > CHUNK:  # of a whole table: most models have no deletion then
+            with reachable(self.client):
+                if not self.client.exists(where.ledger):
+                    return frozenset()
         for chunk in chunks(row_ids):
             with reachable(self.client):
                 versions: Any = self.client.hmget(where.ledger, chunk)

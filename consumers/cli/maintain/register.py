@@ -13,6 +13,7 @@ import click
 from lethe.consumers.cli.terminal.options import (
     GroupedCommand,
     Number,
+    TablePath,
     global_options,
     parse_duration,
     parse_limit,
@@ -61,9 +62,12 @@ _GROUPS = {
 @click.option(
     "--data",
     required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Training rows: Parquet, or CSV in UTF-8 with commas and a header line.",
+    type=TablePath(),
+    metavar="PATH",
+    help="Training rows: Parquet, or CSV in UTF-8 with commas and a header line. A file, a "
+    "directory of files with the same columns (read in the order of their names; names that begin "
+    "with . or _ are left out), or a URL of either: file, s3, gs, abfs, hdfs, or one that an "
+    "installed fsspec knows.",
 )
 @click.option(
     "--id", "id_column", required=True, metavar="COL",

@@ -23,8 +23,7 @@ from lethe.consumers.registration.checks import can_have_exact_sums
 from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
-from lethe.consumers.registration.table.file import check_readable
-from lethe.consumers.registration.table.reader import Columns, TableRead
+from lethe.consumers.registration.table.reader import Columns, TableRead, foresee
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.versions.certificates import certificate_of
@@ -66,7 +65,7 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     )
     _check_name(options["model"])
     limits = _limits(options["limits"])
-    check_readable(options["data"])
+    foreseen = foresee(options["data"], columns, kind, preprocess)
     with out.progress() as report, open_runtime(settings) as runtime:
         refuse_eviction(runtime.store().client)
         if not options["replace"] and options["model"] in runtime.models():
@@ -75,7 +74,7 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         with committing(
             Registrar, runtime, runtime.store(), report, lost_keys=accept_forgotten
         ) as registering:
-            read = read_rows(options["data"], columns, kind, preprocess, report, out)
+            read = read_rows(foreseen, columns, kind, preprocess, report, out)
             config = _config(options, kind, limits, read.data)
             proposal = _proposal(options, kind, columns, read)
             done = registering.register(

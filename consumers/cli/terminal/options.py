@@ -75,6 +75,19 @@ class Number(click.types.FloatParamType):
         return self._advice
 
 
+class TablePath(click.ParamType[Path | str]):
+    """Where a table is: a path, or a URL, which stays text."""
+
+    name = "path"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path | str:
+        """Return the path or the URL."""
+        del param, ctx
+        return value if isinstance(value, Path) or "://" in value else Path(value)
+
+
 class GroupedCommand(click.Command):
     """A command whose help lists its options under headings.
 

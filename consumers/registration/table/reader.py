@@ -1,4 +1,4 @@
-"""Training rows from a Parquet or CSV file.
+"""Training rows from Parquet or CSV files.
 
 Every number is checked before anything is fitted, and an error names the file's own line or row, so
 that one bad line among a hundred thousand can be found. A CSV column that holds both numbers and
@@ -8,16 +8,21 @@ text is an error: if it were left out silently, one bad line would cost a featur
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from pathlib import Path
+from typing import cast
 
 import numpy as np
+import pyarrow as pa
 
 from lethe.consumers.contract.events import RowValue
 from lethe.consumers.registration.table.class_column import class_column
-from lethe.consumers.registration.table.file import TableFile, column_names, open_file
+from lethe.consumers.registration.table.file import Opened, TableFile, column_names, open_file
 from lethe.consumers.registration.table.frozen import FrozenFile
+from lethe.consumers.registration.table.parquet import changed
+from lethe.consumers.registration.table.source import Data
+from lethe.consumers.registration.table.stream import Streamed, stream
 from lethe.consumers.registration.table.typed import json_values, typed_columns
 from lethe.consumers.registration.table.values import (
     HELD,
@@ -27,6 +32,7 @@ from lethe.consumers.registration.table.values import (
     mixed,
     names_in,
     numbers,
+    numeric_type,
     spells_number,
     what_it_holds,
 )
@@ -89,8 +95,81 @@ class TableRead:
     left_out: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What is known of a table before its rows are read.
+
+    Attributes
+    ----------
+    opened
+        Its files, with their footers or headers.
+    rows
+        How many it has; of CSV files one for each line, blank lines included.
+    kinds
+        The types of its columns; none if CSV files have to be read as text.
+    numeric
+        The features that are numbers by their type.
+    candidates
+        The columns that have no other role.
+    """
+
+    opened: Opened
+    rows: int
+    kinds: dict[str, pa.DataType]
+    numeric: tuple[str, ...]
+    candidates: tuple[str, ...]
+
+
+def foresee(
+    data: Data,
+    columns: Columns,
+    kind: Kind,
+    preprocess: Mapping[str, Column] | FrozenFile | None = None,
+) -> Foreseen:
+    """Judge a table by its files, footers and header: no row is read, but CSV lines are counted.
+
+    Raises
+    ------
+    InvalidData
+        It cannot be read, lacks a column, or has more rows or features than a model can have.
+    """
+    columns, texts = _with_preprocessing(columns, preprocess)
+    opened = Opened(data)
+    _check_columns(opened.path, opened.names, columns, kind)
+    special = {columns.id, columns.subject, *columns.targets}
+    candidates = tuple(name for name in opened.names if name not in special)
+    names = candidates if columns.features is None else columns.features
+    needed = [name for name in special if name is not None]
+    opened.check_claims(None if columns.features is None else [*needed, *names])
+    kinds: dict[str, pa.DataType] = {}
+    with suppress(pa.ArrowInvalid):
+        kinds = opened.kinds(texts)
+    numeric = tuple(name for name in names if name in kinds and numeric_type(kinds[name]))
+    most = MAX_NUMBERS // max(1, len(numeric))
+    rows = opened.rows(most)
+    _check_size(opened.path, rows, len(numeric), counted=rows <= most)
+    return Foreseen(opened, rows, kinds, numeric, candidates)
+
+
+def _with_preprocessing(
+    columns: Columns, preprocess: Mapping[str, Column] | FrozenFile | None
+) -> tuple[Columns, set[str]]:
+    """Return the roles of columns, and which are text even if a CSV file has numbers there."""
+    texts = {columns.id, columns.subject or columns.id}
+    if isinstance(preprocess, FrozenFile):
+        return replace(columns, features=preprocess.columns), texts | {*preprocess.categories}
+    if preprocess is None:
+        return columns, texts
+    texts |= {
+        name
+        for name, column in preprocess.items()
+        if isinstance(column, Date) or not isinstance(column, Numeric)
+    }
+    return replace(columns, features=tuple(preprocess)), texts
+
+
 def read_table(
-    path: Path,
+    data: Data | Foreseen,
     columns: Columns,
     kind: Kind,
     progress: Progress = no_progress,
@@ -101,54 +180,82 @@ def read_table(
     Raises
     ------
     InvalidData
-        The file, a column or a value cannot be used; the message says which and where. It names
+        The table, a column or a value cannot be used; the message says which and where. It names
         all features that cannot be used.
 
     Notes
     -----
-    CSV: UTF-8, comma-separated, a header line, no line breaks within values.
+    CSV: UTF-8, comma-separated, a header line, no line breaks within values. Cost O(n p): the
+    features are in memory once.
     """
-    reading = f"reading {path.name}"
-    progress(reading, 0, 0)
-    texts = () if frozen is None else frozen.categories
-    file = open_file(path, {columns.id, columns.subject or columns.id, *texts})
-    if frozen is not None:
-        columns = replace(columns, features=frozen.columns)
-    _check_columns(file, columns, kind)
+    foreseen = data if isinstance(data, Foreseen) else foresee(data, columns, kind, frozen)
+    columns, texts = _with_preprocessing(columns, frozen)
+    path = foreseen.opened.path
+    streamed = None
+    if frozen is None:
+        streamed = _streamed(foreseen, columns, progress)
+        file = streamed.rest
+    else:
+        progress(f"reading {foreseen.opened.source.name}", 0, 0)
+        file = foreseen.opened.whole(texts)
     rows = file.table.num_rows
     if rows == 0:
         raise InvalidData(f"{path}: the file has no rows; there is nothing to fit")
     ids = _ids(file, columns.id)
-    special = {columns.id, columns.subject, *columns.targets}
-    candidates = [name for name in file.table.column_names if name not in special]
-    if columns.features is None:
-        names = tuple(name for name in candidates if is_numeric(file, name))
-        if not names:
-            raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
-    else:
-        names = columns.features
+    names = columns.features or tuple(
+        name for name in foreseen.candidates if name in foreseen.numeric or is_numeric(file, name)
+    )
+    if not names:
+        raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
     _check_size(path, rows, len(names))
     classes, y = _targets(file, columns, kind)
     if kind is Kind.LOGISTIC:
         _check_size(path, rows, len(names), y.shape[1])
-    if frozen is None:
-        X = _features(file, names, reading, progress)
-    else:
+    design = None
+    if streamed is not None:
+        design = _design(streamed, foreseen.opened, names)
+        X = design[:, :-1]
+    elif frozen is not None:
         names, X = frozen.features(file)
         _check_size(path, rows, len(names))
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
     left_out = {
         name: what_it_holds(file, name)
-        for name in candidates
+        for name in foreseen.candidates
         if columns.features is None and name not in names
     }
-    data = TrainingData(ids, X, y, names, columns.targets, subjects, classes)
     digest = None if frozen is None else frozen.digest
-    return TableRead(replace(data, frozen_transformer=digest), left_out)
+    data_read = TrainingData(
+        ids, X, y, names, columns.targets, subjects, classes,
+        frozen_transformer=digest, design=design,
+    )  # fmt: skip
+    return TableRead(data_read, left_out)
+
+
+def _streamed(foreseen: Foreseen, columns: Columns, progress: Progress) -> Streamed:
+    """Read a table: what is numbers by its type into an array, the rest as it is."""
+    opened, numeric = foreseen.opened, foreseen.numeric
+    reading = f"reading {opened.source.name}"
+    progress(reading, 0, 0)
+    wanted = foreseen.candidates if columns.features is None else columns.features
+    others = {columns.id, *columns.targets, *wanted} - set(numeric)
+    others |= set() if columns.subject is None else {columns.subject}
+    if foreseen.kinds:
+        with suppress(pa.ArrowInvalid):  # of CSV only: Parquet has types
+            return stream(
+                opened,
+                foreseen.kinds,
+                numeric,
+                others,
+                foreseen.rows,
+                lambda done: progress(reading, done, foreseen.rows),
+            )
+    rest = opened.as_text()
+    return Streamed(rest, (), np.ones((rest.table.num_rows, 1)), ())
 
 
 def read_prepared_table(
-    path: Path,
+    data: Data | Foreseen,
     columns: Columns,
     kind: Kind,
     preprocess: Mapping[str, Column],
@@ -164,8 +271,8 @@ def read_prepared_table(
     InvalidData
         As `read_table`.
     """
-    progress(f"reading {path.name}", 0, 0)
-    file = _opened(path, columns, kind, preprocess)
+    file = _opened(data, columns, kind, preprocess, progress)
+    path = file.path
     ids = _ids(file, columns.id)
     classes, y = _targets(file, columns, kind)
     check_outputs(preprocess, kind, y.shape[1])
@@ -181,7 +288,7 @@ def read_prepared_table(
     left_out = {
         name: what_it_holds(file, name) for name in file.table.column_names if name not in special
     }
-    data = TrainingData(
+    rows = TrainingData(
         ids,
         np.empty((len(ids), 0)),
         y,
@@ -192,7 +299,7 @@ def read_prepared_table(
         preprocess=records,
         table=table,
     )
-    return TableRead(data, left_out)
+    return TableRead(rows, left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +313,7 @@ class GivenRows:
 
 
 def read_given_rows(
-    path: Path, columns: Columns, config: ModelConfig, progress: Progress = no_progress
+    path: Data, columns: Columns, config: ModelConfig, progress: Progress = no_progress
 ) -> GivenRows:
     """Read rows for a registered model, as requests have them.
 
@@ -220,7 +327,7 @@ def read_given_rows(
         return GivenRows(data.ids, [tuple(row) for row in data.X.tolist()], data.y, data.subjects)
     preprocess = columns_of(config.preprocess)
     named = {str(name): column for name, column in preprocess.items()}
-    file = _opened(path, columns, config.kind, named)
+    file = _opened(path, columns, config.kind, named, progress)
     ids = _ids(file, columns.id)
     known = {record.name: record.categories for record in config.preprocess}
     typed = typed_columns(file, named, known, complete=False)
@@ -231,18 +338,18 @@ def read_given_rows(
 
 
 def _opened(
-    path: Path, columns: Columns, kind: Kind, preprocess: Mapping[str, Column]
+    data: Data | Foreseen,
+    columns: Columns,
+    kind: Kind,
+    preprocess: Mapping[str, Column],
+    progress: Progress,
 ) -> TableFile:
-    """Open a file of a model with preprocessing; categories and dates of a CSV file are text."""
-    texts = {
-        name
-        for name, column in preprocess.items()
-        if isinstance(column, Date) or not isinstance(column, Numeric)
-    }
-    file = open_file(path, {columns.id, columns.subject or columns.id} | texts)
-    _check_columns(file, replace(columns, features=tuple(preprocess)), kind)
+    """Read a table of a model with preprocessing; categories and dates of CSV files are text."""
+    foreseen = data if isinstance(data, Foreseen) else foresee(data, columns, kind, preprocess)
+    progress(f"reading {foreseen.opened.source.name}", 0, 0)
+    file = foreseen.opened.whole(_with_preprocessing(columns, preprocess)[1])
     if file.table.num_rows == 0:
-        raise InvalidData(f"{path}: the file has no rows")
+        raise InvalidData(f"{file.path}: the file has no rows")
     return file
 
 
@@ -253,7 +360,7 @@ def _targets(file: TableFile, columns: Columns, kind: Kind) -> tuple[tuple[str, 
     return (), np.column_stack([numbers(file, name) for name in columns.targets])
 
 
-def proposed_steps(path: Path, columns: Columns) -> dict[str, str | None]:
+def proposed_steps(path: Data, columns: Columns) -> dict[str, str | None]:
     """Return a step for each column that could be a feature: what its values suggest.
 
     Of text, and of true and false: one-hot, or target-encode if there are many categories; None if
@@ -286,10 +393,10 @@ def _proposed(file: TableFile, name: str, what: str) -> str | None:
 # -- which columns ------------------------------------------------------------------------------
 
 
-def _check_columns(file: TableFile, columns: Columns, kind: Kind) -> None:
+def _check_columns(path: str, present: Sequence[str], columns: Columns, kind: Kind) -> None:
     wanted = [columns.id, *columns.targets, *(columns.features or ())]
     wanted += [columns.subject] if columns.subject is not None else []
-    _check_present(file.path, file.table.column_names, wanted)
+    _check_present(path, present, wanted)
     twice = next((name for name in wanted if wanted.count(name) > 1), None)
     if twice is not None:
         raise InvalidData(f"column {twice!r} is named twice; each column has one role")
@@ -299,7 +406,7 @@ def _check_columns(file: TableFile, columns: Columns, kind: Kind) -> None:
         raise InvalidData("a logistic model has one target")
 
 
-def _check_present(path: Path, present: Sequence[str], wanted: Sequence[str]) -> None:
+def _check_present(path: Data, present: Sequence[str], wanted: Sequence[str]) -> None:
     """Refuse a file that has two columns of one name, or lacks one."""
     repeated = next((name for name in present if present.count(name) > 1), None)
     if repeated is not None:
@@ -318,46 +425,63 @@ def _check_present(path: Path, present: Sequence[str], wanted: Sequence[str]) ->
         raise InvalidData(f"{path}: has no {what}; it has {shown}{more}{hint}")
 
 
-def _check_size(path: Path, rows: int, features: int, blocks: int = 1) -> None:
+def _check_size(
+    path: Data, rows: int, features: int, blocks: int = 1, *, counted: bool = True
+) -> None:
+    """Refuse what no model can have; ``counted``: there are so many rows, else there are more."""
     size = f"{features} features" + (f" and {blocks} classes" if blocks > 1 else "")
     if features * blocks**0.5 > MAX_FEATURES:
         most = int(MAX_FEATURES / blocks**0.5)
         raise InvalidData(f"{path}: {size}; a model has at most {most} features")
-    if rows * features * (1 + blocks) > 2 * MAX_NUMBERS:
+    if rows * max(1, features) * (1 + blocks) > 2 * MAX_NUMBERS:
+        least = "" if counted else "at least "
         raise InvalidData(
-            f"{path}: {rows} rows of {size} are more than {MAX_NUMBERS} numbers; name fewer "
-            "--features"
+            f"{path}: {least}{rows} rows of {size} are more than {MAX_NUMBERS} numbers, the most "
+            "that a model can have; name fewer --features, or register fewer rows"
         )
 
 
-def _features(file: TableFile, names: Sequence[str], reading: str, progress: Progress) -> Array:
-    """Return the features, n x len(names); one error reports all columns that cannot be used."""
-    X = np.empty((file.table.num_rows, len(names)))
+def _design(streamed: Streamed, opened: Opened, names: Sequence[str]) -> Array:
+    """Return the features and a column of ones, n x (p + 1).
+
+    One error reports all columns that cannot be used.
+    """
+    if names == streamed.names and not streamed.bad:
+        return streamed.design
+    # Numbers that a CSV file has as text, or something wrong: both are rare, and cost a copy.
+    places = {name: place for place, name in enumerate(streamed.names)}
+    again = opened.whole((), streamed.bad) if streamed.bad else streamed.rest
+    design = np.ones((len(streamed.design), len(names) + 1))
     errors: list[ColumnError] = []
     for index, name in enumerate(names):
+        if name in places and name not in streamed.bad:
+            design[:, index] = streamed.design[:, places[name]]
+            continue
+        file = again if name in streamed.bad else streamed.rest
         try:
-            X[:, index] = numbers(file, name)
+            design[:, index] = numbers(file, name)
         except ColumnError as error:
             errors.append(mixed(file, name) or error)
-        progress(reading, index + 1, len(names))
     if len(errors) > 1:
         more = f"; and {len(errors) - _NAMES_SHOWN} more" if len(errors) > _NAMES_SHOWN else ""
         shown = "; ".join(error.short for error in errors[:_NAMES_SHOWN])
         raise ColumnError(
-            f"{file.path}: {len(errors)} columns cannot be used: {shown}{more}. Fill in or remove "
-            "what is missing, encode text and dates as numbers, or name the columns to learn from "
-            "with --features",
+            f"{opened.path}: {len(errors)} columns cannot be used: {shown}{more}. Fill in or "
+            "remove what is missing, encode text and dates as numbers, or name the columns to "
+            "learn from with --features",
             f"{len(errors)} columns",
         )
     if errors:
         raise errors[0]
-    return X
+    if streamed.bad:
+        raise changed(opened.path)
+    return design
 
 
 # -- ids ----------------------------------------------------------------------------------------
 
 
-def read_ids(path: Path, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def read_ids(path: Data, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Return the values of the columns that make the ids of a table's rows, row by row.
 
     No other column is read.
@@ -379,8 +503,10 @@ def read_ids(path: Path, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 def _ids(file: TableFile, name: str) -> tuple[str, ...]:
     """Return the row ids. Messages name places, never ids: those are personal data."""
     names = names_in(file, name, "ids")
+    distinct = set(names)
+    if len(distinct) == len(names) and None not in distinct:
+        return tuple(cast("list[str]", names))
     first: dict[str, int] = {}
-    ids: list[str] = []
     for row, value in enumerate(names):
         if value is None:
             raise InvalidData(
@@ -394,8 +520,7 @@ def _ids(file: TableFile, name: str) -> tuple[str, ...]:
                 "column that differs in each row"
             )
         first[value] = row
-        ids.append(value)
-    return tuple(ids)
+    raise AssertionError("some id is empty or there twice")
 
 
 def _subjects(file: TableFile, name: str, ids: Sequence[str]) -> Mapping[str, Sequence[str]]:

@@ -100,10 +100,9 @@ def stage_generation(
         for start in range(0, len(ids), per_chunk):
             end = min(start + per_chunk, len(ids))
             batch = client.pipeline(transaction=True)
-            packed = {
-                ids[i]: codec.pack_row(given[i], rows.y[i], float(rows.weight[i]), W[i])
-                for i in range(start, end)
-            }
+            part = slice(start, end)
+            records = codec.pack_rows(given[part], rows.y[part], rows.weight[part], W[part])
+            packed = dict(zip(ids[part], records, strict=True))
             if row_keys is not None:
                 packed = row_keys.seal(where, packed)
             _queue_records(batch, where, packed, seconds)
