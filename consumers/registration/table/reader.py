@@ -147,7 +147,7 @@ def foresee(
     numeric = tuple(name for name in names if name in kinds and numeric_type(kinds[name]))
     most = MAX_NUMBERS // max(1, len(numeric))
     rows = opened.rows(most)
-    _check_size(opened.path, rows, len(numeric), counted=rows <= most)
+    _check_size(opened.path, rows, len(numeric), counted=rows <= most or not opened.source.is_csv)
     return Foreseen(opened, rows, kinds, numeric, candidates)
 
 
