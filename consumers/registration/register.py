@@ -156,11 +156,7 @@ class Registrar:
         -----
         Cost O(n d^2) time, O(n d) bytes written.
         """
-        check_names(config)
-        check_size(config)
-        check_terms(config)
-        check_disclosure(config)
-        check_exact_sums(config)
+        check(config)
         if data.subjects and config.subject_namespace is None:
             config = config.model_copy(update={"subject_namespace": DEFAULT_NAMESPACE})
         accept = replace_model and accept_forgotten
@@ -400,6 +396,21 @@ class Registrar:
         if self._store.row_keys is not None:
             self._store.row_keys.keep(candidate.where)
         return replace(transition, live=live)
+
+
+def check(config: ModelConfig) -> None:
+    """Refuse what no model can be, whatever its rows are.
+
+    Raises
+    ------
+    InvalidData
+        The message says what.
+    """
+    check_names(config)
+    check_size(config)
+    check_terms(config)
+    check_disclosure(config)
+    check_exact_sums(config)
 
 
 def exists(model_id: str, version: int | None = None) -> ModelExists:

@@ -7,11 +7,10 @@ from typing import Any
 import click
 
 from lethe.consumers.cli.terminal.output import Output
+from lethe.consumers.registration.table.foreseen import Columns, Foreseen
 from lethe.consumers.registration.table.frozen import FrozenFile, read_frozen_file
 from lethe.consumers.registration.table.preprocess_file import proposal, read_preprocess_file
 from lethe.consumers.registration.table.reader import (
-    Columns,
-    Foreseen,
     TableRead,
     proposed_steps,
     read_prepared_table,

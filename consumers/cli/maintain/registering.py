@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 import click
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from lethe.consumers.cli.maintain.planning import say_plan
 from lethe.consumers.cli.maintain.preprocess import preprocess_asked, proposed_file, read_rows
 from lethe.consumers.cli.terminal.output import (
     certificate_line,
@@ -22,8 +24,16 @@ from lethe.consumers.contract.events import STEPS, Id
 from lethe.consumers.registration.checks import can_have_exact_sums
 from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.error_budget import fit_warnings
-from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
-from lethe.consumers.registration.table.reader import Columns, TableRead, foresee
+from lethe.consumers.registration.plan import Plan, plan
+from lethe.consumers.registration.register import (
+    Registered,
+    Registrar,
+    TrainingData,
+    check,
+    exists,
+)
+from lethe.consumers.registration.table.foreseen import Columns, Foreseen, foresee
+from lethe.consumers.registration.table.reader import TableRead
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.versions.certificates import certificate_of
@@ -66,6 +76,9 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     _check_name(options["model"])
     limits = _limits(options["limits"])
     foreseen = foresee(options["data"], columns, kind, preprocess)
+    if options["dry_run"]:
+        say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options)
+        return
     with out.progress() as report, open_runtime(settings) as runtime:
         refuse_eviction(runtime.store().client)
         if not options["replace"] and options["model"] in runtime.models():
@@ -92,6 +105,33 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         out.line(f"\n{proposal}")
     for text in _warnings(done.state):
         click.echo(f"lethe: warning: {text}", err=True)
+
+
+def _planned(options: dict[str, Any], kind: Kind, limits: LimitsRecord, foreseen: Foreseen) -> Plan:
+    """Return the plan of --dry-run.
+
+    Raises
+    ------
+    InvalidData
+        No table of such columns can make the model.
+    """
+    asked = options["preprocess"] is not None or options["features"] is not None
+    names = foreseen.asked if asked else foreseen.numeric
+    if not names:
+        raise InvalidData(f"{foreseen.opened.path}: no column is known to be numbers by its type")
+    features, targets = np.empty((0, len(names))), np.empty((0, len(options["targets"])))
+    data = TrainingData((), features, targets, names, options["targets"], {})
+    config = _config(options, kind, limits, data)
+    if options["preprocess"] is None:
+        check(config)
+    source = foreseen.opened.source
+    return plan(
+        config,
+        rows=foreseen.rows,
+        files=len(source.files),
+        table_bytes=source.size,
+        is_csv=source.is_csv,
+    )
 
 
 def _terms(options: dict[str, Any]) -> Terms | None:

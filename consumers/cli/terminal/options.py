@@ -31,6 +31,11 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def parse_table(text: str) -> Path | str:
+    """Return where a table is: a path, or a URL, which stays text."""
+    return text if "://" in text else Path(text)
+
+
 def parse_limit(text: str) -> tuple[str, float]:
     """Return NAME=VALUE, a limit of the refresh policy, as the name and the number."""
     name, equals, number = text.partition("=")
@@ -73,19 +78,6 @@ class Number(click.types.FloatParamType):
         """Return the advice."""
         del param, ctx
         return self._advice
-
-
-class TablePath(click.ParamType[Path | str]):
-    """Where a table is: a path, or a URL, which stays text."""
-
-    name = "path"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path | str:
-        """Return the path or the URL."""
-        del param, ctx
-        return value if isinstance(value, Path) or "://" in value else Path(value)
 
 
 class GroupedCommand(click.Command):

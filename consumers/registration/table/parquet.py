@@ -17,7 +17,7 @@ from lethe.engine.errors import InvalidData
 
 MAX_VALUES = 1_000_000_000
 """Rows times columns that Parquet files may claim: four times the numbers of the largest model
-(`consumers.registration.table.reader.MAX_NUMBERS`), to allow for columns that are not features."""
+(`consumers.registration.table.foreseen`), to allow for columns that are not features."""
 
 MAX_TABLE_BYTES = 16 << 30
 """What Parquet files may unpack to: that many values, of 8 bytes and twice that for text. A small

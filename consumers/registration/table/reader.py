@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -19,6 +18,15 @@ import pyarrow as pa
 from lethe.consumers.contract.events import RowValue
 from lethe.consumers.registration.table.class_column import class_column
 from lethe.consumers.registration.table.file import Opened, TableFile, column_names, open_file
+from lethe.consumers.registration.table.foreseen import (
+    NAMES_SHOWN,
+    Columns,
+    Foreseen,
+    check_present,
+    check_size,
+    foresee,
+    with_preprocessing,
+)
 from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.parquet import changed
 from lethe.consumers.registration.table.source import Data
@@ -32,8 +40,6 @@ from lethe.consumers.registration.table.values import (
     mixed,
     names_in,
     numbers,
-    numeric_type,
-    spells_number,
     what_it_holds,
 )
 from lethe.consumers.registration.training_data import TrainingData
@@ -41,50 +47,25 @@ from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess.input import table as prepared
-from lethe.engine.preprocess.input.columns import Column, Date, Numeric
+from lethe.engine.preprocess.input.columns import Column
 from lethe.engine.preprocess.input.settings import check_outputs
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import columns_of, layout_of, recorded
 
-MAX_FEATURES = 8_000
-"""The factor is one Redis string, which holds 512 MB: 8 d^2 bytes allow d = 8,191; of C classes
-8 C d^2."""
-
-MAX_NUMBERS = 250_000_000
-"""Features times rows: 2 GB of float64, and as much again for the dual rows; fewer of several
-classes, which have dual rows each."""
-
-_NAMES_SHOWN = 12
+__all__ = [
+    "Columns",
+    "GivenRows",
+    "TableRead",
+    "foresee",
+    "proposed_steps",
+    "read_given_rows",
+    "read_ids",
+    "read_prepared_table",
+    "read_table",
+]
 
 _ONE_HOT_CATEGORIES = 50
 """Number of categories up to which one-hot encoding is proposed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The roles of the columns.
-
-    Attributes
-    ----------
-    id
-        Row ids (`engine.ids`), distinct.
-    targets
-        One column, or several for a linear model with several outputs. Of a logistic model, one
-        that holds 0 and 1, or classes.
-    features
-        None: every numeric column that has no other role.
-    subject
-        Whose row it is; a row may have no subject.
-    classes
-        Names of the classes of the model that the rows are for, empty for 0 and 1; None if the rows
-        are to make a model.
-    """
-
-    id: str
-    targets: tuple[str, ...]
-    features: tuple[str, ...] | None = None
-    subject: str | None = None
-    classes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,79 +74,6 @@ class TableRead:
 
     data: TrainingData
     left_out: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Foreseen:
-    """What is known of a table before its rows are read.
-
-    Attributes
-    ----------
-    opened
-        Its files, with their footers or headers.
-    rows
-        How many it has; of CSV files one for each line, blank lines included.
-    kinds
-        The types of its columns; none if CSV files have to be read as text.
-    numeric
-        The features that are numbers by their type.
-    candidates
-        The columns that have no other role.
-    """
-
-    opened: Opened
-    rows: int
-    kinds: dict[str, pa.DataType]
-    numeric: tuple[str, ...]
-    candidates: tuple[str, ...]
-
-
-def foresee(
-    data: Data,
-    columns: Columns,
-    kind: Kind,
-    preprocess: Mapping[str, Column] | FrozenFile | None = None,
-) -> Foreseen:
-    """Judge a table by its files, footers and header: no row is read, but CSV lines are counted.
-
-    Raises
-    ------
-    InvalidData
-        It cannot be read, lacks a column, or has more rows or features than a model can have.
-    """
-    columns, texts = _with_preprocessing(columns, preprocess)
-    opened = Opened(data)
-    _check_columns(opened.path, opened.names, columns, kind)
-    special = {columns.id, columns.subject, *columns.targets}
-    candidates = tuple(name for name in opened.names if name not in special)
-    names = candidates if columns.features is None else columns.features
-    needed = [name for name in special if name is not None]
-    opened.check_claims(None if columns.features is None else [*needed, *names])
-    kinds: dict[str, pa.DataType] = {}
-    with suppress(pa.ArrowInvalid):
-        kinds = opened.kinds(texts)
-    numeric = tuple(name for name in names if name in kinds and numeric_type(kinds[name]))
-    most = MAX_NUMBERS // max(1, len(numeric))
-    rows = opened.rows(most)
-    _check_size(opened.path, rows, len(numeric), counted=rows <= most or not opened.source.is_csv)
-    return Foreseen(opened, rows, kinds, numeric, candidates)
-
-
-def _with_preprocessing(
-    columns: Columns, preprocess: Mapping[str, Column] | FrozenFile | None
-) -> tuple[Columns, set[str]]:
-    """Return the roles of columns, and which are text even if a CSV file has numbers there."""
-    texts = {columns.id, columns.subject or columns.id}
-    if isinstance(preprocess, FrozenFile):
-        return replace(columns, features=preprocess.columns), texts | {*preprocess.categories}
-    if preprocess is None:
-        return columns, texts
-    texts |= {
-        name
-        for name, column in preprocess.items()
-        if isinstance(column, Date) or not isinstance(column, Numeric)
-    }
-    return replace(columns, features=tuple(preprocess)), texts
 
 
 def read_table(
@@ -189,7 +97,7 @@ def read_table(
     features are in memory once.
     """
     foreseen = data if isinstance(data, Foreseen) else foresee(data, columns, kind, frozen)
-    columns, texts = _with_preprocessing(columns, frozen)
+    columns, texts = with_preprocessing(columns, frozen)
     path = foreseen.opened.path
     streamed = None
     if frozen is None:
@@ -207,17 +115,17 @@ def read_table(
     )
     if not names:
         raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
-    _check_size(path, rows, len(names))
+    check_size(path, rows, len(names))
     classes, y = _targets(file, columns, kind)
     if kind is Kind.LOGISTIC:
-        _check_size(path, rows, len(names), y.shape[1])
+        check_size(path, rows, len(names), y.shape[1])
     design = None
     if streamed is not None:
         design = _design(streamed, foreseen.opened, names)
         X = design[:, :-1]
     elif frozen is not None:
         names, X = frozen.features(file)
-        _check_size(path, rows, len(names))
+        check_size(path, rows, len(names))
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
     left_out = {
         name: what_it_holds(file, name)
@@ -279,7 +187,7 @@ def read_prepared_table(
     given = prepared.read_table(preprocess, typed_columns(file, preprocess))
     records, table = recorded(preprocess, given)
     names = layout_of(records).names
-    _check_size(path, len(ids), len(names))
+    check_size(path, len(ids), len(names))
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InvalidData(f"{path}: two features would be called {twice!r}; rename a column")
@@ -347,7 +255,7 @@ def _opened(
     """Read a table of a model with preprocessing; categories and dates of CSV files are text."""
     foreseen = data if isinstance(data, Foreseen) else foresee(data, columns, kind, preprocess)
     progress(f"reading {foreseen.opened.source.name}", 0, 0)
-    file = foreseen.opened.whole(_with_preprocessing(columns, preprocess)[1])
+    file = foreseen.opened.whole(with_preprocessing(columns, preprocess)[1])
     if file.table.num_rows == 0:
         raise InvalidData(f"{file.path}: the file has no rows")
     return file
@@ -393,54 +301,6 @@ def _proposed(file: TableFile, name: str, what: str) -> str | None:
 # -- which columns ------------------------------------------------------------------------------
 
 
-def _check_columns(path: str, present: Sequence[str], columns: Columns, kind: Kind) -> None:
-    wanted = [columns.id, *columns.targets, *(columns.features or ())]
-    wanted += [columns.subject] if columns.subject is not None else []
-    _check_present(path, present, wanted)
-    twice = next((name for name in wanted if wanted.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidData(f"column {twice!r} is named twice; each column has one role")
-    if columns.features is not None and not columns.features:
-        raise InvalidData("--features names no column")
-    if kind is Kind.LOGISTIC and len(columns.targets) != 1:
-        raise InvalidData("a logistic model has one target")
-
-
-def _check_present(path: Data, present: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a file that has two columns of one name, or lacks one."""
-    repeated = next((name for name in present if present.count(name) > 1), None)
-    if repeated is not None:
-        headless = "; is its header line missing?" if spells_number(repeated) else "; rename one"
-        raise InvalidData(f"{path}: has more than one column {repeated!r}{headless}")
-    absent = [name for name in dict.fromkeys(wanted) if name not in present]
-    if absent:
-        missing = [repr(name) for name in absent]
-        near = get_close_matches(absent[0], present, n=1) if len(absent) == 1 else []
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        if any(map(spells_number, present)):
-            hint = hint or "; is its header line missing?"
-        more = ", ..." if len(present) > _NAMES_SHOWN else ""
-        shown = ", ".join(repr(name) for name in present[:_NAMES_SHOWN])
-        what = f"column{'s' * (len(missing) > 1)} {', '.join(missing)}"
-        raise InvalidData(f"{path}: has no {what}; it has {shown}{more}{hint}")
-
-
-def _check_size(
-    path: Data, rows: int, features: int, blocks: int = 1, *, counted: bool = True
-) -> None:
-    """Refuse what no model can have; ``counted``: there are so many rows, else there are more."""
-    size = f"{features} features" + (f" and {blocks} classes" if blocks > 1 else "")
-    if features * blocks**0.5 > MAX_FEATURES:
-        most = int(MAX_FEATURES / blocks**0.5)
-        raise InvalidData(f"{path}: {size}; a model has at most {most} features")
-    if rows * max(1, features) * (1 + blocks) > 2 * MAX_NUMBERS:
-        least = "" if counted else "at least "
-        raise InvalidData(
-            f"{path}: {least}{rows} rows of {size} are more than {MAX_NUMBERS} numbers, the most "
-            "that a model can have; name fewer --features, or register fewer rows"
-        )
-
-
 def _design(streamed: Streamed, opened: Opened, names: Sequence[str]) -> Array:
     """Return the features and a column of ones, n x (p + 1).
 
@@ -463,8 +323,8 @@ def _design(streamed: Streamed, opened: Opened, names: Sequence[str]) -> Array:
         except ColumnError as error:
             errors.append(mixed(file, name) or error)
     if len(errors) > 1:
-        more = f"; and {len(errors) - _NAMES_SHOWN} more" if len(errors) > _NAMES_SHOWN else ""
-        shown = "; ".join(error.short for error in errors[:_NAMES_SHOWN])
+        more = f"; and {len(errors) - NAMES_SHOWN} more" if len(errors) > NAMES_SHOWN else ""
+        shown = "; ".join(error.short for error in errors[:NAMES_SHOWN])
         raise ColumnError(
             f"{opened.path}: {len(errors)} columns cannot be used: {shown}{more}. Fill in or "
             "remove what is missing, encode text and dates as numbers, or name the columns to "
@@ -491,7 +351,7 @@ def read_ids(path: Data, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     InvalidData
         The file cannot be read, lacks a column, or has a row without an id.
     """
-    _check_present(path, column_names(path), columns)
+    check_present(path, column_names(path), columns)
     file = open_file(path, columns, columns)
     values = [names_in(file, name, "ids") for name in columns]
     for row, blank in enumerate(None in each for each in zip(*values, strict=True)):

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from lethe.consumers.registration.table import parquet as parquet_files, reader
+from lethe.consumers.registration.table import foreseen as limits, parquet as parquet_files
 from lethe.consumers.registration.table.file import Opened
 from lethe.consumers.registration.table.reader import Columns, foresee, read_ids, read_table
 from lethe.consumers.registration.table.source import find
@@ -254,7 +254,7 @@ class TestLimits:
     def test_of_numbers(
         self, kind: str, least: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(reader, "MAX_NUMBERS", 9)
+        monkeypatch.setattr(limits, "MAX_NUMBERS", 9)
         written(tmp_path / f"a.{kind}", part(0, 3, b=[0.5, 1.5, 2.5]))
         written(tmp_path / f"b.{kind}", part(3, 5, b=[0.5, 1.5]))
 
@@ -276,7 +276,7 @@ class TestLimits:
     def test_counting_lines_ends_at_the_limit(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(reader, "MAX_NUMBERS", 1000)
+        monkeypatch.setattr(limits, "MAX_NUMBERS", 1000)
         monkeypatch.setattr("lethe.consumers.registration.table.delimited._COUNTED_BYTES", 10_000)
         (tmp_path / "a.csv").write_text("id,a,y\n" + "u,1,1\n" * 100_000)
 

@@ -13,8 +13,8 @@ import pytest
 
 from lethe.consumers.registration.table import (
     file as table_file,
+    foreseen as limits,
     parquet as parquet_file,
-    reader as table,
 )
 from lethe.consumers.registration.table.reader import Columns, TableRead, read_ids, read_table
 from lethe.engine.errors import InvalidData
@@ -328,7 +328,7 @@ class TestRefusals:
     def test_of_more_numbers_than_fit_with_the_dual_rows_of_each_class(
         self, csv: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(table, "MAX_NUMBERS", 5)
+        monkeypatch.setattr(limits, "MAX_NUMBERS", 5)
 
         message = refusal(csv("id,a,y\n1,1,a\n2,2,b\n3,3,c\n"), kind=Kind.LOGISTIC)
 
@@ -366,14 +366,14 @@ class TestRefusals:
     def test_of_more_features_than_a_factor_can_have(
         self, csv: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(table, "MAX_FEATURES", 1)
+        monkeypatch.setattr(limits, "MAX_FEATURES", 1)
 
         assert "2 features" in refusal(csv("id,a,b,y\n1,2,3,4\n"))
 
     def test_of_more_numbers_than_fit(
         self, csv: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(table, "MAX_NUMBERS", 3)
+        monkeypatch.setattr(limits, "MAX_NUMBERS", 3)
 
         assert "2 rows of 2 features" in refusal(csv("id,a,b,y\n1,2,3,4\n2,2,3,4\n"))
 
