@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,7 +19,7 @@ from lethe.consumers.versions.disclosures import measured_scale
 from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import sample_sentinels
-from lethe.engine.errors import InvalidData
+from lethe.engine.errors import InvalidData, LetheError
 from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import class_counts, one_sided
@@ -189,7 +190,8 @@ def stage(
     """Fit, and stage the generation and the row ids beside the live model, if there is one.
 
     ``number`` is the generation's, ``commit`` the number that its commit will probably have.
-    Cost O(n d^2) time, O(n d) bytes.
+    Interrupted, it removes what it has staged; killed, its keys expire. Cost O(n d^2) time, O(n d)
+    bytes.
     """
     fit = _fit(config, data, number)
     generation, stream, rows = fit.generation, fit.stream, fit.rows
@@ -197,23 +199,27 @@ def stage(
     where, dataset = keys.generation(name), keys.dataset(name)
     sentinels = sample_sentinels(generation, data.ids, rows, fit.dual_rows, number)
     staging.note_registration(store.client, keys, name, commit)
-    staging.stage_generation(
-        store.client,
-        where,
-        generation=generation,
-        stream=stream,
-        L=fit.factor.L,
-        ids=data.ids,
-        rows=rows,
-        W=fit.dual_rows,
-        sentinels=Sampled.of(sentinels),
-        pipeline=fit.pipeline,
-        table=data.table,
-        on_rows=lambda done: progress("storing rows", done, len(data.ids)),
-        row_keys=store.row_keys,
-        seconds=None,
-    )
-    staging.stage_dataset(store.client, dataset, data.ids)
+    try:
+        staging.stage_generation(
+            store.client,
+            where,
+            generation=generation,
+            stream=stream,
+            L=fit.factor.L,
+            ids=data.ids,
+            rows=rows,
+            W=fit.dual_rows,
+            sentinels=Sampled.of(sentinels),
+            pipeline=fit.pipeline,
+            table=data.table,
+            on_rows=lambda done: progress("storing rows", done, len(data.ids)),
+            row_keys=store.row_keys,
+        )
+        staging.stage_dataset(store.client, dataset, data.ids)
+    except (KeyboardInterrupt, LetheError):
+        with suppress(LetheError):  # a store that is away expires it
+            discard(store, keys, where, dataset)
+        raise
     state = ModelState(
         keys=keys,
         head=Head(),
@@ -235,6 +241,16 @@ def stage(
         pipeline=fit.pipeline,
     )
     return Candidate(state, where, dataset, data, frozenset(data.ids))
+
+
+def discard(
+    store: ModelStore, keys: ModelKeys, where: GenerationKeys, dataset: DatasetKeys
+) -> None:
+    """Remove what a registration staged, which no commit names."""
+    if store.row_keys is not None:
+        store.row_keys.retire_generation(where)
+    staging.discard(store.client, [*where.everything(), *dataset.everything()])
+    staging.end_registration(store.client, keys, where.name)
 
 
 def _meta(

@@ -21,7 +21,7 @@ from lethe.consumers.commits.recovery.unapplied import with_logged_meta, with_un
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
-from lethe.consumers.registration.candidate import Candidate, stage
+from lethe.consumers.registration.candidate import Candidate, discard, stage
 from lethe.consumers.registration.checks import (
     check_exact_sums,
     check_names,
@@ -307,7 +307,7 @@ class Registrar:
                     # The last attempt won; what somebody else wrote was of another model.
                     return self._finish(candidate, [])
                 if before.registered and not replace_model:
-                    self._discard(candidate)
+                    discard(store, keys, candidate.where, candidate.dataset)
                     raise exists(keys.model_id, before.version)
                 number = before.head.commit + 1
                 staging.note_registration(store.client, keys, candidate.where.name, number)
@@ -315,13 +315,23 @@ class Registrar:
                 members = read_members(store.client, before)
                 config, given = candidate.state.meta.config, candidate.data.subjects
                 subjects = with_former_rows(before, config, given, members, candidate.new)
-                staging.stage_subjects(store.client, candidate.dataset, subjects)
+                # What was appended before may still land, and must find them.
+                seconds = None if attempt else staging.TIME_TO_LIVE
+                staging.stage_subjects(store.client, candidate.dataset, subjects, seconds)
             try:
                 candidate = replace(candidate, state=self._onto(candidate, before))
-                mark = staging.mark_complete(store.client, candidate.where)
+                mark = staging.mark_complete(
+                    store.client,
+                    candidate.where,
+                    kept=[*candidate.where.everything(), *candidate.dataset.everything()],
+                )
                 transition = self._transition(candidate, before, members, mark)
             except (InvalidData, CorruptState, _Overtaken):
-                self._discard(candidate)
+                discard(store, keys, candidate.where, candidate.dataset)
+                raise
+            except KeyboardInterrupt:
+                if not attempt:  # else what was appended before may still land
+                    discard(store, keys, candidate.where, candidate.dataset)
                 raise
             store.wait_durable()
             self._at_step(Step.REGISTER_APPEND)
@@ -343,13 +353,6 @@ class Registrar:
         self._committer.publish([*logged, *opened])
         staging.sweep_registrations(store.client, keys, store.row_keys)
         return store.load_model(keys.model_id)
-
-    def _discard(self, candidate: Candidate) -> None:
-        if self._store.row_keys is not None:
-            self._store.row_keys.retire_generation(candidate.where)
-        names = [*candidate.where.everything(), *candidate.dataset.everything()]
-        staging.discard(self._store.client, names)
-        staging.end_registration(self._store.client, candidate.state.keys, candidate.where.name)
 
     # -- the commit itself ----------------------------------------------------------------------
 
