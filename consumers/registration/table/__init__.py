@@ -6,7 +6,7 @@ May import `consumers.registration` and the engine.
 - `parquet`, `delimited`: files of one form, in blocks of rows
 - `file`: a table of either form, and places in it
 - `foreseen`: what is known, and refused, before rows are read
-- `stream`: numbers into one array
+- `numeric`: numbers into one array
 - `reader`: the training rows
 - `values`, `class_column`, `typed`: columns of numbers and names, of classes, for preprocessing
 - `preprocess_file`, `frozen`, `packed`: the files of --preprocess

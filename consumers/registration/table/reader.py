@@ -30,7 +30,7 @@ from lethe.consumers.registration.table.foreseen import (
 from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.parquet import changed
 from lethe.consumers.registration.table.source import Data
-from lethe.consumers.registration.table.stream import Streamed, stream
+from lethe.consumers.registration.table.numeric import Streamed, stream
 from lethe.consumers.registration.table.typed import json_values, typed_columns
 from lethe.consumers.registration.table.values import (
     HELD,
