@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,13 +19,13 @@ from lethe.consumers.versions.disclosures import measured_scale
 from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import sample_sentinels
-from lethe.engine.errors import InvalidData
+from lethe.engine.errors import InvalidData, LetheError
 from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.magnitude import check_data
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.input.table import Table
@@ -153,7 +154,7 @@ def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number:
 
 
 def _objective(config: ModelConfig, data: TrainingData) -> tuple[Objective, Rows, Status]:
-    X = with_intercept(data.X) if config.fit_intercept else data.X
+    X = data.with_intercept() if config.fit_intercept else data.X
     rows = Rows(np.ascontiguousarray(X), data.y, np.ones(len(data.ids)))
     rows.check_finite()
     unbounded = config.fit_intercept and one_sided(config.kind, rows)
@@ -189,7 +190,8 @@ def stage(
     """Fit, and stage the generation and the row ids beside the live model, if there is one.
 
     ``number`` is the generation's, ``commit`` the number that its commit will probably have.
-    Cost O(n d^2) time, O(n d) bytes.
+    Interrupted, it removes what it has staged; killed, its keys expire. Cost O(n d^2) time, O(n d)
+    bytes.
     """
     fit, name = _fit(config, data, number), uuid.uuid4().hex
     staging.note_registration(store.client, ModelKeys(config.model_id), name, commit)
@@ -212,23 +214,27 @@ def stage_fit(
     keys = ModelKeys(config.model_id)
     where, dataset = keys.generation(name), keys.dataset(name)
     sentinels = sample_sentinels(generation, data.ids, rows, fit.dual_rows, generation.number)
-    staging.stage_generation(
-        store.client,
-        where,
-        generation=generation,
-        stream=stream,
-        L=fit.factor.L,
-        ids=data.ids,
-        rows=rows,
-        W=fit.dual_rows,
-        sentinels=Sampled.of(sentinels),
-        pipeline=fit.pipeline,
-        table=data.table,
-        on_rows=lambda done: progress("storing rows", done, len(data.ids)),
-        row_keys=store.row_keys,
-        seconds=None,
-    )
-    staging.stage_dataset(store.client, dataset, data.ids)
+    try:
+        staging.stage_generation(
+            store.client,
+            where,
+            generation=generation,
+            stream=stream,
+            L=fit.factor.L,
+            ids=data.ids,
+            rows=rows,
+            W=fit.dual_rows,
+            sentinels=Sampled.of(sentinels),
+            pipeline=fit.pipeline,
+            table=data.table,
+            on_rows=lambda done: progress("storing rows", done, len(data.ids)),
+            row_keys=store.row_keys,
+        )
+        staging.stage_dataset(store.client, dataset, data.ids)
+    except (KeyboardInterrupt, LetheError):
+        with suppress(LetheError):  # a store that is away expires it
+            discard(store, config, where, dataset)
+        raise
     state = ModelState(
         keys=keys,
         head=Head(),
@@ -252,6 +258,18 @@ def stage_fit(
         pipeline=fit.pipeline,
     )
     return Candidate(state, where, dataset, data, frozenset(data.ids))
+
+
+def discard(
+    store: ModelStore, config: ModelConfig, where: GenerationKeys, dataset: DatasetKeys
+) -> None:
+    """Remove what a registration staged, which no commit names, and the files that it wrote."""
+    if store.row_keys is not None:
+        store.row_keys.retire_generation(where)
+    staging.discard(store.client, [*where.everything(), *dataset.everything()])
+    if config.rows_url is not None:
+        remove_all(config.model_id, where.name, config.rows_url)
+    staging.end_registration(store.client, where.model, where.name)
 
 
 def _meta(

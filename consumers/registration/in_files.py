@@ -37,7 +37,7 @@ from lethe.engine.exact.digits import units_of
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import RunningSums
 from lethe.engine.fit.magnitude import check_data
-from lethe.engine.fit.objective import Kind, Objective, Rows, ridge_penalty
+from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.rowstore.bucket import Bucket
 from lethe.engine.rowstore.writer import BucketWriter
@@ -57,7 +57,7 @@ class RowBlocks(Protocol):
     def rows(self) -> int:
         """How many there are."""
 
-    def blocks(self, kind: Kind) -> Iterator[TrainingData]:
+    def blocks(self) -> Iterator[TrainingData]:
         """Yield them in blocks; raises `InvalidData`."""
 
 
@@ -119,7 +119,7 @@ class FileRegistrar(Registrar):
         A subject that is erased meanwhile is found once the model is in the store
         (`consumers.erasures.sweep`).
         """
-        for block in table.blocks(config.kind):
+        for block in table.blocks():
             people = self._erased(config, block)
             theirs = {row for subject in people for row in block.subjects[subject]}
             gone = self._gone(before, block) - theirs

@@ -21,7 +21,7 @@ from lethe.consumers.commits.recovery.unapplied import with_logged_meta, with_un
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.log.base import Producer, Reader
-from lethe.consumers.registration.candidate import Candidate, stage
+from lethe.consumers.registration.candidate import Candidate, discard, stage
 from lethe.consumers.registration.checks import (
     check_exact_sums,
     check_names,
@@ -157,11 +157,7 @@ class Registrar:
         -----
         Cost O(n d^2) time, O(n d) bytes written.
         """
-        check_names(config)
-        check_size(config)
-        check_terms(config)
-        check_disclosure(config)
-        check_exact_sums(config)
+        check(config)
         if data.subjects and config.subject_namespace is None:
             config = config.model_copy(update={"subject_namespace": DEFAULT_NAMESPACE})
         accept = replace_model and accept_forgotten
@@ -204,12 +200,11 @@ class Registrar:
             now=self._now(),
         )
         state = self._commit(candidate, before, replace_model=replace_model, accept=accept)
-        rows = frozenset(kept.ids)
         return Registered(
             state,
             in_ledger=len(known.ids) - len(kept.ids),
             erased=len(data.ids) - len(known.ids),
-            subjects=sum(not rows.isdisjoint(names) for names in known.subjects.values()),
+            subjects=sum(not candidate.new.isdisjoint(names) for names in known.subjects.values()),
         )
 
     def unregister(self, model_id: str) -> Head:
@@ -326,7 +321,7 @@ class Registrar:
                     # The last attempt won; what somebody else wrote was of another model.
                     return self._finish(candidate, [])
                 if before.registered and not replace_model:
-                    self._discard(candidate)
+                    discard(store, candidate.state.meta.config, candidate.where, candidate.dataset)
                     raise exists(keys.model_id, before.version)
                 number = before.head.commit + 1
                 url = candidate.state.meta.config.rows_url
@@ -335,13 +330,23 @@ class Registrar:
                 members = self._members(before)
                 config, given = candidate.state.meta.config, candidate.data.subjects
                 subjects = with_former_rows(before, config, given, members, candidate.new)
-                staging.stage_subjects(store.client, candidate.dataset, subjects)
+                # What was appended before may still land, and must find them.
+                seconds = None if attempt else staging.TIME_TO_LIVE
+                staging.stage_subjects(store.client, candidate.dataset, subjects, seconds)
             try:
                 candidate = replace(candidate, state=self._onto(candidate, before))
-                mark = staging.mark_complete(store.client, candidate.where)
+                mark = staging.mark_complete(
+                    store.client,
+                    candidate.where,
+                    kept=[*candidate.where.everything(), *candidate.dataset.everything()],
+                )
                 transition = self._transition(candidate, before, members, mark)
             except (InvalidData, CorruptState, Overtaken):
-                self._discard(candidate)
+                discard(store, candidate.state.meta.config, candidate.where, candidate.dataset)
+                raise
+            except KeyboardInterrupt:
+                if not attempt:  # else what was appended before may still land
+                    discard(store, candidate.state.meta.config, candidate.where, candidate.dataset)
                 raise
             store.wait_durable()
             self._at_step(Step.REGISTER_APPEND)
@@ -363,15 +368,6 @@ class Registrar:
         self._committer.publish([*logged, *opened])
         staging.sweep_registrations(store.client, keys, store.row_keys)
         return store.load_model(keys.model_id)
-
-    def _discard(self, candidate: Candidate) -> None:
-        if self._store.row_keys is not None:
-            self._store.row_keys.retire_generation(candidate.where)
-        names = [*candidate.where.everything(), *candidate.dataset.everything()]
-        staging.discard(self._store.client, names)
-        if (url := candidate.state.meta.config.rows_url) is not None:
-            remove_all(candidate.state.model_id, candidate.where.name, url)
-        staging.end_registration(self._store.client, candidate.state.keys, candidate.where.name)
 
     # -- the commit itself ----------------------------------------------------------------------
 
@@ -418,6 +414,21 @@ class Registrar:
         if self._store.row_keys is not None:
             self._store.row_keys.keep(candidate.where)
         return replace(transition, live=live)
+
+
+def check(config: ModelConfig) -> None:
+    """Refuse what no model can be, whatever its rows are.
+
+    Raises
+    ------
+    InvalidData
+        The message says what.
+    """
+    check_names(config)
+    check_size(config)
+    check_terms(config)
+    check_disclosure(config)
+    check_exact_sums(config)
 
 
 def exists(model_id: str, version: int | None = None) -> ModelExists:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, with_intercept
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.layout.preprocessing import columns_of, layout_of, recorded
@@ -36,6 +36,8 @@ class TrainingData:
         columns.
     frozen_transformer
         SHA-256 of the transformer that made the features, if one did.
+    design
+        X and a last column of ones, n x (p + 1), of which X is then a view; or None.
     """
 
     ids: tuple[str, ...]
@@ -48,6 +50,11 @@ class TrainingData:
     preprocess: tuple[ColumnRecord, ...] = ()
     table: Table | None = None
     frozen_transformer: str | None = None
+    design: Array | None = None
+
+    def with_intercept(self) -> Array:
+        """Return X with a column of ones, n x (p + 1): a copy only if there is none yet."""
+        return with_intercept(self.X) if self.design is None else self.design
 
     def owners(self) -> list[str | None]:
         """Return the subject of each row, None of those that have none."""
@@ -71,7 +78,9 @@ class TrainingData:
                 "that was erased; there is nothing to fit"
             )
         ids = tuple(row for row in self.ids if row not in row_ids)
-        left = replace(self, ids=ids, X=self.X[keep], y=self.y[keep])
+        design = None if self.design is None else self.design[keep]
+        X = self.X[keep] if design is None else design[:, :-1]
+        left = replace(self, ids=ids, X=X, y=self.y[keep], design=design)
         if self.table is None:
             return left
         # A category that only those rows have is not named any more.

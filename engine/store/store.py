@@ -392,6 +392,10 @@ class ModelStore:
     def rows_in_ledger(self, where: ModelKeys, row_ids: Sequence[str]) -> frozenset[str]:
         """Return those of the rows that are in the deletion ledger."""
         deleted: set[str] = set()
+        if len(row_ids) > CHUNK:  # of a whole table: most models have no deletion then
+            with reachable(self.client):
+                if not self.client.exists(where.ledger):
+                    return frozenset()
         for chunk in chunks(row_ids):
             with reachable(self.client):
                 versions: Any = self.client.hmget(where.ledger, chunk)

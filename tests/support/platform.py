@@ -175,7 +175,7 @@ class Blocks:
         """How many there are."""
         return len(self.data.ids)
 
-    def blocks(self, kind: Kind) -> Iterator[TrainingData]:  # noqa: ARG002 - of a file
+    def blocks(self) -> Iterator[TrainingData]:
         """Yield them in blocks."""
         for start in range(0, self.rows, self.each):
             part = slice(start, start + self.each)

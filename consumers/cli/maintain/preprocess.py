@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from lethe.consumers.cli.terminal.output import Output
+from lethe.consumers.registration.table.foreseen import Columns, Foreseen
 from lethe.consumers.registration.table.frozen import FrozenFile, read_frozen_file
 from lethe.consumers.registration.table.preprocess_file import proposal, read_preprocess_file
 from lethe.consumers.registration.table.reader import (
-    Columns,
     TableRead,
     proposed_steps,
     read_prepared_table,
     read_table,
 )
+from lethe.consumers.registration.table.source import Data
 from lethe.consumers.registration.table.values import ColumnError
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidData
@@ -67,7 +67,7 @@ def preprocess_asked(options: dict[str, Any], kind: Kind) -> Preprocess | None:
 
 
 def read_rows(
-    path: Path,
+    data: Foreseen,
     columns: Columns,
     kind: Kind,
     preprocess: Preprocess | None,
@@ -82,20 +82,20 @@ def read_rows(
         The table cannot be used.
     """
     if isinstance(preprocess, FrozenFile):
-        return read_table(path, columns, kind, report, preprocess)
+        return read_table(data, columns, kind, report, preprocess)
     if preprocess is not None:
-        return read_prepared_table(path, columns, kind, preprocess, report)
+        return read_prepared_table(data, columns, kind, preprocess, report)
     try:
-        return read_table(path, columns, kind, report)
+        return read_table(data, columns, kind, report)
     except ColumnError:
         if columns.features is None:
-            out.line(proposed_file(path, columns))
+            out.line(proposed_file(data.opened.data, columns))
         raise
 
 
-def proposed_file(path: Path, columns: Columns) -> str:
+def proposed_file(data: Data, columns: Columns) -> str:
     """Return a file for --preprocess to start from."""
     return (
         "# To learn from every column: save this, remove what should not be learnt from, and\n"
-        f"# pass it as --preprocess.\n\n{proposal(proposed_steps(path, columns))}"
+        f"# pass it as --preprocess.\n\n{proposal(proposed_steps(data, columns))}"
     )

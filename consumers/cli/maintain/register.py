@@ -16,6 +16,7 @@ from lethe.consumers.cli.terminal.options import (
     global_options,
     parse_duration,
     parse_limit,
+    parse_table,
 )
 from lethe.engine.error.budget import OverBudget
 
@@ -43,7 +44,7 @@ def _output_terms(text: str) -> tuple[float, float, float, int]:
 
 _GROUPS = {
     "The table": (
-        "data", "id_column", "targets", "features", "preprocess", "subject", "namespace",
+        "data", "id_column", "targets", "features", "preprocess", "subject", "namespace", "dry_run",
     ),
     "The model": ("kind", "ridge", "no_intercept", "method", "exact_sums"),
     "Error and refresh": (
@@ -62,9 +63,12 @@ _GROUPS = {
 @click.option(
     "--data",
     required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Training rows: Parquet, or CSV in UTF-8 with commas and a header line.",
+    type=parse_table,
+    metavar="PATH",
+    help="Training rows: Parquet, or CSV in UTF-8 with commas and a header line. A file, a "
+    "directory of files with the same columns (read in the order of their names; names that begin "
+    "with . or _ are left out), or a URL of either: file, s3, gs, abfs, hdfs, or one that an "
+    "installed fsspec knows.",
 )
 @click.option(
     "--id", "id_column", required=True, metavar="COL",
@@ -181,6 +185,11 @@ _GROUPS = {
     help="With --replace, if neither the store nor the log has the model's commits any more, or "
     "their key is lost: continue anyway. Which rows were deleted is then unknown, so FILE must "
     "contain none of them.",
+)  # fmt: skip
+@click.option(
+    "--dry-run", is_flag=True,
+    help="Register nothing, and ask no server: say how large the table is, and what memory and "
+    "time the model will take. No row is read, but the lines of CSV files are counted.",
 )  # fmt: skip
 @global_options
 @click.pass_context

@@ -9,6 +9,7 @@ import click
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from lethe.consumers.cli.maintain.planning import say_plan
 from lethe.consumers.cli.maintain.preprocess import preprocess_asked, proposed_file, read_rows
 from lethe.consumers.cli.terminal.output import (
     Output,
@@ -25,10 +26,17 @@ from lethe.consumers.registration.checks import can_have_exact_sums
 from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.in_files import FileRegistrar
-from lethe.consumers.registration.register import Registered, Registrar, TrainingData, exists
-from lethe.consumers.registration.table.file import check_readable
-from lethe.consumers.registration.table.reader import Columns, TableRead
-from lethe.consumers.registration.table.stream import TableStream
+from lethe.consumers.registration.plan import Plan, plan
+from lethe.consumers.registration.register import (
+    Registered,
+    Registrar,
+    TrainingData,
+    check,
+    exists,
+)
+from lethe.consumers.registration.table.foreseen import Columns, Foreseen, foresee
+from lethe.consumers.registration.table.in_blocks import TableInBlocks
+from lethe.consumers.registration.table.reader import TableRead
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
@@ -72,10 +80,14 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     )
     _check_name(options["model"])
     limits = _limits(options["limits"])
-    if options["rows_url"] is not None:
-        _register_in_files(settings, out, options, columns, kind, limits)
+    in_files = options["rows_url"] is not None
+    foreseen = foresee(options["data"], columns, kind, preprocess, limited=not in_files)
+    if options["dry_run"]:
+        say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options)
         return
-    check_readable(options["data"])
+    if in_files:
+        _register_in_files(settings, out, options, TableInBlocks.of(foreseen, columns), limits)
+        return
     with out.progress() as report, open_runtime(settings) as runtime:
         refuse_eviction(runtime.store().client)
         if not options["replace"] and options["model"] in runtime.models():
@@ -84,7 +96,7 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         with committing(
             Registrar, runtime, runtime.store(), report, lost_keys=accept_forgotten
         ) as registering:
-            read = read_rows(options["data"], columns, kind, preprocess, report, out)
+            read = read_rows(foreseen, columns, kind, preprocess, report, out)
             config = _config(options, kind, limits, read.data)
             proposal = _proposal(options, kind, columns, read)
             done = registering.register(
@@ -104,28 +116,47 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         click.echo(f"lethe: warning: {text}", err=True)
 
 
+def _planned(options: dict[str, Any], kind: Kind, limits: LimitsRecord, foreseen: Foreseen) -> Plan:
+    """Return the plan of --dry-run.
+
+    Raises
+    ------
+    InvalidData
+        No table of such columns can make the model.
+    """
+    asked = options["preprocess"] is not None or options["features"] is not None
+    names = foreseen.asked if asked else foreseen.numeric
+    if not names:
+        raise InvalidData(f"{foreseen.opened.path}: no column is known to be numbers by its type")
+    features, targets = np.empty((0, len(names))), np.empty((0, len(options["targets"])))
+    data = TrainingData((), features, targets, names, options["targets"], {})
+    config = _config(options, kind, limits, data)
+    if options["preprocess"] is None:
+        check(config)
+    source = foreseen.opened.source
+    return plan(
+        config,
+        rows=foreseen.rows,
+        files=len(source.files),
+        table_bytes=source.size,
+        is_csv=source.is_csv,
+    )
 def _register_in_files(
     settings: Settings,
     out: Output,
     options: dict[str, Any],
-    columns: Columns,
-    kind: Kind,
+    table: TableInBlocks,
     limits: LimitsRecord,
 ) -> None:
     """Register a model whose rows are read in blocks, and kept in files."""
     for option in ("replace", "preprocess"):
         if options[option]:
             raise click.UsageError(f"--rows cannot be given with --{option} yet")
-    table = TableStream.opened(options["data"], columns, kind)
+    features, targets = table.columns.features or (), table.columns.targets
     nothing = TrainingData(
-        (),
-        np.empty((0, 0)),
-        np.empty((0, 0)),
-        table.columns.features or (),
-        columns.targets,
-        {},
+        (), np.empty((0, len(features))), np.empty((0, len(targets))), features, targets, {}
     )
-    config = _config(options, kind, limits, nothing)
+    config = _config(options, Kind(options["kind"]), limits, nothing)
     with out.progress() as report, open_runtime(settings) as runtime:
         refuse_eviction(runtime.store().client)
         with committing(FileRegistrar, runtime, runtime.store(), report) as registering:

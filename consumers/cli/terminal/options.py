@@ -31,6 +31,11 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def parse_table(text: str) -> Path | str:
+    """Return where a table is: a path, or a URL, which stays text."""
+    return text if "://" in text else Path(text)
+
+
 def parse_limit(text: str) -> tuple[str, float]:
     """Return NAME=VALUE, a limit of the refresh policy, as the name and the number."""
     name, equals, number = text.partition("=")

@@ -1,4 +1,13 @@
-"""Training rows from a file: Parquet or CSV, checked value by value.
+"""Training rows from files: Parquet or CSV, checked value by value.
 
 May import `consumers.registration` and the engine.
+
+- `source`: the files that a path or a URL names
+- `parquet`, `delimited`: files of one form, in blocks of rows
+- `file`: a table of either form, and places in it
+- `foreseen`: what is known, and refused, before rows are read
+- `numeric`: numbers into one array
+- `reader`: the training rows
+- `values`, `class_column`, `typed`: columns of numbers and names, of classes, for preprocessing
+- `preprocess_file`, `frozen`, `packed`: the files of --preprocess
 """

@@ -1,4 +1,4 @@
-"""Training rows from a Parquet or CSV file.
+"""Training rows from Parquet or CSV files.
 
 Every number is checked before anything is fitted, and an error names the file's own line or row, so
 that one bad line among a hundred thousand can be found. A CSV column that holds both numbers and
@@ -8,16 +8,29 @@ text is an error: if it were left out silently, one bad line would cost a featur
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
+import pyarrow as pa
 
 from lethe.consumers.contract.events import RowValue
 from lethe.consumers.registration.table.class_column import class_column
-from lethe.consumers.registration.table.file import TableFile, column_names, open_file
+from lethe.consumers.registration.table.file import Opened, TableFile, column_names, open_file
+from lethe.consumers.registration.table.foreseen import (
+    NAMES_SHOWN,
+    Columns,
+    Foreseen,
+    check_present,
+    check_size,
+    foresee,
+    with_preprocessing,
+)
 from lethe.consumers.registration.table.frozen import FrozenFile
+from lethe.consumers.registration.table.parquet import changed
+from lethe.consumers.registration.table.source import Data
+from lethe.consumers.registration.table.numeric import Streamed, stream
 from lethe.consumers.registration.table.typed import json_values, typed_columns
 from lethe.consumers.registration.table.values import (
     HELD,
@@ -27,7 +40,6 @@ from lethe.consumers.registration.table.values import (
     mixed,
     names_in,
     numbers,
-    spells_number,
     what_it_holds,
 )
 from lethe.consumers.registration.training_data import TrainingData
@@ -35,50 +47,25 @@ from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess.input import table as prepared
-from lethe.engine.preprocess.input.columns import Column, Date, Numeric
+from lethe.engine.preprocess.input.columns import Column
 from lethe.engine.preprocess.input.settings import check_outputs
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import columns_of, layout_of, recorded
 
-MAX_FEATURES = 8_000
-"""The factor is one Redis string, which holds 512 MB: 8 d^2 bytes allow d = 8,191; of C classes
-8 C d^2."""
-
-MAX_NUMBERS = 250_000_000
-"""Features times rows: 2 GB of float64, and as much again for the dual rows; fewer of several
-classes, which have dual rows each."""
-
-_NAMES_SHOWN = 12
+__all__ = [
+    "Columns",
+    "GivenRows",
+    "TableRead",
+    "foresee",
+    "proposed_steps",
+    "read_given_rows",
+    "read_ids",
+    "read_prepared_table",
+    "read_table",
+]
 
 _ONE_HOT_CATEGORIES = 50
 """Number of categories up to which one-hot encoding is proposed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The roles of the columns.
-
-    Attributes
-    ----------
-    id
-        Row ids (`engine.ids`), distinct.
-    targets
-        One column, or several for a linear model with several outputs. Of a logistic model, one
-        that holds 0 and 1, or classes.
-    features
-        None: every numeric column that has no other role.
-    subject
-        Whose row it is; a row may have no subject.
-    classes
-        Names of the classes of the model that the rows are for, empty for 0 and 1; None if the rows
-        are to make a model.
-    """
-
-    id: str
-    targets: tuple[str, ...]
-    features: tuple[str, ...] | None = None
-    subject: str | None = None
-    classes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +77,7 @@ class TableRead:
 
 
 def read_table(
-    path: Path,
+    data: Data | Foreseen,
     columns: Columns,
     kind: Kind,
     progress: Progress = no_progress,
@@ -101,65 +88,97 @@ def read_table(
     Raises
     ------
     InvalidData
-        The file, a column or a value cannot be used; the message says which and where. It names
+        The table, a column or a value cannot be used; the message says which and where. It names
         all features that cannot be used.
 
     Notes
     -----
-    CSV: UTF-8, comma-separated, a header line, no line breaks within values.
+    CSV: UTF-8, comma-separated, a header line, no line breaks within values. Cost O(n p): the
+    features are in memory once.
     """
-    progress(f"reading {path.name}", 0, 0)
-    texts = () if frozen is None else frozen.categories
-    file = open_file(path, {columns.id, columns.subject or columns.id, *texts})
-    return rows_of(file, columns, kind, progress, frozen)
-
-
-def rows_of(
-    file: TableFile,
-    columns: Columns,
-    kind: Kind,
-    progress: Progress = no_progress,
-    frozen: FrozenFile | None = None,
-) -> TableRead:
-    """Return the rows of an open file, or of a block of one; raises `InvalidData`."""
-    path, reading = file.path, f"reading {file.path.name}"
-    if frozen is not None:
-        columns = replace(columns, features=frozen.columns)
-    _check_columns(file, columns, kind)
+    foreseen = data if isinstance(data, Foreseen) else foresee(data, columns, kind, frozen)
+    columns, texts = with_preprocessing(columns, frozen)
+    path = foreseen.opened.path
+    streamed = None
+    if frozen is None:
+        streamed = _streamed(foreseen, columns, progress)
+        file = streamed.rest
+    else:
+        progress(f"reading {foreseen.opened.source.name}", 0, 0)
+        file = foreseen.opened.whole(texts)
     rows = file.table.num_rows
     if rows == 0:
         raise InvalidData(f"{path}: the file has no rows; there is nothing to fit")
     ids = _ids(file, columns.id)
-    special = {columns.id, columns.subject, *columns.targets}
-    candidates = [name for name in file.table.column_names if name not in special]
-    if columns.features is None:
-        names = tuple(name for name in candidates if is_numeric(file, name))
-        if not names:
-            raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
-    else:
-        names = columns.features
-    _check_size(path, rows, len(names))
+    names = columns.features or tuple(
+        name for name in foreseen.candidates if name in foreseen.numeric or is_numeric(file, name)
+    )
+    if not names:
+        raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
+    check_size(path, rows, len(names))
     classes, y = _targets(file, columns, kind)
     if kind is Kind.LOGISTIC:
-        _check_size(path, rows, len(names), y.shape[1])
-    if frozen is None:
-        X = _features(file, names, reading, progress)
-    else:
+        check_size(path, rows, len(names), y.shape[1])
+    design = None
+    if streamed is not None:
+        design = _design(streamed, foreseen.opened, names)
+        X = design[:, :-1]
+    elif frozen is not None:
         names, X = frozen.features(file)
-        _check_size(path, rows, len(names))
+        check_size(path, rows, len(names))
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
     left_out = {
         name: what_it_holds(file, name)
-        for name in candidates
+        for name in foreseen.candidates
         if columns.features is None and name not in names
     }
-    data = TrainingData(ids, X, y, names, columns.targets, subjects, classes)
     digest = None if frozen is None else frozen.digest
-    return TableRead(replace(data, frozen_transformer=digest), left_out)
+    data_read = TrainingData(
+        ids, X, y, names, columns.targets, subjects, classes,
+        frozen_transformer=digest, design=design,
+    )  # fmt: skip
+    return TableRead(data_read, left_out)
+
+
+def rows_in(file: TableFile, columns: Columns) -> TrainingData:
+    """Return the rows of a block of a table, with the named features, of a linear model.
+
+    Raises
+    ------
+    InvalidData
+        A value cannot be used; the message says which and where.
+    """
+    ids, names = _ids(file, columns.id), columns.features or ()
+    X = np.column_stack([numbers(file, name) for name in names])
+    _, y = _targets(file, columns, Kind.LINEAR)
+    subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
+    return TrainingData(ids, X, y, names, columns.targets, subjects)
+
+
+def _streamed(foreseen: Foreseen, columns: Columns, progress: Progress) -> Streamed:
+    """Read a table: what is numbers by its type into an array, the rest as it is."""
+    opened, numeric = foreseen.opened, foreseen.numeric
+    reading = f"reading {opened.source.name}"
+    progress(reading, 0, 0)
+    wanted = foreseen.candidates if columns.features is None else columns.features
+    others = {columns.id, *columns.targets, *wanted} - set(numeric)
+    others |= set() if columns.subject is None else {columns.subject}
+    if foreseen.kinds:
+        with suppress(pa.ArrowInvalid):  # of CSV only: Parquet has types
+            return stream(
+                opened,
+                foreseen.kinds,
+                numeric,
+                others,
+                foreseen.rows,
+                lambda done: progress(reading, done, foreseen.rows),
+            )
+    rest = opened.as_text()
+    return Streamed(rest, (), np.ones((rest.table.num_rows, 1)), ())
 
 
 def read_prepared_table(
-    path: Path,
+    data: Data | Foreseen,
     columns: Columns,
     kind: Kind,
     preprocess: Mapping[str, Column],
@@ -175,15 +194,15 @@ def read_prepared_table(
     InvalidData
         As `read_table`.
     """
-    progress(f"reading {path.name}", 0, 0)
-    file = _opened(path, columns, kind, preprocess)
+    file = _opened(data, columns, kind, preprocess, progress)
+    path = file.path
     ids = _ids(file, columns.id)
     classes, y = _targets(file, columns, kind)
     check_outputs(preprocess, kind, y.shape[1])
     given = prepared.read_table(preprocess, typed_columns(file, preprocess))
     records, table = recorded(preprocess, given)
     names = layout_of(records).names
-    _check_size(path, len(ids), len(names))
+    check_size(path, len(ids), len(names))
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InvalidData(f"{path}: two features would be called {twice!r}; rename a column")
@@ -192,7 +211,7 @@ def read_prepared_table(
     left_out = {
         name: what_it_holds(file, name) for name in file.table.column_names if name not in special
     }
-    data = TrainingData(
+    rows = TrainingData(
         ids,
         np.empty((len(ids), 0)),
         y,
@@ -203,7 +222,7 @@ def read_prepared_table(
         preprocess=records,
         table=table,
     )
-    return TableRead(data, left_out)
+    return TableRead(rows, left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +236,7 @@ class GivenRows:
 
 
 def read_given_rows(
-    path: Path, columns: Columns, config: ModelConfig, progress: Progress = no_progress
+    path: Data, columns: Columns, config: ModelConfig, progress: Progress = no_progress
 ) -> GivenRows:
     """Read rows for a registered model, as requests have them.
 
@@ -231,7 +250,7 @@ def read_given_rows(
         return GivenRows(data.ids, [tuple(row) for row in data.X.tolist()], data.y, data.subjects)
     preprocess = columns_of(config.preprocess)
     named = {str(name): column for name, column in preprocess.items()}
-    file = _opened(path, columns, config.kind, named)
+    file = _opened(path, columns, config.kind, named, progress)
     ids = _ids(file, columns.id)
     known = {record.name: record.categories for record in config.preprocess}
     typed = typed_columns(file, named, known, complete=False)
@@ -242,18 +261,18 @@ def read_given_rows(
 
 
 def _opened(
-    path: Path, columns: Columns, kind: Kind, preprocess: Mapping[str, Column]
+    data: Data | Foreseen,
+    columns: Columns,
+    kind: Kind,
+    preprocess: Mapping[str, Column],
+    progress: Progress,
 ) -> TableFile:
-    """Open a file of a model with preprocessing; categories and dates of a CSV file are text."""
-    texts = {
-        name
-        for name, column in preprocess.items()
-        if isinstance(column, Date) or not isinstance(column, Numeric)
-    }
-    file = open_file(path, {columns.id, columns.subject or columns.id} | texts)
-    _check_columns(file, replace(columns, features=tuple(preprocess)), kind)
+    """Read a table of a model with preprocessing; categories and dates of CSV files are text."""
+    foreseen = data if isinstance(data, Foreseen) else foresee(data, columns, kind, preprocess)
+    progress(f"reading {foreseen.opened.source.name}", 0, 0)
+    file = foreseen.opened.whole(with_preprocessing(columns, preprocess)[1])
     if file.table.num_rows == 0:
-        raise InvalidData(f"{path}: the file has no rows")
+        raise InvalidData(f"{file.path}: the file has no rows")
     return file
 
 
@@ -264,7 +283,7 @@ def _targets(file: TableFile, columns: Columns, kind: Kind) -> tuple[tuple[str, 
     return (), np.column_stack([numbers(file, name) for name in columns.targets])
 
 
-def proposed_steps(path: Path, columns: Columns) -> dict[str, str | None]:
+def proposed_steps(path: Data, columns: Columns) -> dict[str, str | None]:
     """Return a step for each column that could be a feature: what its values suggest.
 
     Of text, and of true and false: one-hot, or target-encode if there are many categories; None if
@@ -297,78 +316,47 @@ def _proposed(file: TableFile, name: str, what: str) -> str | None:
 # -- which columns ------------------------------------------------------------------------------
 
 
-def _check_columns(file: TableFile, columns: Columns, kind: Kind) -> None:
-    wanted = [columns.id, *columns.targets, *(columns.features or ())]
-    wanted += [columns.subject] if columns.subject is not None else []
-    _check_present(file.path, file.table.column_names, wanted)
-    twice = next((name for name in wanted if wanted.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidData(f"column {twice!r} is named twice; each column has one role")
-    if columns.features is not None and not columns.features:
-        raise InvalidData("--features names no column")
-    if kind is Kind.LOGISTIC and len(columns.targets) != 1:
-        raise InvalidData("a logistic model has one target")
+def _design(streamed: Streamed, opened: Opened, names: Sequence[str]) -> Array:
+    """Return the features and a column of ones, n x (p + 1).
 
-
-def _check_present(path: Path, present: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a file that has two columns of one name, or lacks one."""
-    repeated = next((name for name in present if present.count(name) > 1), None)
-    if repeated is not None:
-        headless = "; is its header line missing?" if spells_number(repeated) else "; rename one"
-        raise InvalidData(f"{path}: has more than one column {repeated!r}{headless}")
-    absent = [name for name in dict.fromkeys(wanted) if name not in present]
-    if absent:
-        missing = [repr(name) for name in absent]
-        near = get_close_matches(absent[0], present, n=1) if len(absent) == 1 else []
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        if any(map(spells_number, present)):
-            hint = hint or "; is its header line missing?"
-        more = ", ..." if len(present) > _NAMES_SHOWN else ""
-        shown = ", ".join(repr(name) for name in present[:_NAMES_SHOWN])
-        what = f"column{'s' * (len(missing) > 1)} {', '.join(missing)}"
-        raise InvalidData(f"{path}: has no {what}; it has {shown}{more}{hint}")
-
-
-def _check_size(path: Path, rows: int, features: int, blocks: int = 1) -> None:
-    size = f"{features} features" + (f" and {blocks} classes" if blocks > 1 else "")
-    if features * blocks**0.5 > MAX_FEATURES:
-        most = int(MAX_FEATURES / blocks**0.5)
-        raise InvalidData(f"{path}: {size}; a model has at most {most} features")
-    if rows * features * (1 + blocks) > 2 * MAX_NUMBERS:
-        raise InvalidData(
-            f"{path}: {rows} rows of {size} are more than {MAX_NUMBERS} numbers; name fewer "
-            "--features"
-        )
-
-
-def _features(file: TableFile, names: Sequence[str], reading: str, progress: Progress) -> Array:
-    """Return the features, n x len(names); one error reports all columns that cannot be used."""
-    X = np.empty((file.table.num_rows, len(names)))
+    One error reports all columns that cannot be used.
+    """
+    if names == streamed.names and not streamed.bad:
+        return streamed.design
+    # Numbers that a CSV file has as text, or something wrong: both are rare, and cost a copy.
+    places = {name: place for place, name in enumerate(streamed.names)}
+    again = opened.whole((), streamed.bad) if streamed.bad else streamed.rest
+    design = np.ones((len(streamed.design), len(names) + 1))
     errors: list[ColumnError] = []
     for index, name in enumerate(names):
+        if name in places and name not in streamed.bad:
+            design[:, index] = streamed.design[:, places[name]]
+            continue
+        file = again if name in streamed.bad else streamed.rest
         try:
-            X[:, index] = numbers(file, name)
+            design[:, index] = numbers(file, name)
         except ColumnError as error:
             errors.append(mixed(file, name) or error)
-        progress(reading, index + 1, len(names))
     if len(errors) > 1:
-        more = f"; and {len(errors) - _NAMES_SHOWN} more" if len(errors) > _NAMES_SHOWN else ""
-        shown = "; ".join(error.short for error in errors[:_NAMES_SHOWN])
+        more = f"; and {len(errors) - NAMES_SHOWN} more" if len(errors) > NAMES_SHOWN else ""
+        shown = "; ".join(error.short for error in errors[:NAMES_SHOWN])
         raise ColumnError(
-            f"{file.path}: {len(errors)} columns cannot be used: {shown}{more}. Fill in or remove "
-            "what is missing, encode text and dates as numbers, or name the columns to learn from "
-            "with --features",
+            f"{opened.path}: {len(errors)} columns cannot be used: {shown}{more}. Fill in or "
+            "remove what is missing, encode text and dates as numbers, or name the columns to "
+            "learn from with --features",
             f"{len(errors)} columns",
         )
     if errors:
         raise errors[0]
-    return X
+    if streamed.bad:
+        raise changed(opened.path)
+    return design
 
 
 # -- ids ----------------------------------------------------------------------------------------
 
 
-def read_ids(path: Path, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def read_ids(path: Data, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     """Return the values of the columns that make the ids of a table's rows, row by row.
 
     No other column is read.
@@ -378,7 +366,7 @@ def read_ids(path: Path, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     InvalidData
         The file cannot be read, lacks a column, or has a row without an id.
     """
-    _check_present(path, column_names(path), columns)
+    check_present(path, column_names(path), columns)
     file = open_file(path, columns, columns)
     values = [names_in(file, name, "ids") for name in columns]
     for row, blank in enumerate(None in each for each in zip(*values, strict=True)):
@@ -390,8 +378,10 @@ def read_ids(path: Path, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 def _ids(file: TableFile, name: str) -> tuple[str, ...]:
     """Return the row ids. Messages name places, never ids: those are personal data."""
     names = names_in(file, name, "ids")
+    distinct = set(names)
+    if len(distinct) == len(names) and None not in distinct:
+        return tuple(cast("list[str]", names))
     first: dict[str, int] = {}
-    ids: list[str] = []
     for row, value in enumerate(names):
         if value is None:
             raise InvalidData(
@@ -405,8 +395,7 @@ def _ids(file: TableFile, name: str) -> tuple[str, ...]:
                 "column that differs in each row"
             )
         first[value] = row
-        ids.append(value)
-    return tuple(ids)
+    raise AssertionError("some id is empty or there twice")
 
 
 def _subjects(file: TableFile, name: str, ids: Sequence[str]) -> Mapping[str, Sequence[str]]:

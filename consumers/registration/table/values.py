@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lethe.consumers.registration.table.file import TableFile
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.ids import TO_TEXT, UUID_BYTES, id_of, values_in
+from lethe.engine.ids import MAX_ID_LENGTH, TO_TEXT, UUID_BYTES, id_of, values_in
 
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _COMMAS = r"^[+-]?[0-9][0-9. ]*(,[0-9]+)+(\.[0-9]+)?$"
@@ -242,6 +242,9 @@ def names_in(file: TableFile, name: str, what: str) -> list[str | None]:
             f"{file.path}, column {name!r}: holds {kind}; {what} are text or whole numbers, or "
             f"UUIDs of 16 bytes: {_TO_WHOLE if pa.types.is_floating(kind) else ''}{TO_TEXT}"
         )
+    plain = _plain_names(column)
+    if plain is not None:
+        return plain
     names: list[str | None] = []
     for row, value in enumerate(values_in(column)):
         try:
@@ -251,6 +254,18 @@ def names_in(file: TableFile, name: str, what: str) -> list[str | None]:
             place = f"{file.path}, {file.place(row)}, column {name!r}"
             raise InvalidData(f"{place}: {error}") from None
     return names
+
+
+def _plain_names(column: pa.ChunkedArray) -> list[str | None] | None:
+    """Return a column of names whose values `id_of` would take as they are; None of another."""
+    if column.null_count or not (textual(column.type) or pa.types.is_integer(column.type)):
+        return None
+    if textual(column.type):
+        longest = pc.max(pc.utf8_length(column)).as_py() or 0
+        if longest > MAX_ID_LENGTH or not mask(_matches(column, "[!-~]")).all():
+            return None
+    listed: list[str | None] = pc.cast(column, pa.string()).to_pylist()
+    return listed
 
 
 def _matches(text: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:

@@ -117,6 +117,15 @@ def pack_row(x: Array, y: Array, weight: float, w: Array, incarnation: int = 0) 
     return _ROW_HEADER.pack(DENSE, incarnation, weight) + pack(x) + pack(y) + pack(w)
 
 
+def pack_rows(X: Array, y: Array, weight: Array, W: Array) -> list[bytes]:
+    """Return the records of k rows that were never corrected, as `pack_row` writes each."""
+    layout = _row(X.shape[1], y.shape[1], W.shape[1])
+    rows = np.zeros(len(X), dtype=layout)
+    rows["codec"], rows["weight"], rows["x"], rows["y"], rows["w"] = DENSE, weight, X, y, W
+    records: list[bytes] = rows.view(f"V{layout.itemsize}").tolist()
+    return records
+
+
 def incarnation_of(record: bytes) -> int:
     """Return how often a row was corrected, from its record."""
     return int(_ROW_HEADER.unpack_from(record)[1])

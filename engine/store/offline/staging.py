@@ -5,8 +5,8 @@ What is staged is read back here too; `engine.store.offline.catch_up` brings it 
 Nothing here touches live state. The commit makes a staged generation live by naming it in the
 head and lifting its time to live; one that is never named expires, and with it its copies of
 rows that were deleted meanwhile. A key and its time to live are written in one transaction: a
-process that is killed in between would leave rows behind for ever. What a registration stages does
-not expire: see `note_registration`.
+process that is killed in between would leave rows behind for ever. What a registration has staged
+to the end does not expire any more: see `note_registration`.
 """
 
 from __future__ import annotations
@@ -101,10 +101,9 @@ def stage_generation(
         for start in range(0, len(ids), per_chunk):
             end = min(start + per_chunk, len(ids))
             batch = client.pipeline(transaction=True)
-            packed = {
-                ids[i]: codec.pack_row(given[i], rows.y[i], float(rows.weight[i]), W[i])
-                for i in range(start, end)
-            }
+            part = slice(start, end)
+            records = codec.pack_rows(given[part], rows.y[part], rows.weight[part], W[part])
+            packed = dict(zip(ids[part], records, strict=True))
             if row_keys is not None:
                 packed = row_keys.seal(where, packed)
             _queue_records(batch, where, packed, seconds)
@@ -177,21 +176,30 @@ def unstage_rows(
 
 
 def stage_dataset(client: redis.Redis, where: DatasetKeys, ids: Sequence[str]) -> None:
-    """Write the row ids in order. They do not expire: see `note_registration`."""
+    """Write the row ids in order."""
     with reachable(client):
         for chunk in chunks(ids):
-            client.rpush(where.ids, *chunk)
+            batch = client.pipeline(transaction=True)
+            batch.rpush(where.ids, *chunk)
+            batch.expire(where.ids, TIME_TO_LIVE)
+            batch.execute()
 
 
 def stage_subjects(
-    client: redis.Redis, where: DatasetKeys, subjects: Mapping[str, Sequence[str]]
+    client: redis.Redis,
+    where: DatasetKeys,
+    subjects: Mapping[str, Sequence[str]],
+    seconds: int | None = TIME_TO_LIVE,
 ) -> None:
     """Write the rows of each subject, replacing what was staged before."""
     with reachable(client):
         client.unlink(where.subjects)
         for chunk in chunks(list(subjects)):
             packed: Fields = {name: json.dumps(list(subjects[name])) for name in chunk}
-            client.hset(where.subjects, mapping=packed)
+            batch = client.pipeline(transaction=True)
+            batch.hset(where.subjects, mapping=packed)
+            _expire(batch, where.subjects, seconds)
+            batch.execute()
 
 
 def note_registration(
@@ -199,18 +207,24 @@ def note_registration(
 ) -> None:
     """Note what a registration is about to stage, and the number of the commit that it will make.
 
-    ``rows_url`` is where it writes files of rows, if it does.
-
-    It does not expire: an append whose answer was lost may land late, and must find it. Once the
-    model has passed that number with another commit, nothing can make it live any more, and
+    Until it is complete it expires, as what a refresh stages: nothing can name it. From then on it
+    does not: an append whose answer was lost may land late, and must find it. Once the model has
+    passed that number with another commit, nothing can make it live any more, and
     `sweep_registrations` removes it, unless its registration continues and notes a later number.
     """
     with reachable(client):
         client.hset(keys.stagings, name, f"{commit} {_now(client)} {rows_url or ''}".rstrip())
 
 
-def mark_complete(client: redis.Redis, where: GenerationKeys, seconds: int | None = None) -> str:
+def mark_complete(
+    client: redis.Redis,
+    where: GenerationKeys,
+    seconds: int | None = None,
+    kept: Sequence[str] = (),
+) -> str:
     """Return a new mark, which shows that staging is complete; a commit names it.
+
+    The staged keys ``kept`` do not expire any more.
 
     A store that goes back to a time during the staging has some of the keys, but not this mark.
     """
@@ -219,6 +233,8 @@ def mark_complete(client: redis.Redis, where: GenerationKeys, seconds: int | Non
         pipeline = client.pipeline(transaction=True)
         pipeline.hset(where.fixed, _COMPLETE, mark)
         _expire(pipeline, where.fixed, seconds)
+        for key in kept:
+            pipeline.persist(key)
         pipeline.execute()
     return mark
 

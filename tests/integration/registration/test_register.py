@@ -347,6 +347,51 @@ def test_a_registration_that_was_never_appended_is_no_model(memory: Platform) ->
     check_model(memory)
 
 
+@pytest.mark.parametrize("replacing", [False, True])
+def test_a_registration_that_is_interrupted_while_it_stages_leaves_nothing_behind(
+    memory: Platform, replacing: bool
+) -> None:
+    """Its rows would lie in the store for ever: nothing names them."""
+    if replacing:
+        memory.register("m")
+    before = set(memory.raw().keys("*"))
+
+    def interrupt(reached: str) -> None:
+        if reached == Step.REGISTER_STAGE:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        memory.register("m", replace_model=replacing, at_step=interrupt)
+    assert set(memory.raw().keys("*:gen:*")) == {key for key in before if b":gen:" in key}
+    assert set(memory.raw().keys("*:data:*")) == {key for key in before if b":data:" in key}
+    assert memory.raw().hlen(ModelKeys("m").stagings) == 0
+    memory.register("m", replace_model=replacing)
+    memory.send_index("m", 1)
+    memory.drain()
+    check_model(memory)
+
+
+def test_what_a_registration_that_was_killed_has_staged_expires(memory: Platform) -> None:
+    """Until it is complete no commit can name it, so that nobody is left to remove it."""
+    cut_short(memory, Step.REGISTER_STAGE)
+    staged = memory.raw().keys("lethe:{*}:m:gen:*")
+    assert len(staged) > 1
+    times = [memory.raw().ttl(key) for key in staged]
+    assert all(0 < left <= staging.TIME_TO_LIVE for left in times)
+    memory.register("m")
+    live = memory.load()
+    dataset = live.keys.dataset(live.meta.dataset_key)
+    keys = [*live.generation_keys.everything(), *dataset.everything()]
+    assert {memory.raw().ttl(key) for key in keys if memory.raw().exists(key)} == {-1}
+
+
+def test_what_a_registration_has_staged_to_the_end_does_not_expire(memory: Platform) -> None:
+    """Its append may land although nobody was told, and must find it."""
+    cut_short(memory, Step.REGISTER_APPEND)
+    staged = [*memory.raw().keys("lethe:{*}:m:gen:*"), *memory.raw().keys("lethe:{*}:m:data:*")]
+    assert {memory.raw().ttl(key) for key in staged} == {-1}
+
+
 def test_a_replacement_whose_append_lands_late_finds_what_it_staged(memory: Platform) -> None:
     """Its answer was lost, and a deletion came between: void; nobody takes it for the model."""
     memory.register("m", budget=10.0)

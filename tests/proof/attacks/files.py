@@ -72,7 +72,7 @@ def cut_parquet(path: Path) -> None:
 
 def bomb(path: Path) -> None:
     """Write a table of 250 KB that unpacks to 370 MB, a row group at a time."""
-    columns = {name: pa.array(np.zeros(200_000)) for name in "abcdefghijklmnopqr"}
+    columns = {name: pa.array(np.zeros(200_000)) for name in "abcdefghijklmnopqy"}
     part = pa.table({"id": pa.array(["u"] * 200_000), **columns})
     with pq.ParquetWriter(path, part.schema, compression="zstd") as writer:
         for _ in range(13):

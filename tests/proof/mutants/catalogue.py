@@ -750,6 +750,16 @@ MUTANTS = (
         put("is_rounded", "stream.solution.minimiser.rounded", "True"),
     ),
     mutant(
+        "an interrupted registration removes what it has staged",
+        "test_a_registration_that_is_interrupted_while_it_stages_leaves_nothing_behind",
+        without("stage", "discard(store, keys, where, dataset)"),
+    ),
+    mutant(
+        "what a registration has staged to the end does not expire",
+        "test_what_a_registration_has_staged_to_the_end_does_not_expire",
+        without("mark_complete", "pipeline.persist(key)"),
+    ),
+    mutant(
         "the sweep spares the data set of a live model",
         "test_what_a_registration_that_was_cut_short_made_live_is_not_swept",
         put("sweep_registrations", "(*live.generations, *live.datasets)", "live.generations"),

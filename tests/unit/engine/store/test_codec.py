@@ -23,6 +23,19 @@ def record() -> bytes:
     return codec.pack_row(rng.normal(size=D), rng.normal(size=M), 2.5, rng.normal(size=D), 7)
 
 
+@pytest.mark.parametrize("h", [0, 1, 3])
+def test_rows_are_packed_together_as_they_are_one_by_one(h: int) -> None:
+    rng = np.random.default_rng(0)
+    X, y, W = rng.normal(size=(4, D)), rng.normal(size=(4, M)), rng.normal(size=(4, h * D))
+    weight = rng.uniform(1, 2, 4)
+    wide = np.column_stack([X, np.ones(4)])  # of which X may be a view
+
+    packed = codec.pack_rows(wide[:, :-1], y, weight, W)
+
+    assert packed == [codec.pack_row(X[i], y[i], float(weight[i]), W[i]) for i in range(4)]
+    assert {type(record) for record in packed} == {bytes}
+
+
 def test_arrays_and_rows_come_back(record: bytes) -> None:
     array = np.random.default_rng(1).normal(size=(3, 4))
     assert np.array_equal(codec.unpack(codec.pack(array.T), (4, 3), "x"), array.T)

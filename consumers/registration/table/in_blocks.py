@@ -1,0 +1,80 @@
+"""Training rows that are read in blocks, from tables too large for memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lethe.consumers.registration.table.file import TableFile
+from lethe.consumers.registration.table.foreseen import Columns, Foreseen
+from lethe.consumers.registration.table.reader import rows_in
+from lethe.consumers.registration.training_data import TrainingData
+from lethe.engine.errors import InvalidData
+
+
+@dataclass(frozen=True, slots=True)
+class TableInBlocks:
+    """The rows of a table whose types are known.
+
+    Attributes
+    ----------
+    foreseen
+        The table.
+    columns
+        The roles of its columns, the features among them.
+    left_out
+        What the type of each column is that has no role.
+    """
+
+    foreseen: Foreseen
+    columns: Columns
+    left_out: Mapping[str, str]
+
+    @classmethod
+    def of(cls, foreseen: Foreseen, columns: Columns) -> TableInBlocks:
+        """Return a table in blocks: without named ones, the features are what is numbers by type.
+
+        Raises
+        ------
+        InvalidData
+            No column is numbers by its type, or CSV files have numbers and text in one column.
+        """
+        path = foreseen.opened.path
+        if not foreseen.kinds:
+            raise InvalidData(f"{path}: a column holds numbers and text; correct it, or use Parquet")
+        names = foreseen.numeric if columns.features is None else columns.features
+        if not names:
+            raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
+        others = {name: f"of type {foreseen.kinds[name]}" for name in foreseen.candidates}
+        left_out = {} if columns.features is not None else others
+        left_out = {name: what for name, what in left_out.items() if name not in names}
+        return cls(foreseen, replace(columns, features=names), left_out)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are: of CSV files one for each line."""
+        return self.foreseen.rows
+
+    def blocks(self) -> Iterator[TrainingData]:
+        """Yield the rows in blocks.
+
+        Raises
+        ------
+        InvalidData
+            A file cannot be read, or a value cannot be used; the message says which and where.
+        """
+        opened, columns = self.foreseen.opened, self.columns
+        only = [columns.id, *columns.targets, *(columns.features or ())]
+        only += [] if columns.subject is None else [columns.subject]
+        counts, done = [0] * len(opened.source.files), 0
+        try:
+            for index, block in opened.blocks(self.foreseen.kinds, only):
+                counts[index] += len(block)
+                file = TableFile(opened.source, block, tuple(counts), done)
+                done += len(block)
+                yield rows_in(file, columns)
+        except pa.ArrowInvalid as error:
+            what = str(error).partition("\n")[0]
+            raise InvalidData(f"{opened.path}: {what}; correct it, or use Parquet") from None
