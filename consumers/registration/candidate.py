@@ -46,6 +46,7 @@ from lethe.engine.store.layout.preprocessing import (
 from lethe.engine.store.layout.records import ErrorRecord, Status
 from lethe.engine.store.layout.state import STAGED, Head, ModelState
 from lethe.engine.store.offline import staging
+from lethe.engine.store.row_files import remove_all
 from lethe.engine.store.store import ModelStore
 
 

@@ -25,6 +25,12 @@ _ID_BYTES = 140
 _STORED_BYTES = 78
 """Of a row in the store beyond its record, of ids of 12 characters: the id twice, and the hash."""
 
+_IN_BLOCKS_BYTES = 400_000_000
+"""Of rows that are sorted into files: blocks, piles and buckets, whatever the number of rows."""
+
+_SUMS_BYTES = 16
+"""Of exact sums, for each pair of columns: five to eight digits of each half."""
+
 _START_SECONDS = 1.0
 _PARQUET_SECONDS, _CSV_SECONDS, _ROW_SECONDS = 45e-9, 160e-9, 1e-6
 """To read a number of a Parquet or a CSV file, and a row's id."""
@@ -87,6 +93,9 @@ def plan(config: ModelConfig, *, rows: int, files: int, table_bytes: int, is_csv
     pages = 0 if is_csv else d * _PAGE_BYTES
     # Of several blocks, the fit holds as much again while it joins their dual rows.
     held = 8 * numbers * (1 + dual * (1 if blocks == 1 else 2)) + rows * (_ID_BYTES + 16 * m)
+    stored = rows * (record + _STORED_BYTES)
+    if config.rows_url is not None:
+        held, stored = min(held, _IN_BLOCKS_BYTES), _SUMS_BYTES * d * d
     each, squared = _EXACT_SECONDS if config.exact_sums else _FIT_SECONDS[config.kind]
     return Plan(
         rows=rows,
@@ -94,7 +103,7 @@ def plan(config: ModelConfig, *, rows: int, files: int, table_bytes: int, is_csv
         files=files,
         table_bytes=table_bytes,
         memory_bytes=_PROCESS_BYTES + pages + held,
-        store_bytes=rows * (record + _STORED_BYTES) + 16 * d * d * blocks,
+        store_bytes=stored + 16 * d * d * blocks,
         reading=numbers * (_CSV_SECONDS if is_csv else _PARQUET_SECONDS) + rows * _ROW_SECONDS,
         fitting=numbers * blocks * (each + squared * d),
         storing=rows * (_STORED_ROW_SECONDS + _STORED_BYTE_SECONDS * record),

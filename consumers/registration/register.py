@@ -63,7 +63,6 @@ from lethe.engine.store.offline.predecessor import (
     read_members,
     read_predecessor,
 )
-from lethe.engine.store.row_files import remove_all
 from lethe.engine.store.store import ModelStore
 
 COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile

@@ -141,6 +141,8 @@ def _planned(options: dict[str, Any], kind: Kind, limits: LimitsRecord, foreseen
         table_bytes=source.size,
         is_csv=source.is_csv,
     )
+
+
 def _register_in_files(
     settings: Settings,
     out: Output,

@@ -8,6 +8,7 @@ May import `consumers.registration` and the engine.
 - `foreseen`: what is known, and refused, before rows are read
 - `numeric`: numbers into one array
 - `reader`: the training rows
+- `in_blocks`: those of tables too large for memory
 - `values`, `class_column`, `typed`: columns of numbers and names, of classes, for preprocessing
 - `preprocess_file`, `frozen`, `packed`: the files of --preprocess
 """

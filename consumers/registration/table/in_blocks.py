@@ -43,7 +43,9 @@ class TableInBlocks:
         """
         path = foreseen.opened.path
         if not foreseen.kinds:
-            raise InvalidData(f"{path}: a column holds numbers and text; correct it, or use Parquet")
+            raise InvalidData(
+                f"{path}: a column holds numbers and text; correct it, or use Parquet"
+            )
         names = foreseen.numeric if columns.features is None else columns.features
         if not names:
             raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")

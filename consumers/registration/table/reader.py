@@ -28,9 +28,9 @@ from lethe.consumers.registration.table.foreseen import (
     with_preprocessing,
 )
 from lethe.consumers.registration.table.frozen import FrozenFile
+from lethe.consumers.registration.table.numeric import Streamed, stream
 from lethe.consumers.registration.table.parquet import changed
 from lethe.consumers.registration.table.source import Data
-from lethe.consumers.registration.table.numeric import Streamed, stream
 from lethe.consumers.registration.table.typed import json_values, typed_columns
 from lethe.consumers.registration.table.values import (
     HELD,
