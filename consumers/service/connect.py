@@ -28,7 +28,15 @@ from lethe.consumers.service.topic_watch import ensure_known
 from lethe.engine.errors import InvalidData, LetheError
 from lethe.engine.store.layout.keys import BOUND_LOG
 from lethe.engine.store.membership import never_members, refuse_former_state, registered_models
-from lethe.engine.store.server.connection import Barrier, NoBarrier, connect, reachable, text
+from lethe.engine.store.server.cluster import Cluster
+from lethe.engine.store.server.connection import (
+    Barrier,
+    NoBarrier,
+    connect,
+    reachable,
+    refuse_cluster_node,
+    text,
+)
 from lethe.engine.store.server.row_keys import RowKeys
 from lethe.engine.store.topics import KnownTopics
 
@@ -98,6 +106,7 @@ class Runtime:
     def _connected(self) -> Iterator[tuple[redis.Redis, Barrier]]:
         """Connect to the store, and check that it may be used with this log."""
         with closing(connect(self.redis_url, store_access(self.settings))) as client:
+            refuse_cluster_node(client)
             refuse_former_state(client)
             self._check_log(client)
             # With Kafka, the store is a view of the log, which may lose its last writes.
@@ -230,6 +239,11 @@ def open_runtime(settings: Settings, *, blas_threads: int = 1) -> Iterator[Runti
         else:
             client = connect(url, store_access(settings))
             stack.callback(client.close)
+            if isinstance(client, Cluster):
+                raise InvalidData(
+                    "LETHE_REDIS_URL names a cluster, which cannot hold the log: give --kafka "
+                    "(LETHE_KAFKA_BOOTSTRAP_SERVERS), or name a single server"
+                )
             log = StreamsLog(client, barrier=partial(_barrier, settings, required=True))
         stack.callback(log.close)
         signed = SignedLog(log, lambda: signer_for_publishing(settings))

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import SSLConnection
 from redis.driver_info import DriverInfo
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     ClusterDownError,
     ConnectionError as RedisConnectionError,
@@ -34,6 +35,7 @@ from redis.retry import Retry
 from lethe.engine.errors import CorruptState, InvalidData, NotDurable, StoreUnavailable
 from lethe.engine.store.layout.keys import SETTLED
 from lethe.engine.store.layout.reading import parse_text
+from lethe.engine.store.server.cluster import Cluster, every_server, primaries
 from lethe.engine.store.server.tls import NO_TLS, Access, advice
 
 Fields: TypeAlias = Any
@@ -42,22 +44,53 @@ Fields: TypeAlias = Any
 _REFUSES_WRITES = (OutOfMemoryError, ReadOnlyError, ClusterDownError)
 _REFUSES_WRITES_CODES = ("MISCONF", "NOREPLICAS", "BUSY ", "UNKILLABLE")  # redis-py has no class
 
+_CLUSTER = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
+_NO_ADDRESS = (
+    "--redis (LETHE_REDIS_URL) is not a usable address; write redis://HOST:PORT/DB, "
+    "rediss://HOST:PORT/DB, unix:///PATH, or redis+cluster://HOST:PORT,HOST:PORT,..."
+)
 _CONNECT_SECONDS = 5.0
 _DRIVER = DriverInfo(name="lethe", lib_version=None)  # what CLIENT LIST shows
 _ANSWER_SECONDS = 30.0
+_BARRIER_SECONDS = 10.0
 
 
 def connect(url: str, access: Access | None = None) -> redis.Redis:
     """Return a client for ``redis://``, ``rediss://`` or ``unix://`` that never retries.
 
-    ``access`` holds the files and the password that are not in the address.
+    For ``redis+cluster://`` or ``rediss+cluster://`` with the addresses of some nodes, it is a
+    `Cluster`. ``access`` holds the files and the password that are not in the address.
 
     Raises
     ------
     InvalidData
         The address has unknown options, or a file cannot be used.
     """
-    access = access or Access()
+    parts = urlsplit(url)
+    if parts.scheme in _CLUSTER:
+        return _connect_cluster(parts, access or Access())
+    return _connect_server(url, access or Access())
+
+
+def _connect_cluster(parts: SplitResult, access: Access) -> Cluster:
+    user, at, nodes = parts.netloc.rpartition("@")
+
+    def open_server(address: str) -> redis.Redis:
+        server = parts._replace(scheme=_CLUSTER[parts.scheme], netloc=f"{user}{at}{address}")
+        return _connect_server(server.geturl(), access)
+
+    if parts.path.strip("/") not in ("", "0"):
+        raise InvalidData(
+            f"LETHE_REDIS_URL names database {parts.path.strip('/')}: a cluster has database 0 "
+            "only; leave it out"
+        )
+    addresses = nodes.split(",")
+    if not all(addresses):
+        raise InvalidData(_NO_ADDRESS)
+    return Cluster(open_server, addresses)
+
+
+def _connect_server(url: str, access: Access) -> redis.Redis:
     try:
         client = redis.Redis.from_url(
             url,
@@ -75,10 +108,7 @@ def connect(url: str, access: Access | None = None) -> redis.Redis:
         raise
     except (TypeError, ValueError):
         # The address is not repeated: if it does not parse, its password cannot be removed.
-        raise InvalidData(
-            "--redis (LETHE_REDIS_URL) is not a usable address; write redis://HOST:PORT/DB, "
-            "rediss://HOST:PORT/DB or unix:///PATH"
-        ) from None
+        raise InvalidData(_NO_ADDRESS) from None
     return client
 
 
@@ -131,6 +161,9 @@ def surface_breaks(client: redis.Redis) -> None:
     have lost the append with the rest: a silent reconnection would apply a commit that the log does
     not have.
     """
+    if isinstance(client, Cluster):
+        client.prepare_each(surface_breaks)
+        return
     pool = client.connection_pool
     pool.connection_class = _surfacing(pool.connection_class)
     pool.disconnect()  # idle connections are of the old class
@@ -188,6 +221,11 @@ def reachable(client: redis.Redis) -> Iterator[None]:
     except InvalidResponse as error:
         raise StoreUnavailable(
             f"the server at {address(client)} is not Redis or Valkey; check LETHE_REDIS_URL"
+        ) from error
+    except AskError as error:  # or MovedError; a `Cluster` follows them
+        raise StoreUnavailable(
+            f"the store at {address(client)} is a node of a cluster, and does not have this key; "
+            f"{_WRITE_CLUSTER}"
         ) from error
     except (RedisConnectionError, RedisTimeoutError) as error:
         raise StoreUnavailable(
@@ -256,12 +294,44 @@ def is_wrong_type(error: ResponseError) -> bool:
     return without_command(error).startswith("WRONGTYPE")
 
 
-def memory_policy(client: redis.Redis) -> str:
-    """Return what the server removes when its memory is full.
+_WRITE_CLUSTER = "write redis+cluster:// or rediss+cluster:// in its address"
 
-    From INFO, because CONFIG reveals passwords too: a worker's user may not run it.
+
+def refuse_cluster_node(client: redis.Redis) -> None:
+    """Refuse a node of a cluster that is named as if it were a single server.
+
+    Raises
+    ------
+    InvalidData
+        It is one. Some keys lie there, and would be written; the others do not.
     """
-    return text(client.info("memory").get("maxmemory_policy", "unknown"))
+    if isinstance(client, Cluster):
+        return
+    with reachable(client):
+        try:
+            enabled = client.info("cluster").get("cluster_enabled")
+        except ResponseError:  # not every user, nor every service, has INFO
+            return
+    if enabled:
+        raise InvalidData(
+            f"the store at {address(client)} is a node of a cluster; {_WRITE_CLUSTER}"
+        )
+
+
+def memory_policies(client: redis.Redis) -> dict[str, str]:
+    """Return what each server removes when its memory is full, by its address.
+
+    From INFO, because CONFIG reveals passwords too: a worker's user may not run it. Replicas of a
+    cluster count: one that takes over begins to remove keys.
+    """
+    with reachable(client):
+        servers = every_server(client) or primaries(client)
+    policies = {}
+    for server in servers:
+        with reachable(server):
+            policy = server.info("memory").get("maxmemory_policy", "unknown")
+        policies[address(server)] = text(policy)
+    return policies
 
 
 def refuse_eviction(client: redis.Redis) -> None:
@@ -272,14 +342,12 @@ def refuse_eviction(client: redis.Redis) -> None:
     InvalidData
         Its ``maxmemory-policy`` evicts: it would lose deletions, and answers to requests.
     """
-    with reachable(client):
-        policy = memory_policy(client)
-    if policy not in ("noeviction", "unknown"):
-        raise InvalidData(
-            f"the store at {address(client)} has maxmemory-policy {policy}: once its memory is "
-            "full it removes keys, and deleted rows come back; set 'maxmemory-policy noeviction' "
-            "there"
-        )
+    for place, policy in memory_policies(client).items():
+        if policy not in ("noeviction", "unknown"):
+            raise InvalidData(
+                f"the store at {place} has maxmemory-policy {policy}: once its memory is full it "
+                "removes keys, and deleted rows come back; set 'maxmemory-policy noeviction' there"
+            )
 
 
 class Barrier:
@@ -288,6 +356,9 @@ class Barrier:
     With ``appendfsync always`` the server syncs before it answers (``always``). Otherwise WAITAOF
     is sent on the connection that wrote, and the numbers it returns are checked (``waits``). If
     both are False, the barrier waits for nothing, because the server supports neither.
+
+    Of a cluster, each primary is waited for, and a replica of each that has one: else a failover
+    would lose what was waited for.
 
     Parameters
     ----------
@@ -301,9 +372,10 @@ class Barrier:
 
     def __init__(self, client: redis.Redis, *, required: bool) -> None:
         with reachable(client):
-            self.always = _always(client)
+            servers = primaries(client)
+            self.always = all(_always(server) for server in servers)
             self.waits = not self.always
-            if self.waits and not _knows_waitaof(client):
+            if self.waits and not all(_knows_waitaof(server) for server in servers):
                 if required:
                     raise NotDurable(
                         f"the store at {address(client)} can lose acknowledged writes in a crash; "
@@ -317,12 +389,26 @@ class Barrier:
 
         WAITAOF covers only this connection's own writes, so this writes a key first.
         """
-        if self.waits:
-            with client.client() as connection:  # type: ignore[no-untyped-call]  # redis-py's gap
-                connection.set(SETTLED, 1)
-                self.wait(connection)
+        if isinstance(client, Cluster):
+            keys, replicas = client.keys_on_each(SETTLED), client.replicas()
+            for place, key in keys.items():
+                self._sync(client.node(place), key, replica=bool(replicas.get(place)))
+        else:
+            self._sync(client, SETTLED)
 
-    def wait(self, client: redis.Redis, timeout: float = 10.0) -> None:
+    def _sync(self, server: redis.Redis, key: str, *, replica: bool = False) -> None:
+        if not (self.waits or replica):
+            return
+        with server.client() as connection:  # type: ignore[no-untyped-call]  # redis-py's gap
+            connection.set(key, 1)
+            self.wait(connection)
+            if replica and not connection.wait(1, int(_BARRIER_SECONDS * 1000)):
+                raise NotDurable(
+                    f"no replica of the store at {address(server)} took its writes in "
+                    f"{_BARRIER_SECONDS:g} s: a failover would lose them; check its replicas"
+                )
+
+    def wait(self, client: redis.Redis, timeout: float = _BARRIER_SECONDS) -> None:
         """Return once this connection's writes are on disk.
 
         Raises
@@ -347,6 +433,9 @@ class NoBarrier(Barrier):
 
     def __init__(self) -> None:
         self.always = self.waits = False
+
+    def sync(self, client: redis.Redis) -> None:
+        """Return at once."""
 
 
 def _always(client: redis.Redis) -> bool:
