@@ -28,7 +28,6 @@ from lethe.consumers.service.topic_watch import ensure_known
 from lethe.engine.errors import InvalidData, LetheError
 from lethe.engine.store.layout.keys import BOUND_LOG
 from lethe.engine.store.membership import never_members, refuse_former_state, registered_models
-from lethe.engine.store.server.cluster import Cluster
 from lethe.engine.store.server.connection import (
     Barrier,
     NoBarrier,
@@ -239,11 +238,6 @@ def open_runtime(settings: Settings, *, blas_threads: int = 1) -> Iterator[Runti
         else:
             client = connect(url, store_access(settings))
             stack.callback(client.close)
-            if isinstance(client, Cluster):
-                raise InvalidData(
-                    "LETHE_REDIS_URL names a cluster, which cannot hold the log: give --kafka "
-                    "(LETHE_KAFKA_BOOTSTRAP_SERVERS), or name a single server"
-                )
             log = StreamsLog(client, barrier=partial(_barrier, settings, required=True))
         stack.callback(log.close)
         signed = SignedLog(log, lambda: signer_for_publishing(settings))

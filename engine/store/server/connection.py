@@ -140,8 +140,8 @@ def secure(client: redis.Redis, url: str, access: Access) -> None:
     settings = access.tls.given()
     if settings and parts.scheme != "rediss":
         raise InvalidData(
-            f"{settings[0]} is set, but LETHE_REDIS_URL begins with {parts.scheme}://, which has "
-            f"no TLS: write rediss://, or unset {settings[0]}"
+            f"{settings[0]} is set, but the address in LETHE_REDIS_URL has no TLS: write "
+            f"rediss:// (of a cluster, rediss+cluster://), or unset {settings[0]}"
         )
     if settings and options:
         raise InvalidData(
@@ -390,6 +390,7 @@ class Barrier:
         WAITAOF covers only this connection's own writes, so this writes a key first.
         """
         if isinstance(client, Cluster):
+            client.forget()  # a replica that has failed since would be waited for in vain
             keys, replicas = client.keys_on_each(SETTLED), client.replicas()
             for place, key in keys.items():
                 self._sync(client.node(place), key, replica=bool(replicas.get(place)))
