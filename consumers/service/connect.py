@@ -28,14 +28,8 @@ from lethe.consumers.service.topic_watch import ensure_known
 from lethe.engine.errors import InvalidData, LetheError
 from lethe.engine.store.layout.keys import BOUND_LOG
 from lethe.engine.store.membership import never_members, refuse_former_state, registered_models
-from lethe.engine.store.server.connection import (
-    Barrier,
-    NoBarrier,
-    connect,
-    reachable,
-    refuse_cluster_node,
-    text,
-)
+from lethe.engine.store.server.barrier import Barrier, NoBarrier
+from lethe.engine.store.server.connection import connect, reachable, refuse_cluster_node, text
 from lethe.engine.store.server.row_keys import RowKeys
 from lethe.engine.store.topics import KnownTopics
 

@@ -32,8 +32,8 @@ from lethe.consumers.log.streams.format import (
 from lethe.consumers.log.streams.producer import StreamsProducer
 from lethe.consumers.log.streams.read import LEASE_SECONDS, StreamsConsumer, StreamsReader
 from lethe.engine.errors import InvalidData
+from lethe.engine.store.server.barrier import Barrier
 from lethe.engine.store.server.cluster import Cluster
-from lethe.engine.store.server.connection import Barrier
 
 
 class StreamsLog(Log):

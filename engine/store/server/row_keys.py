@@ -21,8 +21,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
 from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, by_shard, shard_of
+from lethe.engine.store.server.barrier import Barrier, NoBarrier
 from lethe.engine.store.server.cluster import Cluster, primaries
-from lethe.engine.store.server.connection import Barrier, Fields, NoBarrier, reachable
+from lethe.engine.store.server.connection import Fields, reachable
 from lethe.engine.store.server.pipeline import read_shards
 
 SEALED = 2

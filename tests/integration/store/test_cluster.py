@@ -17,8 +17,9 @@ from lethe.consumers.service.connect import open_runtime
 from lethe.engine.errors import InvalidData, StoreUnavailable
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import LOSSES, SETTLED, TOPICS, ModelKeys
+from lethe.engine.store.server.barrier import Barrier
 from lethe.engine.store.server.cluster import Cluster, every_server, slot_of
-from lethe.engine.store.server.connection import Barrier, connect, memory_policies, reachable
+from lethe.engine.store.server.connection import connect, memory_policies, reachable
 from lethe.engine.store.server.rewrite import ask_for_rewrite, ended
 from lethe.engine.store.server.row_keys import RowKeys
 from lethe.engine.store.topics import KnownTopic, KnownTopics, Loss

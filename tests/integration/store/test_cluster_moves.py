@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-import redis
 
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
-from lethe.engine.errors import StoreUnavailable
+from lethe.engine.errors import NotDurable, StoreUnavailable
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.server.cluster import Cluster
+from lethe.engine.store.server import barrier
+from lethe.engine.store.server.barrier import Barrier
+from lethe.engine.store.server.cluster import Cluster, every_server
 from lethe.engine.store.server.connection import connect, reachable
+from lethe.engine.store.server.rewrite import ask_for_rewrite, ended
 from tests.support.cluster import ClusterProcesses, models_of, tag_slot, wait_until
 from tests.support.invariants import check_model, ledger_of
 from tests.support.memory_log import MemoryLog
@@ -30,7 +32,9 @@ from tests.support.platform import Platform
 
 pytestmark = pytest.mark.redis
 
-ROWS = 100  # of each model, one a request
+FAILOVERS = int(os.environ.get("LETHE_TEST_FAILOVERS", "4"))
+PER_TRAFFIC = 9
+ROWS = 10  # at most deleted of each model while one thing happens, one a request
 
 
 class Traffic:
@@ -72,7 +76,7 @@ class Traffic:
 
         thread = threading.Thread(target=run)
         thread.start()
-        end = self.sent + ROWS // 10
+        end = self.sent + ROWS
         while thread.is_alive():
             if self.sent < end:
                 self.send()
@@ -109,28 +113,61 @@ class Traffic:
 
 
 @pytest.fixture
-def traffic(cluster: ClusterProcesses) -> Iterator[Traffic]:
-    """Three models, one on each primary."""
-    made = Traffic(cluster)
-    yield made
+def new_traffic(cluster: ClusterProcesses) -> Iterator[Callable[[], Traffic]]:
+    """Make traffic on an empty cluster; it ends with the test."""
+    made: list[Traffic] = []
+
+    def make() -> Traffic:
+        cluster.repair()
+        made.append(Traffic(cluster))
+        return made[-1]
+
+    yield make
     cluster.repair()
-    made.platform.close()
+    for one in made:
+        one.platform.close()
 
 
-def fail_over(traffic: Traffic, model: int) -> None:
-    """Kill a model's primary, wait for a replica in its place, and start the former one again."""
+@pytest.fixture
+def traffic(new_traffic: Callable[[], Traffic]) -> Traffic:
+    """Three models, one on each primary."""
+    return new_traffic()
+
+
+@contextlib.contextmanager
+def lagging(cluster: ClusterProcesses, primary: str) -> Iterator[str]:
+    """Let a primary's replica receive nothing more; it is well again afterwards."""
+    replica = cluster.replica_of(primary)
+    os.kill(cluster.nodes[replica].pid, signal.SIGSTOP)
+    try:
+        cluster.client(primary).client_kill_filter(_type="replica")
+        yield replica
+    finally:
+        os.kill(cluster.nodes[replica].pid, signal.SIGCONT)
+
+
+def fail_over(traffic: Traffic, model: int, *, lag: float) -> None:
+    """Kill a model's primary, wait for its replica in its place, and start it again.
+
+    The replica lacks what was acknowledged in the last ``lag`` seconds.
+    """
     cluster, slot = traffic.cluster, traffic.slot(model)
     victim = cluster.owner(slot)
-    cluster.kill(victim)
+    with lagging(cluster, victim) if lag else contextlib.nullcontext():
+        time.sleep(lag)
+        cluster.kill(victim)
     cluster.wait_until_moved(slot, victim)
     cluster.restart(victim)
     wait_until(cluster.whole)
 
 
-def test_a_primary_of_each_model_dies_while_deletions_flow(traffic: Traffic) -> None:
-    for model in range(3):
-        traffic.during(partial(fail_over, traffic, model))
-    traffic.check()
+def test_primaries_die_while_deletions_flow(new_traffic: Callable[[], Traffic]) -> None:
+    """Given models on each primary, each is killed in turn, every other time with a lag."""
+    for first in range(0, FAILOVERS, PER_TRAFFIC):
+        traffic = new_traffic()
+        for number in range(first, min(first + PER_TRAFFIC, FAILOVERS)):
+            traffic.during(partial(fail_over, traffic, number % 3, lag=0.3 * (number % 2)))
+        traffic.check()
 
 
 @pytest.mark.parametrize("step", [Step.LOAD, Step.APPEND, Step.APPLY, Step.PUBLISH, Step.ADVANCE])
@@ -162,26 +199,62 @@ def test_a_replica_that_lacks_the_last_writes_takes_over(traffic: Traffic) -> No
         traffic.send()
         traffic.drain()
         victim = cluster.owner(traffic.slot(model))
-        replica = cluster.nodes[cluster.replica_of(victim)]
         before = len(ledger_of(traffic.platform, traffic.models[model]))
-        os.kill(replica.pid, signal.SIGSTOP)
-        cluster.client(victim).client_kill_filter(_type="replica")  # what follows is not sent
-        try:
+        with lagging(cluster, victim) as replica:
             traffic.send()
             traffic.drain()
-        finally:
             cluster.kill(victim)
-            os.kill(replica.pid, signal.SIGCONT)
         cluster.wait_until_moved(traffic.slot(model), victim)
-        ledger = ModelKeys(traffic.models[model]).ledger
-        stored = redis.Redis.from_url(replica.url)
-        with contextlib.closing(stored):
-            assert stored.hlen(ledger) == before, "the replica has what it should lack"
+        stored = cluster.client(replica).hlen(ModelKeys(traffic.models[model]).ledger)
+        assert stored == before, "the replica has what it should lack"
         traffic.send()
         traffic.drain()
         cluster.restart(victim)
         wait_until(cluster.whole)
     traffic.check()
+
+
+def test_what_only_the_store_has_does_not_count_before_a_replica_has_it(
+    cluster: ClusterProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(barrier, "_BARRIER_SECONDS", 0.3)
+    with (
+        connect(cluster.url) as client,
+        lagging(cluster, cluster.primaries()[0]),
+        pytest.raises(NotDurable, match=r"no replica .* a failover would lose them"),
+    ):
+        Barrier(client, required=False).sync(client)
+    cluster.repair()
+
+
+def test_no_rewrite_counts_while_a_node_is_away(cluster: ClusterProcesses) -> None:
+    """Given a replica that is down: its files still have what was erased."""
+    with connect(cluster.url) as client:
+        rewrites = ask_for_rewrite(client)
+        assert rewrites is not None
+        wait_until(lambda: ended(client, rewrites) is True)
+        cluster.kill(cluster.replica_of(cluster.primaries()[0]))
+        wait_until(lambda: every_server(client) is None)
+        assert ask_for_rewrite(client) is None
+        assert ended(client, rewrites) is None
+        cluster.repair()
+        assert ended(client, rewrites) is True
+
+
+def test_a_cluster_that_is_down_is_an_unavailable_store(cluster: ClusterProcesses) -> None:
+    """Given a primary and its replica that are down, no node's answer counts, whoever asks."""
+    first, other, *_ = cluster.primaries()
+    with connect(cluster.url) as client:
+        assert isinstance(client, Cluster)
+        key = client.keys_on_each("key")[other]
+        for address in (cluster.replica_of(first), first):
+            cluster.kill(address)
+        wait_until(lambda: cluster.client(other).cluster("INFO")["cluster_state"] == "fail")
+        pipeline = client.pipeline(transaction=False)
+        pipeline.get(key)
+        with pytest.raises(StoreUnavailable, match="The cluster is down"), reachable(client):
+            pipeline.execute(raise_on_error=False)
+    cluster.repair()
 
 
 def test_slots_move_at_once_while_deletions_flow(traffic: Traffic) -> None:
