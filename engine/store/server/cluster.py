@@ -344,6 +344,8 @@ class ClusterPipeline(Pipeline):
                     connection.disconnect()  # an answer that nobody reads would be the next one's
                 if isinstance(error, _Lost):
                     self._cluster.forget(address)
+                    if address not in str(error):
+                        error.args = (f"node {address}: {error}",)
                 raise
         return answers
 

@@ -14,27 +14,46 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+import redis
 
 from lethe.consumers.service.loop import TRANSIENT
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
+from lethe.consumers.workers.deletion_worker import DeletionWorker
+from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import NotDurable, StoreUnavailable
 from lethe.engine.refresh.size import RefreshSize
-from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.keys import ModelKeys, commit_partition
 from lethe.engine.store.server import barrier
 from lethe.engine.store.server.barrier import Barrier
 from lethe.engine.store.server.cluster import Cluster, every_server
 from lethe.engine.store.server.connection import connect, reachable
 from lethe.engine.store.server.rewrite import ask_for_rewrite, ended
 from tests.support.cluster import ClusterProcesses, models_of, tag_slot, wait_until
+from tests.support.crash_lane import check_row_keys
 from tests.support.invariants import check_model, ledger_of
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform
+from tests.support.workloads import MAIN, WORKLOADS
 
 pytestmark = pytest.mark.redis
 
 FAILOVERS = int(os.environ.get("LETHE_TEST_FAILOVERS", "4"))
 PER_TRAFFIC = 9
 ROWS = 10  # at most deleted of each model while one thing happens, one a request
+
+
+def drain(platform: Platform, worker: DeletionWorker, refresher: RefreshWorker) -> None:
+    """Work until everything is decided; connections that broke say so once each."""
+    deadline = time.monotonic() + 60.0
+    while True:
+        try:
+            platform.drain(worker, refresher)
+        except TRANSIENT:
+            worker.recover()
+            refresher.recover()
+            assert time.monotonic() < deadline
+            continue
+        return
 
 
 class Traffic:
@@ -87,17 +106,8 @@ class Traffic:
         self.drain()
 
     def drain(self) -> None:
-        """Work until everything is decided; connections that broke say so once each."""
-        deadline = time.monotonic() + 60.0
-        while True:
-            try:
-                self.platform.drain(self._worker, self._refresher)
-            except TRANSIENT:
-                self._worker.recover()
-                self._refresher.recover()
-                assert time.monotonic() < deadline
-                continue
-            return
+        """Work until everything is decided."""
+        drain(self.platform, self._worker, self._refresher)
 
     def check(self) -> None:
         """Check that each row that was named was deleted, once, and what that leaves."""
@@ -168,6 +178,42 @@ def test_primaries_die_while_deletions_flow(new_traffic: Callable[[], Traffic]) 
         for number in range(first, min(first + PER_TRAFFIC, FAILOVERS)):
             traffic.during(partial(fail_over, traffic, number % 3, lag=0.3 * (number % 2)))
         traffic.check()
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_a_model_of_each_kind_outlives_its_primary(cluster: ClusterProcesses, name: str) -> None:
+    """Given a replica that lacks the last commits of a model, it is rebuilt there all the same."""
+    with contextlib.closing(Platform(MemoryLog(), cluster.url)) as platform:
+        load, slot = WORKLOADS[name](platform), tag_slot(commit_partition("m"))
+        load.register()
+        load.work()
+        victim = cluster.owner(slot)
+        with lagging(cluster, victim):
+            load.work()
+            cluster.kill(victim)
+        cluster.wait_until_moved(slot, victim)
+        platform.reconnect()
+        wait_until(lambda: bool(platform.raw().ping()))
+        load.ask()
+        drain(platform, *platform.pair)
+        platform.order("m", RefreshSize.REBUILD)
+        drain(platform, *platform.pair)
+        load.work()
+        load.judge()
+
+
+def test_encrypted_rows_lie_on_a_cluster_and_their_keys_on_a_server(
+    cluster: ClusterProcesses, redis_url: str, redis_client: redis.Redis
+) -> None:
+    platform = Platform(MemoryLog(), cluster.url, keys_url=redis_url)
+    with contextlib.closing(platform):
+        assert platform.store.row_keys is not None
+        assert not platform.store.row_keys.is_on(platform.store.client)
+        platform.register("m", budget=10.0)
+        assert redis_client.dbsize() > 0
+        platform.delete("m", 0, 1)
+        check_model(platform)
+        check_row_keys(platform)
 
 
 @pytest.mark.parametrize("step", [Step.LOAD, Step.APPEND, Step.APPLY, Step.PUBLISH, Step.ADVANCE])
