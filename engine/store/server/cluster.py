@@ -42,6 +42,7 @@ _TRIES = 8
 second and a half: longer moves (a slot's keys one by one) are an unavailable store."""
 
 _PAUSE_SECONDS = 0.05
+_ASK_SECONDS = 3.0  # for what any node answers at once
 _KEY_AT = {"EVAL": 3, "EVALSHA": 3}  # elsewhere it is the first argument
 _ANYWHERE = ("TIME", "PING")  # to one and the same node, so that all workers read one clock
 
@@ -123,14 +124,21 @@ class Cluster(redis.Redis):
         return owners
 
     def _ask_any(self, *command: str) -> tuple[Any, str]:
-        """Return any node's answer, and its address; what was just lost is asked last."""
-        known = [*self._replicas, *(one for others in self._replicas.values() for one in others)]
+        """Return any node's answer, and its address; what was just lost is asked last.
+
+        Primaries first, where they are known, and not for long: one that hangs must not hold up
+        those who would learn that another has taken its place.
+        """
+        known = list(self._replicas)
         random.shuffle(known)  # one that the others have left behind would answer for ever
-        addresses = list(dict.fromkeys([*known, *self._named]))
+        copies = [one for others in self._replicas.values() for one in others]
+        addresses = list(dict.fromkeys([*known, *copies, *self._named]))
         addresses.sort(key=lambda address: address == self._lost)
         for address in addresses:
             try:
-                answer = self.node(address).execute_command(*command)  # type: ignore[no-untyped-call]
+                with self._open_server(address) as server:
+                    server.connection_pool.connection_kwargs["socket_timeout"] = _ASK_SECONDS
+                    answer = server.execute_command(*command)
             except _Lost:
                 if address == addresses[-1]:
                     raise

@@ -264,12 +264,26 @@ def test_what_only_the_store_has_does_not_count_before_a_replica_has_it(
     cluster: ClusterProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(barrier, "_BARRIER_SECONDS", 0.3)
-    with (
-        connect(cluster.url) as client,
-        lagging(cluster, cluster.primaries()[0]),
-        pytest.raises(NotDurable, match=r"no replica .* a failover would lose them"),
-    ):
-        Barrier(client, required=False).sync(client)
+    with connect(cluster.url) as client:
+        waits = Barrier(client, required=False)
+        with (
+            lagging(cluster, cluster.primaries()[0]),
+            pytest.raises(NotDurable, match=r"no replica .* a failover would lose them"),
+        ):
+            waits.sync(client)
+    cluster.repair()
+
+
+def test_a_node_that_hangs_does_not_hold_up_who_asks_where_keys_are(
+    cluster: ClusterProcesses,
+) -> None:
+    """Given a client that is told of the hanging node first."""
+    with lagging(cluster, cluster.primaries()[0]) as replica:
+        others = ",".join(one for one in cluster.nodes if one != replica)
+        with connect(f"redis+cluster://{replica},{others}") as client:
+            begin = time.monotonic()
+            client.set("a", 1)
+            assert time.monotonic() - begin < 10.0
     cluster.repair()
 
 
