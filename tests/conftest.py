@@ -14,10 +14,11 @@ import redis
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.support.cluster import ClusterProcesses, running_cluster
 from tests.support.servers import KafkaProcess, Missing, ValkeyProcess, own_redis, shared_kafka
 from tests.support.tiers import is_thorough
 
-_SERVERS = {"redis_url", "kafka_bootstrap", "private_valkey", "private_kafka"}
+_SERVERS = {"cluster", "redis_url", "kafka_bootstrap", "private_valkey", "private_kafka"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -116,6 +117,24 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         except Missing as missing:
             give_up(missing)
         yield url
+
+
+@pytest.fixture(scope="session")
+def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    """A real cluster of this process: use `cluster`, which empties it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            made = stack.enter_context(running_cluster(tmp_path_factory.mktemp("cluster")))
+        except Missing as missing:
+            give_up(missing)
+        yield made
+
+
+@pytest.fixture
+def cluster(started_cluster: ClusterProcesses) -> ClusterProcesses:
+    """A real cluster without keys, whole again after what the last test did."""
+    started_cluster.repair()
+    return started_cluster
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ from lethe.consumers.service.topic_watch import ensure_known
 from lethe.engine.errors import InvalidData, LetheError
 from lethe.engine.store.layout.keys import BOUND_LOG
 from lethe.engine.store.membership import never_members, refuse_former_state, registered_models
-from lethe.engine.store.server.connection import Barrier, NoBarrier, connect, reachable, text
+from lethe.engine.store.server.barrier import Barrier, NoBarrier
+from lethe.engine.store.server.connection import connect, reachable, refuse_cluster_node, text
 from lethe.engine.store.server.row_keys import RowKeys
 from lethe.engine.store.topics import KnownTopics
 
@@ -98,6 +99,7 @@ class Runtime:
     def _connected(self) -> Iterator[tuple[redis.Redis, Barrier]]:
         """Connect to the store, and check that it may be used with this log."""
         with closing(connect(self.redis_url, store_access(self.settings))) as client:
+            refuse_cluster_node(client)
             refuse_former_state(client)
             self._check_log(client)
             # With Kafka, the store is a view of the log, which may lose its last writes.

@@ -33,7 +33,7 @@ from lethe.consumers.subscriber.history import LIVE_SECONDS, HistoryReader, Know
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.consumers.subscriber.parameters import ParametersReader, StoredParameters
 from lethe.engine.errors import StoreUnavailable, Unavailable, UnknownModel
-from lethe.engine.store.server.connection import connect, reachable
+from lethe.engine.store.server.connection import connect, reachable, refuse_cluster_node
 
 RETRY_SECONDS = 0.5
 """Pause before looking again for parameters that are not where their version says."""
@@ -104,6 +104,7 @@ class ModelSubscriber:
             store = None if url is None else connect(url, store_access(settings))
             if store is not None:
                 stack.callback(store.close)
+                refuse_cluster_node(store)
                 with reachable(store):
                     store.ping()
             log: Log

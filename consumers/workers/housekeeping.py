@@ -23,7 +23,7 @@ from lethe.engine.store.membership import every_model, registered_models
 from lethe.engine.store.offline.staging import TIME_TO_LIVE, sweep_registrations
 from lethe.engine.store.server.rewrite import (
     PERIOD_SECONDS,
-    Rewrite,
+    Rewrites,
     ask_for_rewrite,
     ended,
     note_rewritten,
@@ -52,7 +52,7 @@ class Housekeeper:
         self._logger = logger
         self._files_checked: datetime | None = None
         self._ages_checked: datetime | None = None
-        self._rewrite: tuple[float, Rewrite] | None = None
+        self._rewrite: tuple[float, Rewrites] | None = None
         self._warned: datetime | None = None
         self._jobs_sent: dict[str, datetime] = {}
 
@@ -101,8 +101,8 @@ class Housekeeper:
     def _note_if_ended(self) -> None:
         if self._rewrite is None:
             return
-        began, rewrite = self._rewrite
-        succeeded = ended(self._store.client, rewrite)
+        began, rewrites = self._rewrite
+        succeeded = ended(self._store.client, rewrites)
         if succeeded is None:
             return
         self._rewrite = None
@@ -128,7 +128,7 @@ class Housekeeper:
 
     def _ask_for_rewrite(self, now: datetime) -> None:
         try:
-            rewrite = ask_for_rewrite(self._store.client)
+            rewrites = ask_for_rewrite(self._store.client)
         except PermissionError as error:
             if _is_due(self._warned, now, _AGE_SECONDS):
                 self._warned = now
@@ -139,8 +139,8 @@ class Housekeeper:
                     reason=str(error),
                 )
             return
-        if rewrite is not None:
-            self._rewrite = now.timestamp(), rewrite
+        if rewrites is not None:
+            self._rewrite = now.timestamp(), rewrites
 
     def _check_ages(self, now: datetime) -> None:
         """Send a job for each model that has reached its age limit."""

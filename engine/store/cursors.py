@@ -293,9 +293,9 @@ class Cursors:
 
     def forget_watermarks(self, partitions: Collection[str]) -> None:
         """Forget the watermarks of partitions whose offsets mean nothing any more."""
-        if partitions:
+        for partition in partitions:
             with reachable(self._client):
-                self._client.delete(*map(keys.watermark, partitions))
+                self._client.delete(keys.watermark(partition))
 
     def lower_watermarks(self, offsets: Mapping[str, int]) -> None:
         """Have partitions read again from these offsets, if their watermarks are beyond them."""

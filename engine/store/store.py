@@ -41,7 +41,8 @@ from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
 from lethe.engine.store.membership import unknown
 from lethe.engine.store.row_files import RowFilesOfModels
-from lethe.engine.store.server.connection import Barrier, reachable, surface_breaks, text
+from lethe.engine.store.server.barrier import Barrier
+from lethe.engine.store.server.connection import reachable, surface_breaks, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, present, read_shards, run_pipeline
 from lethe.engine.store.server.row_keys import SEALED, Opened, RowKeys, no_key
 from lethe.engine.store.topics import KnownTopics

@@ -91,15 +91,14 @@ class KnownTopics:
             self._client.eval(_NOTE, 1, TOPICS, topic, known.topic_id, known.partitions)
 
     def accept(self, known: KnownTopic, loss: Loss) -> None:
-        """Know a topic by this id from now on, and keep what was lost; rights as for `note`."""
-        with (
-            reachable(self._client),
-            suppress(NoPermissionError),
-            self._client.pipeline(transaction=True) as pipeline,
-        ):
-            pipeline.hset(TOPICS, loss.topic, f"{known.topic_id} {known.partitions}")
-            pipeline.rpush(LOSSES, json.dumps(asdict(loss)))
-            pipeline.execute()
+        """Know a topic by this id from now on, and keep what was lost; rights as for `note`.
+
+        The loss first: on a cluster the two keys lie on two nodes, and a loss that is listed twice
+        does no harm.
+        """
+        self.record(loss)
+        with reachable(self._client), suppress(NoPermissionError):
+            self._client.hset(TOPICS, loss.topic, f"{known.topic_id} {known.partitions}")
 
     def record(self, loss: Loss) -> None:
         """Keep what a topic has lost that the store still knows; rights as for `note`."""

@@ -27,7 +27,8 @@ from lethe.consumers.service.telemetry.logs import configure_logging
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.store.layout.config import ModelConfig
-from lethe.engine.store.server.connection import NoBarrier, connect
+from lethe.engine.store.server.barrier import NoBarrier
+from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
 from tests.support.memory_log import MemoryLog
 

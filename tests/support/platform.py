@@ -47,7 +47,8 @@ from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.jobs import JobResult
-from lethe.engine.store.server.connection import Barrier, NoBarrier, connect, text
+from lethe.engine.store.server.barrier import Barrier, NoBarrier
+from lethe.engine.store.server.connection import connect, text
 from lethe.engine.store.server.row_keys import RowKeys
 from lethe.engine.store.store import ModelStore
 from tests.support.families import Data, make

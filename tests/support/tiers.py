@@ -85,6 +85,7 @@ THOROUGH = (
     "tests/integration/store/test_embedded_valkey.py::test_a_server_whose_directory",
     "tests/integration/store/test_embedded_valkey.py::test_a_client_that_stays",
     "tests/integration/store/test_corruption.py::test_no_damage",
+    "tests/integration/store/test_cluster_moves",
     "tests/integration/store/test_erased_data",
     "tests/integration/store/test_rewrite",
     "tests/integration/subscriber/test_subscriber.py::test_a_kafka_that_is_not_there",

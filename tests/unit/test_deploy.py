@@ -235,6 +235,23 @@ def test_the_chart_is_of_this_version_and_its_defaults_fit_its_schema() -> None:
         assert SERVICES[name]["image"] == f"{values['image']['repository']}:{project['version']}"
 
 
+@pytest.mark.parametrize(
+    ("url", "fits"),
+    [
+        ("rediss://lethe-worker@valkey.data:6379/0", True),
+        ("rediss+cluster://lethe-worker@node-1:6379,node-2:6379", True),
+        ("redis+cluster://valkey-cluster", True),
+        ("redis+cluster://user:secret@node-1:6379", False),
+        ("redis://node-1:6379,node-2:6379", False),
+    ],
+)
+def test_the_chart_takes_addresses_without_a_password(url: str, fits: bool) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values["store"]["url"] = url
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert jsonschema.Draft7Validator(schema).is_valid(values) is fits
+
+
 # --- The health check that the containers run -------------------------------------------------
 
 

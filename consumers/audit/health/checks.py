@@ -26,7 +26,8 @@ from lethe.consumers.service.configuration.signing_keys import (
 )
 from lethe.consumers.service.connect import Runtime
 from lethe.engine.errors import LetheError
-from lethe.engine.store.server.connection import memory_policy, reachable, without_secrets
+from lethe.engine.store.server.cluster import Cluster, primaries
+from lethe.engine.store.server.connection import memory_policies, reachable, without_secrets
 from lethe.engine.store.server.rewrite import read_erasures
 from lethe.engine.store.store import ModelStore
 
@@ -56,18 +57,29 @@ def check_store(store: ModelStore, runtime: Runtime) -> Iterator[Check]:
     """Check the store; it was opened already, so it answers and is as durable as required."""
     client, settings = store.client, runtime.settings
     with reachable(client):
-        info = client.info("server")
-        policy = memory_policy(client)
+        info = primaries(client)[0].info("server")
+    policies = set(memory_policies(client).values())
     name = "Valkey" if "valkey_version" in info else "Redis"
     version = info.get("valkey_version", info.get("redis_version", "?"))
     place = without_secrets(runtime.redis_url)
     embedded = " (embedded)" if settings.redis_url is None else ""
-    yield Check("store", True, f"{name} {version} at {place}{embedded}")
+    yield Check("store", True, f"{name} {version} at {place}{embedded}{_nodes(client)}")
     yield _durability(store, runtime)
-    fine = policy == "noeviction"
+    policy, fine = ", ".join(sorted(policies)), policies == {"noeviction"}
     advice = "" if fine else "; set 'maxmemory-policy noeviction': eviction destroys model state"
     yield Check("store memory", fine, f"maxmemory-policy {policy}{advice}")
     yield _files(client)
+
+
+def _nodes(client: redis.Redis) -> str:
+    """Return how many nodes a cluster has; nothing of a single server."""
+    if not isinstance(client, Cluster):
+        return ""
+    with reachable(client):
+        replicas = client.replicas()
+    away = [place for place in client.primaries() if not replicas.get(place)]
+    without = f"; without a replica: {', '.join(away)}" if away else ""
+    return f": {len(client.primaries())} primaries{without}"
 
 
 def _durability(store: ModelStore, runtime: Runtime) -> Check:

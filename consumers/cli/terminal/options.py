@@ -135,8 +135,8 @@ _GLOBAL = [
         metavar="URL",
         expose_value=False,
         callback=_keep("redis_url"),
-        help="Redis or Valkey (redis://, rediss://, unix://). Default: LETHE_REDIS_URL, or an "
-        "embedded Valkey on the data directory.",
+        help="Redis or Valkey (redis://, rediss://, unix://; a cluster: redis+cluster://). "
+        "Default: LETHE_REDIS_URL, or an embedded Valkey on the data directory.",
     ),
     click.option(
         "--kafka",

@@ -32,7 +32,8 @@ from lethe.consumers.log.streams.format import (
 from lethe.consumers.log.streams.producer import StreamsProducer
 from lethe.consumers.log.streams.read import LEASE_SECONDS, StreamsConsumer, StreamsReader
 from lethe.engine.errors import InvalidData
-from lethe.engine.store.server.connection import Barrier
+from lethe.engine.store.server.barrier import Barrier
+from lethe.engine.store.server.cluster import Cluster
 
 
 class StreamsLog(Log):
@@ -47,6 +48,11 @@ class StreamsLog(Log):
         that period, within its polls.
     barrier : callable, optional
         Creates the barrier that a producer passes before it acknowledges; by default there is none.
+
+    Raises
+    ------
+    InvalidData
+        The client is that of a cluster: a topic's streams are written together.
     """
 
     name = "streams"
@@ -58,6 +64,11 @@ class StreamsLog(Log):
         lease_seconds: float = LEASE_SECONDS,
         barrier: Callable[[redis.Redis], Barrier] | None = None,
     ) -> None:
+        if isinstance(client, Cluster):
+            raise InvalidData(
+                "LETHE_REDIS_URL names a cluster, which cannot hold the log: give --kafka "
+                "(LETHE_KAFKA_BOOTSTRAP_SERVERS), or name a single server"
+            )
         self._origin = client
         self._client = own_client(client)
         self._lease_seconds = lease_seconds

@@ -27,7 +27,7 @@ from lethe.consumers.log.streams.format import (
     topic_key,
 )
 from lethe.engine.errors import InvalidData, LogUnavailable
-from lethe.engine.store.server.connection import Barrier
+from lethe.engine.store.server.barrier import Barrier
 
 EXPIRY_SECONDS = 60.0
 """How often a producer looks for records older than their topic's retention."""

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import SSLConnection
 from redis.driver_info import DriverInfo
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     ClusterDownError,
     ConnectionError as RedisConnectionError,
@@ -25,15 +26,14 @@ from redis.exceptions import (
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
-    RedisError,
     ResponseError,
     TimeoutError as RedisTimeoutError,
 )
 from redis.retry import Retry
 
-from lethe.engine.errors import CorruptState, InvalidData, NotDurable, StoreUnavailable
-from lethe.engine.store.layout.keys import SETTLED
+from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
 from lethe.engine.store.layout.reading import parse_text
+from lethe.engine.store.server.cluster import Cluster, every_server, primaries
 from lethe.engine.store.server.tls import NO_TLS, Access, advice
 
 Fields: TypeAlias = Any
@@ -42,6 +42,11 @@ Fields: TypeAlias = Any
 _REFUSES_WRITES = (OutOfMemoryError, ReadOnlyError, ClusterDownError)
 _REFUSES_WRITES_CODES = ("MISCONF", "NOREPLICAS", "BUSY ", "UNKILLABLE")  # redis-py has no class
 
+_CLUSTER = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
+_NO_ADDRESS = (
+    "--redis (LETHE_REDIS_URL) is not a usable address; write redis://HOST:PORT/DB, "
+    "rediss://HOST:PORT/DB, unix:///PATH, or redis+cluster://HOST:PORT,HOST:PORT,..."
+)
 _CONNECT_SECONDS = 5.0
 _DRIVER = DriverInfo(name="lethe", lib_version=None)  # what CLIENT LIST shows
 _ANSWER_SECONDS = 30.0
@@ -50,14 +55,39 @@ _ANSWER_SECONDS = 30.0
 def connect(url: str, access: Access | None = None) -> redis.Redis:
     """Return a client for ``redis://``, ``rediss://`` or ``unix://`` that never retries.
 
-    ``access`` holds the files and the password that are not in the address.
+    For ``redis+cluster://`` or ``rediss+cluster://`` with the addresses of some nodes, it is a
+    `Cluster`. ``access`` holds the files and the password that are not in the address.
 
     Raises
     ------
     InvalidData
         The address has unknown options, or a file cannot be used.
     """
-    access = access or Access()
+    parts = urlsplit(url)
+    if parts.scheme in _CLUSTER:
+        return _connect_cluster(parts, access or Access())
+    return _connect_server(url, access or Access())
+
+
+def _connect_cluster(parts: SplitResult, access: Access) -> Cluster:
+    user, at, nodes = parts.netloc.rpartition("@")
+
+    def open_server(address: str) -> redis.Redis:
+        server = parts._replace(scheme=_CLUSTER[parts.scheme], netloc=f"{user}{at}{address}")
+        return _connect_server(server.geturl(), access)
+
+    if parts.path.strip("/") not in ("", "0"):
+        raise InvalidData(
+            f"LETHE_REDIS_URL names database {parts.path.strip('/')}: a cluster has database 0 "
+            "only; leave it out"
+        )
+    addresses = nodes.split(",")
+    if not all(addresses):
+        raise InvalidData(_NO_ADDRESS)
+    return Cluster(open_server, addresses)
+
+
+def _connect_server(url: str, access: Access) -> redis.Redis:
     try:
         client = redis.Redis.from_url(
             url,
@@ -75,10 +105,7 @@ def connect(url: str, access: Access | None = None) -> redis.Redis:
         raise
     except (TypeError, ValueError):
         # The address is not repeated: if it does not parse, its password cannot be removed.
-        raise InvalidData(
-            "--redis (LETHE_REDIS_URL) is not a usable address; write redis://HOST:PORT/DB, "
-            "rediss://HOST:PORT/DB or unix:///PATH"
-        ) from None
+        raise InvalidData(_NO_ADDRESS) from None
     return client
 
 
@@ -110,8 +137,8 @@ def secure(client: redis.Redis, url: str, access: Access) -> None:
     settings = access.tls.given()
     if settings and parts.scheme != "rediss":
         raise InvalidData(
-            f"{settings[0]} is set, but LETHE_REDIS_URL begins with {parts.scheme}://, which has "
-            f"no TLS: write rediss://, or unset {settings[0]}"
+            f"{settings[0]} is set, but the address in LETHE_REDIS_URL has no TLS: write "
+            f"rediss:// (of a cluster, rediss+cluster://), or unset {settings[0]}"
         )
     if settings and options:
         raise InvalidData(
@@ -131,6 +158,9 @@ def surface_breaks(client: redis.Redis) -> None:
     have lost the append with the rest: a silent reconnection would apply a commit that the log does
     not have.
     """
+    if isinstance(client, Cluster):
+        client.prepare_each(surface_breaks)
+        return
     pool = client.connection_pool
     pool.connection_class = _surfacing(pool.connection_class)
     pool.disconnect()  # idle connections are of the old class
@@ -188,6 +218,11 @@ def reachable(client: redis.Redis) -> Iterator[None]:
     except InvalidResponse as error:
         raise StoreUnavailable(
             f"the server at {address(client)} is not Redis or Valkey; check LETHE_REDIS_URL"
+        ) from error
+    except AskError as error:  # or MovedError; a `Cluster` follows them
+        raise StoreUnavailable(
+            f"the store at {address(client)} is a node of a cluster, and does not have this key; "
+            f"{_WRITE_CLUSTER}"
         ) from error
     except (RedisConnectionError, RedisTimeoutError) as error:
         raise StoreUnavailable(
@@ -256,12 +291,44 @@ def is_wrong_type(error: ResponseError) -> bool:
     return without_command(error).startswith("WRONGTYPE")
 
 
-def memory_policy(client: redis.Redis) -> str:
-    """Return what the server removes when its memory is full.
+_WRITE_CLUSTER = "write redis+cluster:// or rediss+cluster:// in its address"
 
-    From INFO, because CONFIG reveals passwords too: a worker's user may not run it.
+
+def refuse_cluster_node(client: redis.Redis) -> None:
+    """Refuse a node of a cluster that is named as if it were a single server.
+
+    Raises
+    ------
+    InvalidData
+        It is one. Some keys lie there, and would be written; the others do not.
     """
-    return text(client.info("memory").get("maxmemory_policy", "unknown"))
+    if isinstance(client, Cluster):
+        return
+    with reachable(client):
+        try:
+            enabled = client.info("cluster").get("cluster_enabled")
+        except ResponseError:  # not every user, nor every service, has INFO
+            return
+    if enabled:
+        raise InvalidData(
+            f"the store at {address(client)} is a node of a cluster; {_WRITE_CLUSTER}"
+        )
+
+
+def memory_policies(client: redis.Redis) -> dict[str, str]:
+    """Return what each server removes when its memory is full, by its address.
+
+    From INFO, because CONFIG reveals passwords too: a worker's user may not run it. Replicas of a
+    cluster count: one that takes over begins to remove keys.
+    """
+    with reachable(client):
+        servers = every_server(client) or primaries(client)
+    policies = {}
+    for server in servers:
+        with reachable(server):
+            policy = server.info("memory").get("maxmemory_policy", "unknown")
+        policies[address(server)] = text(policy)
+    return policies
 
 
 def refuse_eviction(client: redis.Redis) -> None:
@@ -272,101 +339,12 @@ def refuse_eviction(client: redis.Redis) -> None:
     InvalidData
         Its ``maxmemory-policy`` evicts: it would lose deletions, and answers to requests.
     """
-    with reachable(client):
-        policy = memory_policy(client)
-    if policy not in ("noeviction", "unknown"):
-        raise InvalidData(
-            f"the store at {address(client)} has maxmemory-policy {policy}: once its memory is "
-            "full it removes keys, and deleted rows come back; set 'maxmemory-policy noeviction' "
-            "there"
-        )
-
-
-class Barrier:
-    """Waits until writes are on disk.
-
-    With ``appendfsync always`` the server syncs before it answers (``always``). Otherwise WAITAOF
-    is sent on the connection that wrote, and the numbers it returns are checked (``waits``). If
-    both are False, the barrier waits for nothing, because the server supports neither.
-
-    Parameters
-    ----------
-    client
-        The server.
-    required
-        Refuse a server that can lose acknowledged writes and cannot report what it has synced:
-        for a server that holds the log, or keys that nothing else holds. The state alone may be
-        lost: it is a view of the log.
-    """
-
-    def __init__(self, client: redis.Redis, *, required: bool) -> None:
-        with reachable(client):
-            self.always = _always(client)
-            self.waits = not self.always
-            if self.waits and not _knows_waitaof(client):
-                if required:
-                    raise NotDurable(
-                        f"the store at {address(client)} can lose acknowledged writes in a crash; "
-                        "set 'appendonly yes' and 'appendfsync always' there, name a Kafka "
-                        "(--kafka), or accept the loss with LETHE_DURABILITY=relaxed"
-                    )
-                self.waits = False
-
-    def sync(self, client: redis.Redis) -> None:
-        """Return once everything that the server has taken so far is on disk.
-
-        WAITAOF covers only this connection's own writes, so this writes a key first.
-        """
-        if self.waits:
-            with client.client() as connection:  # type: ignore[no-untyped-call]  # redis-py's gap
-                connection.set(SETTLED, 1)
-                self.wait(connection)
-
-    def wait(self, client: redis.Redis, timeout: float = 10.0) -> None:
-        """Return once this connection's writes are on disk.
-
-        Raises
-        ------
-        NotDurable
-            They were not within ``timeout`` seconds.
-        """
-        if not self.waits:
-            return
-        reply: Any = client.execute_command(  # type: ignore[no-untyped-call]  # redis-py's gap
-            "WAITAOF", 1, 0, int(timeout * 1000)
-        )
-        if int(reply[0]) < 1:
-            raise NotDurable(
-                f"the store at {address(client)} did not sync to disk in {timeout:g} s; check its "
-                "disk"
+    for place, policy in memory_policies(client).items():
+        if policy not in ("noeviction", "unknown"):
+            raise InvalidData(
+                f"the store at {place} has maxmemory-policy {policy}: once its memory is full it "
+                "removes keys, and deleted rows come back; set 'maxmemory-policy noeviction' there"
             )
-
-
-class NoBarrier(Barrier):
-    """Waits for nothing (LETHE_DURABILITY=relaxed)."""
-
-    def __init__(self) -> None:
-        self.always = self.waits = False
-
-
-def _always(client: redis.Redis) -> bool:
-    try:
-        settings = client.config_get("*append*")
-    except RedisError:
-        return False
-    values = {text(k): text(v) for k, v in settings.items()}
-    # A rewrite, which Lethe itself asks for, would suspend the syncs.
-    suspended = values.get("no-appendfsync-on-rewrite") == "yes"
-    synced = values.get("appendonly") == "yes" and values.get("appendfsync") == "always"
-    return synced and not suspended
-
-
-def _knows_waitaof(client: redis.Redis) -> bool:
-    try:
-        client.execute_command("WAITAOF", 1, 0, 1)  # type: ignore[no-untyped-call]  # as above
-    except ResponseError:
-        return False
-    return True
 
 
 def text(value: Any) -> str:

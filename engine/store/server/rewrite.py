@@ -1,20 +1,25 @@
-"""Asking the server to rewrite its files, without what was erased since the last rewrite.
+"""Asking the servers to rewrite their files, without what was erased since the last rewrite.
 
 An erased record is gone from memory, but the command that once wrote it stays in the append-only
 file, and its value in a snapshot, until the server rewrites that file. The server reports when it
 did; `docs/erased-data.md` has the arithmetic of the times.
+
+On a cluster all nodes are asked, replicas and nodes that have no slots any more too: each has files
+of its own. While one is away, no rewrite counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import redis
 from redis.exceptions import ResponseError
 
 from lethe.engine.store.layout.keys import REWRITTEN, every_partition
-from lethe.engine.store.server.connection import reachable
+from lethe.engine.store.server.cluster import every_server
+from lethe.engine.store.server.connection import address, reachable
 
 ERASURE_SECONDS = 24 * 3600.0
 """T: this long after its receipt, a deleted row's bytes are in no key and no file of the server."""
@@ -33,11 +38,15 @@ _BUSY = ("already in progress", "scheduled")
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A requested rewrite: of which files, and when by the server's clock."""
+    """A rewrite requested of one server: of which files, and when by its clock."""
 
     append_only_file: bool
     snapshot: bool
     asked: int
+
+
+Rewrites: TypeAlias = Mapping[str, Rewrite]
+"""A rewrite of each server, by its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +89,13 @@ def note_rewritten(client: redis.Redis, began: float, *, first: bool = False) ->
             client.set(REWRITTEN, repr(began))
 
 
-def ask_for_rewrite(client: redis.Redis) -> Rewrite | None:
-    """Ask for new files; the server writes them in the background.
+def ask_for_rewrite(client: redis.Redis) -> Rewrites | None:
+    """Ask for new files; the servers write them in the background.
 
     Returns
     -------
-    Rewrite or None
-        The requested rewrite; None while an earlier one is under way.
+    Rewrites or None
+        The requested rewrites; None while an earlier one is under way, or a node is away.
 
     Raises
     ------
@@ -96,10 +105,18 @@ def ask_for_rewrite(client: redis.Redis) -> Rewrite | None:
         It cannot be reached.
     """
     with reachable(client):
+        servers = every_server(client)
+        if servers is None or any(_under_way(_persistence(server)) for server in servers):
+            return None
+    asked = {address(server): _ask(server) for server in servers}
+    rewrites = {place: rewrite for place, rewrite in asked.items() if rewrite is not None}
+    return rewrites if rewrites.keys() == asked.keys() else None
+
+
+def _ask(client: redis.Redis) -> Rewrite | None:
+    with reachable(client):
         try:
             persistence = _persistence(client)
-            if _under_way(persistence):
-                return None
             append_only = bool(int(persistence.get("aof_enabled", 0)))
             snapshot = _has_snapshots(client, persistence)
             asked_at = int(client.time()[0])
@@ -117,8 +134,24 @@ def ask_for_rewrite(client: redis.Redis) -> Rewrite | None:
     return Rewrite(append_only, snapshot, asked_at)
 
 
-def ended(client: redis.Redis, rewrite: Rewrite) -> bool | None:
-    """Return whether a rewrite succeeded; None while it is under way."""
+def ended(client: redis.Redis, rewrites: Rewrites) -> bool | None:
+    """Return whether all rewrites succeeded; None while one is under way, or a node is away.
+
+    A node that joined since has copied what the others hold in memory, without what was erased.
+    """
+    with reachable(client):
+        servers = every_server(client)
+    if servers is None:
+        return None
+    outcomes = [
+        _ended(server, rewrites[address(server)])
+        for server in servers
+        if address(server) in rewrites
+    ]
+    return None if None in outcomes else all(outcomes)
+
+
+def _ended(client: redis.Redis, rewrite: Rewrite) -> bool | None:
     with reachable(client):
         persistence = _persistence(client)
     if _under_way(persistence):
@@ -136,7 +169,7 @@ def ended(client: redis.Redis, rewrite: Rewrite) -> bool | None:
 def rewrite_append_only_file(client: redis.Redis) -> bool:
     """Ask for a rewrite; return whether one that begins from now on will happen.
 
-    False: the server has no append-only file, does not let this user ask, or is still busy with
+    False: a server has no append-only file, does not let this user ask, or is still busy with
     an earlier rewrite.
 
     Raises
@@ -145,10 +178,10 @@ def rewrite_append_only_file(client: redis.Redis) -> bool:
         It cannot be reached.
     """
     try:
-        rewrite = ask_for_rewrite(client)
+        rewrites = ask_for_rewrite(client)
     except PermissionError:
         return False
-    return rewrite is not None and rewrite.append_only_file
+    return rewrites is not None and all(one.append_only_file for one in rewrites.values())
 
 
 def _persistence(client: redis.Redis) -> dict[str, Any]:

@@ -19,9 +19,11 @@ import redis
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from lethe.engine.errors import CorruptState, StoreUnavailable
+from lethe.engine.errors import CorruptState, InvalidData, StoreUnavailable
 from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, by_shard, shard_of
-from lethe.engine.store.server.connection import Barrier, Fields, NoBarrier, reachable
+from lethe.engine.store.server.barrier import Barrier, NoBarrier
+from lethe.engine.store.server.cluster import Cluster, primaries
+from lethe.engine.store.server.connection import Fields, reachable
 from lethe.engine.store.server.pipeline import read_shards
 
 SEALED = 2
@@ -49,6 +51,10 @@ class RowKeys:
     """The store of the keys; one thread uses an instance, which closes the client it was given."""
 
     def __init__(self, client: redis.Redis, *, relaxed: bool = False) -> None:
+        if isinstance(client, Cluster):
+            raise InvalidData(
+                "LETHE_ROW_KEYS_URL names a cluster: name one server (a row's key is 32 bytes)"
+            )
         self._given = client
         with _named(), reachable(client):
             self._client: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
@@ -60,12 +66,12 @@ class RowKeys:
         self._given.close()
 
     def is_on(self, other: redis.Redis) -> bool:
-        """Return whether another client is connected to the same server."""
+        """Return whether another client is connected to the same server, or a cluster with it."""
         with _named(), reachable(self._client):
             own_info: Any = self._client.info("server")
         with reachable(other):
-            other_info: Any = other.info("server")
-        return bool(own_info.get("run_id") == other_info.get("run_id"))
+            others: list[Any] = [server.info("server") for server in primaries(other)]
+        return any(own_info.get("run_id") == one.get("run_id") for one in others)
 
     def seal(self, where: GenerationKeys, records: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return the records encrypted under new keys, which are on disk on return.

@@ -17,7 +17,7 @@ from lethe.consumers.contract.sealing import (
 )
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.store.layout import keys
-from lethe.engine.store.server.connection import NoBarrier
+from lethe.engine.store.server.barrier import NoBarrier
 from lethe.engine.store.store import ModelStore
 
 OLD, NEW = bytes(32), bytes(range(32))

@@ -19,7 +19,8 @@ from redis.connection import Connection
 from lethe.consumers.contract import topics
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.sentinels import SENTINELS
-from lethe.engine.store.server.connection import Barrier, connect
+from lethe.engine.store.server.barrier import Barrier
+from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
 from tests.support.families import Data
 from tests.support.memory_log import HookCall, MemoryLog

@@ -27,7 +27,7 @@ from lethe.consumers.log.kafka import settings
 from lethe.consumers.log.streams.format import stream_key, topic_key
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.engine.errors import LogUnavailable
-from lethe.engine.store.server.connection import Barrier
+from lethe.engine.store.server.barrier import Barrier
 from tests.support.kafka_log import kafka_log
 from tests.support.servers import KafkaProcess, ValkeyProcess
 

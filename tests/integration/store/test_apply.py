@@ -22,7 +22,8 @@ from lethe.engine.store.apply import (
     Swap,
 )
 from lethe.engine.store.layout.keys import ModelKeys, shard_of
-from lethe.engine.store.server.connection import Barrier, connect, text
+from lethe.engine.store.server.barrier import Barrier
+from lethe.engine.store.server.connection import connect, text
 from lethe.engine.store.store import ModelStore
 
 KEYS = ModelKeys("a model/ä")

@@ -9,7 +9,8 @@ import redis
 
 from lethe.engine.errors import NotDurable, StoreUnavailable
 from lethe.engine.store.membership import registered_models
-from lethe.engine.store.server.connection import Barrier, NoBarrier, connect, without_secrets
+from lethe.engine.store.server.barrier import Barrier, NoBarrier
+from lethe.engine.store.server.connection import connect, without_secrets
 from lethe.engine.store.store import ModelStore
 from tests.support.servers import ValkeyProcess
 

@@ -30,7 +30,8 @@ from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import BrokenChain
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.config import ModelConfig
-from lethe.engine.store.server.connection import NoBarrier, connect
+from lethe.engine.store.server.barrier import NoBarrier
+from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
 from tests.support.kafka_log import kafka_log
 from tests.support.oracles import retrain

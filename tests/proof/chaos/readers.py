@@ -20,7 +20,8 @@ from lethe.engine.errors import BrokenChain, CommitConflict, LetheError, LogRese
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.snapshot import Snapshot, take_snapshot
-from lethe.engine.store.server.connection import NoBarrier, connect
+from lethe.engine.store.server.barrier import NoBarrier
+from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.history import Live, Read
 

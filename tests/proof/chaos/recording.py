@@ -17,7 +17,7 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Appended, Consumer, Flush, Log, Message, Partition, Producer
 from lethe.consumers.log.wrapped import WrappedLog
 from lethe.engine.store.apply import ApplyAnswer, StoreChange
-from lethe.engine.store.server.connection import Barrier
+from lethe.engine.store.server.barrier import Barrier
 from lethe.engine.store.store import ModelStore
 
 

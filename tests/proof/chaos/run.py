@@ -18,7 +18,8 @@ from lethe.consumers.service.kafka_client import kafka_log
 from lethe.engine.errors import LetheError, Unavailable
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS
-from lethe.engine.store.server.connection import Barrier, connect
+from lethe.engine.store.server.barrier import Barrier
+from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.agreement import read_rows
 from tests.proof.chaos.collect import count_remains, read_final, read_topics

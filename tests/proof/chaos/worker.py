@@ -25,7 +25,8 @@ from lethe.consumers.workers.deletion_worker import BatchLimits, DeletionWorker
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import Unavailable
-from lethe.engine.store.server.connection import Barrier, connect
+from lethe.engine.store.server.barrier import Barrier
+from lethe.engine.store.server.connection import connect
 from tests.proof.chaos.recording import Diary, RecordedLog, RecordedStore
 from tests.support.platform import seals
 

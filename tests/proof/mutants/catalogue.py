@@ -864,4 +864,30 @@ MUTANTS = (
             "True",
         ),
     ),
+    # -- a store on a cluster
+    mutant(
+        "what only the store has is on a replica before it counts",
+        "test_what_only_the_store_has_does_not_count_before_a_replica_has_it",
+        put("Barrier.sync", "bool(replicas.get(place))", "False"),
+    ),
+    mutant(
+        "no rewrite of files counts while a node is away",
+        "test_no_rewrite_counts_while_a_node_is_away",
+        never("Cluster.every_address", "_AWAY"),
+    ),
+    mutant(
+        "the answers of a cluster that is down do not count",
+        "test_a_cluster_that_is_down_is_an_unavailable_store",
+        never("ClusterPipeline._in_turn", "isinstance(answer, ClusterDownError)"),
+    ),
+    mutant(
+        "a node of a cluster is not taken for a single server",
+        "test_a_node_that_is_named_as_a_single_server",
+        never("refuse_cluster_node", "enabled"),
+    ),
+    mutant(
+        "a slot that has moved is remembered",
+        "test_a_command_follows_its_key",
+        without("Cluster.learn", "self._owners[error.slot_id] = address"),
+    ),
 )

@@ -20,7 +20,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
 
 from lethe.engine.store.layout.keys import PREFIX, SETTLED, ModelKeys, PartitionKeys, watermark
-from lethe.engine.store.server.connection import Barrier, connect
+from lethe.engine.store.server.barrier import Barrier
+from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
 
 Point = Callable[[str], None]
