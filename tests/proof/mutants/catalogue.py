@@ -752,7 +752,7 @@ MUTANTS = (
     mutant(
         "an interrupted registration removes what it has staged",
         "test_a_registration_that_is_interrupted_while_it_stages_leaves_nothing_behind",
-        without("stage", "discard(store, keys, where, dataset)"),
+        without("stage_fit", "discard(store, config, where, dataset)"),
     ),
     mutant(
         "what a registration has staged to the end does not expire",
