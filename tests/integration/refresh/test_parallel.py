@@ -17,6 +17,7 @@ from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.refresh import queue
 from lethe.consumers.refresh.job import run_job
+from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers import refresh_worker
@@ -126,14 +127,17 @@ def test_of_large_jobs_one_runs_and_of_one_model_one_job(
 ) -> None:
     for model in ("m", "n", "small"):
         memory.register(model, budget=10.0)
-    held, metrics = Held(monkeypatch, "m", "n", "small"), Metrics()
+    held, metrics, minutes = Held(monkeypatch, "m", "n", "small"), Metrics(), [0]
+    health = Health(lambda: 60.0 * minutes[0])
     with large(monkeypatch, "m", "n"):
-        refresher = lanes(memory, metrics=metrics, role="refresh")
+        refresher = lanes(memory, metrics=metrics, health=health, role="refresh")
         for model in ("m", "n", "small", "small"):
             memory.order(model, RefreshSize.REBUILD)
         until(lambda: len(held.begun) == 2, refresher)
         for _ in range(10):
+            minutes[0] += 1
             refresher.run_once(0.01)
+        assert health.live()[0], "a job that takes minutes is no stall, and nor are those behind it"
         assert sorted(held.begun) == ["m", "small"]
         measured = metrics.registry.get_sample_value
         assert measured("lethe_refresh_jobs", {"state": "running"}) == 2
