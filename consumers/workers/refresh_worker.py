@@ -234,10 +234,10 @@ class RefreshWorker(PartitionWorker):
             return
         try:
             self._report(job.event, result)
+            self._finish(job)
         except Exception:
             self._queue.release(job)  # it is read again
             raise
-        self._finish(job)
 
     def _finish(self, job: Job) -> None:
         """Move past a job that is done."""

@@ -24,7 +24,7 @@ from lethe.consumers.workers import refresh_worker
 from lethe.consumers.workers.drained import lags
 from lethe.consumers.workers.leases import Lease, RefreshShown, read_leases
 from lethe.consumers.workers.refresh_worker import SMALL_BYTES, RefreshWorker
-from lethe.engine.errors import RefreshFailed
+from lethe.engine.errors import RefreshFailed, StoreUnavailable
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import WORKERS, worker_lease
 from lethe.engine.store.layout.state import ModelState
@@ -179,6 +179,29 @@ def test_a_job_beyond_the_memory_fails_with_a_line_and_others_are_done(memory: P
     memory.order("m", RefreshSize.REBUILD)
     memory.drain(worker, memory.refresh_worker(memory=needed))
     assert refreshed(memory, "m") == [RefreshSize.REBUILD]
+
+
+@pytest.mark.parametrize(
+    "step", [one for one in Step if one.startswith("refresh_") and one is not Step.REFRESH_SWAP]
+)
+def test_a_job_that_a_server_breaks_off_at_any_step_is_done(memory: Platform, step: Step) -> None:
+    """After the last step, it counted as running for ever, and its model was never refreshed."""
+    memory.register("m", budget=10.0)
+    broken = iter([StoreUnavailable("the connection broke")])
+
+    def break_off(reached: str) -> None:
+        if reached == step:
+            for error in broken:
+                raise error
+
+    worker, refresher = memory.deletion_worker(), memory.refresh_worker(at_step=break_off)
+    memory.order("m", RefreshSize.REBUILD)
+    with pytest.raises(StoreUnavailable):
+        until(lambda: False, refresher)
+    refresher.recover()
+    memory.drain(worker, refresher)
+    assert refreshed(memory, "m") == [RefreshSize.REBUILD]
+    assert waiting(memory) == 0
 
 
 def test_a_model_whose_refresh_another_worker_does_is_put_off(
