@@ -36,7 +36,11 @@ JOBS = 1024
 
 _PER_ROW, _COPIES = 300, 4
 """A job that reads a row needs so many bytes for its id and its objects, and so many copies of the
-float64 of its record. Rebuilds were measured at 3.0 to 3.7 copies (docs/operations.md)."""
+float64 of its record. Rebuilds were measured at 2.8 to 3.4 copies (docs/operations.md)."""
+
+_IN_FILES = 256 << 20
+"""The most that rows in files are taken to need: they are read block by block. It is more than a
+small job needs (`workers.refresh_worker`), because a pass over many files takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,10 @@ def memory_of(state: ModelState) -> float:
     """Return how many bytes a job that reads a model's rows needs at most, roughly."""
     config = state.meta.config
     numbers = config.row_width + config.d * config.blocks + config.m + 1
-    factor = 3 * 8 * config.d**2 * max(config.blocks, 1)
-    return state.meta.rows_live * (_PER_ROW + _COPIES * 8 * numbers) + factor
+    rows = state.meta.rows_live * (_PER_ROW + _COPIES * 8 * numbers)
+    if state.meta.row_files is not None:
+        rows = min(rows, _IN_FILES)
+    return rows + 3 * 8 * config.d**2 * max(config.blocks, 1)
 
 
 class JobQueue:

@@ -39,8 +39,8 @@ def default_data_dir() -> Path:
 MOST_REQUESTS = 1_000
 """Limit of a micro-batch: a version names its requests, and must fit into a 1 MiB message."""
 
-LEAST_MEMORY = 256 << 20
-"""Of refresh jobs: half of it is for a small job beside the others (`workers.refresh_worker`)."""
+LEAST_MEMORY = 512 << 20
+"""Of refresh jobs: room for one of rows in files, and for a small one beside it."""
 
 
 ERASURE_DAYS = 30

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from lethe.consumers.contract.events import RefreshRequested
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.refresh import queue
 from lethe.consumers.refresh.job import run_job
+from lethe.consumers.service.configuration.settings import LEAST_MEMORY
 from lethe.consumers.service.telemetry.health import Health
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.service.telemetry.steps import Step
@@ -27,6 +29,7 @@ from lethe.consumers.workers.refresh_worker import SMALL_BYTES, RefreshWorker
 from lethe.engine.errors import RefreshFailed, StoreUnavailable
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.keys import WORKERS, worker_lease
+from lethe.engine.store.layout.meta import RowFiles
 from lethe.engine.store.layout.state import ModelState
 from tests.support.invariants import check_model
 from tests.support.memory_log import MemoryLog
@@ -167,6 +170,14 @@ def test_of_one_model_one_job_runs_at_a_time(
     held.let_go()
     until(refresher.idle, refresher)
     assert held.begun == ["m", "m"]
+
+
+def test_rows_in_files_need_a_block_and_are_still_no_small_job(memory: Platform) -> None:
+    memory.register("m", budget=10.0)
+    state = memory.load()
+    many = {"rows_live": 10**9, "row_files": RowFiles.model_construct()}
+    needed = queue.memory_of(replace(state, meta=state.meta.model_copy(update=many)))
+    assert SMALL_BYTES < needed < LEAST_MEMORY - SMALL_BYTES
 
 
 def test_a_model_with_many_jobs_lets_others_pass(
