@@ -67,7 +67,8 @@ def specs(partitions: int = COMMIT_PARTITIONS) -> list[TopicSpec]:
         TopicSpec(RECEIPTS, partitions, retention_ms=90 * _DAY_MS),
         TopicSpec(VERSIONS, partitions, retention_ms=FOR_EVER),
         TopicSpec(MODELS, partitions, compacted=True),
-        TopicSpec(REFRESH_JOBS, 1, retention_ms=7 * _DAY_MS),
+        # It had one partition once. A model's jobs may be done in any order, and more than once.
+        TopicSpec(REFRESH_JOBS, partitions, retention_ms=7 * _DAY_MS, grows=True),
         TopicSpec(DEAD_LETTERS, 1, retention_ms=30 * _DAY_MS, max_message_bytes=_DEAD_LETTER_BYTES),
         TopicSpec(
             ERASURES,

@@ -141,7 +141,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic to create if it is missing. An existing topic is left unchanged.
+    """A topic to create if it is missing. An existing topic is left unchanged, unless it grows.
 
     Attributes
     ----------
@@ -157,6 +157,9 @@ class TopicSpec:
         (`Consumer.release`), and then remove them. Kafka uses ``retention_ms`` alone.
     max_message_bytes
         Largest key and value of a record, together.
+    grows
+        Redis Streams add partitions that an existing topic lacks; in Kafka, a person does. Keys
+        then change their partitions: only where their order does not matter.
     extra
         Settings for Kafka only.
     """
@@ -167,6 +170,7 @@ class TopicSpec:
     retention_ms: int | None = None
     until_released: bool = False
     max_message_bytes: int = 1_048_576
+    grows: bool = False
     extra: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -1,18 +1,21 @@
-"""The refresh jobs that were read and are not done, and how often a model's jobs are begun.
+"""The refresh jobs that were read and are not done, and which of them is begun next.
 
 Anybody who may write to ``lethe.refresh-jobs`` can request rebuilds, and anybody who may request
 deletions can choose rows that need one. So that neither keeps the refresh worker from other models,
 a model's refreshes are limited: some in a row, then one every so many seconds. The model's own
 pending job is never dropped: it waits for its turn, and the requests that need it share it. Of
 other jobs, one per model may wait; more are refused.
+
+Several jobs may run at once, of different models. Next comes a job of the model whose last one was
+begun longest ago; of models that had none yet, the oldest.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from lethe.consumers.contract import cloudevents
 from lethe.consumers.contract.events import RefreshRequested
@@ -26,8 +29,18 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.jobs import read_pace, write_pace, write_refusal
 from lethe.engine.store.store import ModelStore
 
-JOBS = 64
-"""The most jobs that are read ahead; there are few."""
+T = TypeVar("T")
+
+JOBS = 1024
+"""The most jobs that are read ahead. A job behind so many that are large waits for them."""
+
+_PER_ROW, _COPIES = 300, 4
+"""A job that reads a row needs so many bytes for its id and its objects, and so many copies of the
+float64 of its record. Rebuilds were measured at 2.8 to 3.4 copies (docs/operations.md)."""
+
+_IN_FILES = 256 << 20
+"""The most that rows in files are taken to need: they are read block by block. It is more than a
+small job needs (`workers.refresh_worker`), because a pass over many files takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +72,63 @@ class RefreshLimit:
         return now + max(0.0, min(pace - now, self.burst * self.seconds)) + self.seconds
 
 
-@dataclass(slots=True)
-class _Job:
+@dataclass(slots=True, eq=False)
+class Job:
+    """A record that was read, and is not done.
+
+    Attributes
+    ----------
+    record, event
+        The record, and the job in it; None if it is none.
+    refused
+        Whether it is refused: there is nothing to do.
+    due
+        When it may begin.
+    own
+        Whether it is the job that its model waits for.
+    bytes
+        Memory that it will need; 0 if it reads no rows, or if nobody has looked yet.
+    since
+        When it was begun, in seconds since 1970; 0 if it was not.
+    """
+
     record: Record
     event: RefreshRequested | None
+    refused: bool = False
     due: float = 0.0
     own: bool = True
+    bytes: float = 0.0
+    since: float = 0.0
+
+    @property
+    def name(self) -> tuple[Partition, int, str]:
+        """What it is known by when it is read again: other records may come to its place."""
+        job_id = "" if self.event is None else self.event.job_id
+        return self.record.partition, self.record.offset, job_id
+
+    @property
+    def ordered_at(self) -> datetime:
+        """When it came into the log."""
+        return self.record.logged_at
+
+    @property
+    def model(self) -> str:
+        """Its model; empty if there is none."""
+        return "" if self.event is None else self.event.model_id
+
+
+def memory_of(state: ModelState) -> float:
+    """Return how many bytes a job that reads a model's rows needs at most, roughly."""
+    config = state.meta.config
+    numbers = config.row_width + config.d * config.blocks + config.m + 1
+    rows = state.meta.rows_live * (_PER_ROW + _COPIES * 8 * numbers)
+    if state.meta.row_files is not None:
+        rows = min(rows, _IN_FILES)
+    return rows + 3 * 8 * config.d**2 * max(config.blocks, 1)
 
 
 class JobQueue:
-    """Jobs in log order, each handed out when its model's limit allows; one thread uses it.
+    """Jobs in fair order, each handed out when its model's limit allows; one thread uses it.
 
     A job that a server broke off goes behind the others.
 
@@ -82,6 +142,12 @@ class JobQueue:
         The clock.
     logger, metrics
         Where jobs that wait or are refused are logged and counted.
+
+    Attributes
+    ----------
+    running
+        The jobs that were taken and are not finished. They hold their places while partitions are
+        lost, or read again.
     """
 
     def __init__(
@@ -92,82 +158,117 @@ class JobQueue:
         logger: Logger,
         metrics: Metrics,
     ) -> None:
+        self.running: list[Job] = []
         self._store = store
         self._limit = limit
         self._now = now
         self._logger = logger
         self._metrics = metrics
-        self._jobs: deque[_Job] = deque()
+        self._waiting: list[Job] = []
+        self._finished: set[tuple[Partition, int, str]] = set()  # and not below the watermark
         self._interrupted: dict[str, int] = {}
+        self._begun: dict[str, float] = {}
 
     def __len__(self) -> int:
         """Return how many jobs are not done."""
-        return len(self._jobs)
+        return len(self._waiting) + len(self.running)
+
+    def __iter__(self) -> Iterator[Job]:
+        """Yield the jobs that are not done: those that run, and then those that wait, by turn."""
+        yield from self.running
+        yield from sorted(self._waiting, key=self._turn)
 
     def room(self) -> int:
         """Return how many more jobs may be read."""
-        return max(0, JOBS - len(self._jobs))
+        return max(0, JOBS - len(self))
 
     def add(self, records: Iterable[Record]) -> None:
-        """Add the jobs of records that were read."""
-        self._jobs.extend(_Job(record, self._parse(record)) for record in records)
+        """Add the jobs of records that were read; those that run or are finished are known."""
+        known = self._finished | {job.name for job in self.running}
+        jobs = (Job(record, self._parse(record)) for record in records)
+        self._waiting += (job for job in jobs if job.name not in known)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget the jobs of these partitions: they are lost, or will be read again."""
-        self._jobs = deque(job for job in self._jobs if job.record.partition not in partitions)
+        self._waiting = [job for job in self._waiting if job.record.partition not in partitions]
 
     def first(self, partition: Partition) -> int | None:
         """Return the offset of the first job of a partition that is not done."""
-        offsets = (job.record.offset for job in self._jobs if job.record.partition == partition)
+        jobs = (*self._waiting, *self.running)
+        offsets = (job.record.offset for job in jobs if job.record.partition == partition)
         return min(offsets, default=None)
 
-    def take(self) -> tuple[Record, RefreshRequested | None] | None:
-        """Remove and return the first job that may be begun now; None if there is none.
-
-        Jobs that were interrupted come behind the others.
-
-        Without an event there is nothing to do: the record is not a job, or the job is refused.
-        """
-        for job in sorted(self._jobs, key=self._times_interrupted):
-            if job.due <= self._now().timestamp():
-                event = None if job.event is None else self._event_to_begin(job, job.event)
-                if job.due <= self._now().timestamp():
-                    self._jobs.remove(job)
-                    return job.record, event
+    def take(self, room: float) -> Job | None:
+        """Take the next job that may begin now and needs no more than ``room`` bytes, if any."""
+        busy = {job.model for job in self.running}
+        for job in sorted(self._waiting, key=self._turn):
+            now = self._now().timestamp()
+            if job.due > now or job.bytes > room or (job.model and job.model in busy):
+                continue
+            if job.event is not None:
+                job.refused = self._look_at(job, job.event, room) is not None
+            if not job.refused and (job.due > now or job.bytes > room):
+                continue
+            self._waiting.remove(job)
+            self.running.append(job)
+            job.since = now
+            _keep_newest(self._begun, job.model, now)
+            return job
         return None
+
+    def put_back(self, job: Job, seconds: float) -> None:
+        """Let a job that was taken wait again."""
+        job.due, job.since = self._now().timestamp() + seconds, 0.0
+        self.running.remove(job)
+        self._waiting.insert(0, job)
+
+    def finish(self, job: Job) -> None:
+        """Note that a job is done."""
+        self.running.remove(job)
+        self._finished.add(job.name)
+
+    def settle(self, watermarks: Mapping[Partition, int]) -> None:
+        """Forget what is finished below watermarks that are stored: it is not read again."""
+        self._finished = {name for name in self._finished if name[1] >= watermarks.get(name[0], 0)}
+
+    def release(self, job: Job) -> None:
+        """Forget a job that was taken and is not done: it is read again."""
+        if job in self.running:
+            self.running.remove(job)
 
     def let_pass(self, job_id: str) -> None:
         """Note that a job was interrupted: when it is read again, it goes behind all others."""
-        times = self._interrupted.pop(job_id, 0)
-        while len(self._interrupted) >= JOBS:
-            del self._interrupted[next(iter(self._interrupted))]
-        self._interrupted[job_id] = times + 1
+        _keep_newest(self._interrupted, job_id, self._interrupted.get(job_id, 0) + 1)
 
-    def _times_interrupted(self, job: _Job) -> int:
-        return 0 if job.event is None else self._interrupted.get(job.event.job_id, 0)
+    def _turn(self, job: Job) -> tuple[int, float, int]:
+        times = 0 if job.event is None else self._interrupted.get(job.event.job_id, 0)
+        return times, self._begun.get(job.model, 0.0), job.record.timestamp_ms
 
-    def _event_to_begin(self, job: _Job, event: RefreshRequested) -> RefreshRequested | None:
-        """Return a job's event if it may begin now; else set when it is due, or refuse it."""
-        refusal = None
+    def _look_at(self, job: Job, event: RefreshRequested, room: float) -> str | None:
+        """Look at a job's model: what it needs, and when it is due; return why it is refused."""
         try:
-            if self._limit.seconds:
-                state = self._store.load_model(event.model_id)
-                refusal = self._begin_or_refuse(job, event, state)
-                if refusal is not None:
-                    write_refusal(self._store.client, state.keys, event.job_id, refusal)
+            state = self._store.load_model(event.model_id)
+            size = choose_size(state, event, self._now()).size
+            job.bytes = 0.0 if size is RefreshSize.COMPLETE else memory_of(state)
+            if job.bytes > room or not self._limit.seconds:
+                return None
+            refusal = self._begin_or_refuse(job, event, state, size)
+            if refusal is not None:
+                write_refusal(self._store.client, state.keys, event.job_id, refusal)
         except Unavailable:
             raise
         except UnknownModel as error:
-            refusal = str(error)
+            refusal = str(error) if self._limit.seconds else None
         except Exception:
             refusal = None  # whatever it is, the job itself meets it and reports it
-        if refusal is None:
-            return event
-        self._metrics.refreshes_refused.inc()
-        self._warn(event, "refresh request refused", "refresh_refused", reason=refusal)
-        return None
+        if refusal is not None:
+            self._metrics.refreshes_refused.inc()
+            self._warn(event, "refresh request refused", "refresh_refused", reason=refusal)
+        return refusal
 
-    def _begin_or_refuse(self, job: _Job, event: RefreshRequested, state: ModelState) -> str | None:
+    def _begin_or_refuse(
+        self, job: Job, event: RefreshRequested, state: ModelState, size: RefreshSize
+    ) -> str | None:
         """Begin a job, which moves the model's pace, or set when it is due.
 
         Returns why it is refused, or None if it is not.
@@ -178,7 +279,7 @@ class JobQueue:
             # A later generation than the store's is no reason: the store has lost it, and a fold
             # brings it back.
             return "another refresh was faster; order again if it is still needed"
-        if job.own and choose_size(state, event, self._now()).size is RefreshSize.COMPLETE:
+        if job.own and size is RefreshSize.COMPLETE:
             return None  # it reads no rows, and a commit of the model itself has scheduled it
         now = self._now().timestamp()
         pace = read_pace(self._store.client, state.keys)
@@ -192,14 +293,14 @@ class JobQueue:
         self._warn(event, "refresh waits for its turn", "refresh_wait", seconds=round(wait, 1))
         return None
 
-    def _another_waits(self, job: _Job, event: RefreshRequested) -> bool:
+    def _another_waits(self, job: Job, event: RefreshRequested) -> bool:
         return any(
             other is not job
             and other.due > 0
             and not other.own
             and other.event is not None
             and other.event.model_id == event.model_id
-            for other in self._jobs
+            for other in self._waiting
         )
 
     def _limit_message(self) -> str:
@@ -223,3 +324,11 @@ class JobQueue:
                 reason=str(error).splitlines()[0],
             )
             return None
+
+
+def _keep_newest(kept: dict[str, T], name: str, value: T) -> None:
+    """Keep a value, and of the others the newest."""
+    kept.pop(name, None)
+    while len(kept) >= JOBS:
+        del kept[next(iter(kept))]
+    kept[name] = value

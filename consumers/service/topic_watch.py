@@ -179,7 +179,7 @@ def ensure_known(
         stored = known.read()
         names = [spec.name for spec in specs if spec.name not in accepting]
         TopicWatch(known, reader, [name for name in names if name in stored]).check()
-        missing = [s for s in specs if s.name in accepting or s.name not in stored]
+        missing = [s for s in specs if s.grows or s.name in accepting or s.name not in stored]
         log.ensure_topics(missing)
         for name in accepting:
             present = reader.partitions(name)

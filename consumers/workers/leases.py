@@ -1,7 +1,8 @@
 """Workers say in the store that they live and which partitions they read, by leases that expire.
 
 A lease is renewed whenever a worker polls: what does not poll does not work either. Leases decide
-nothing: the log's consumer groups do. Leases are there for people to see.
+nothing: the log's consumer groups do. Leases are there for people to see, and spare work: a refresh
+worker puts off a model whose refresh runs elsewhere, after partitions have moved.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from redis.exceptions import RedisError
 
 from lethe.consumers.contract import topics
-from lethe.consumers.contract.events import Time
+from lethe.consumers.contract.events import Time, rfc3339
 from lethe.consumers.log.base import Consumer, Partition
 from lethe.consumers.service.telemetry.logs import logger
 from lethe.consumers.workers.drained import PartitionLag
@@ -47,8 +48,35 @@ def topics_by_role() -> Mapping[str, Sequence[str]]:
     }
 
 
+class RefreshShown(BaseModel):
+    """A refresh that a worker does (``running``), or that waits there.
+
+    ``bytes`` is the memory that it needs, about; 0 if it reads no rows, or is not known yet.
+    ``since`` is when it was begun, or ordered.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model_id: str
+    job_id: str
+    reason: str
+    running: bool
+    bytes: float
+    since: Time
+
+    @property
+    def line(self) -> str:
+        """Return what it does, for a person: ``runs since ..., about 310 MB (error_budget)``."""
+        needs = f", about {self.bytes / 1e6:,.0f} MB" if self.bytes else ""
+        does = "runs" if self.running else "waits"
+        return f"{does} since {rfc3339(self.since)}{needs} ({self.reason})"
+
+
 class Lease(BaseModel):
-    """What a worker says of itself; ``partitions`` are indices by topic."""
+    """What a worker says of itself.
+
+    ``partitions`` are indices by topic. A refresh worker has ``refreshes``, those that run first.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -58,6 +86,7 @@ class Lease(BaseModel):
     version: str
     since: Time
     partitions: Mapping[str, tuple[int, ...]] = {}
+    refreshes: tuple[RefreshShown, ...] = ()
 
     @property
     def reads(self) -> str:
@@ -66,7 +95,10 @@ class Lease(BaseModel):
 
 
 class Announcement:
-    """Says in the store what a worker's consumer reads; no work depends on it."""
+    """Says in the store what a worker's consumer reads; no work depends on it.
+
+    ``refreshes`` are the refreshes that it says are here.
+    """
 
     def __init__(self, consumer: Consumer, store: ModelStore, role: str) -> None:
         self._consumer = consumer
@@ -79,7 +111,8 @@ class Announcement:
             version=package_version("lethe-engine"),
             since=datetime.now(UTC),
         )
-        self._held: frozenset[Partition] = frozenset()
+        self.refreshes: tuple[RefreshShown, ...] = ()
+        self._said: tuple[object, ...] = ()
         self._due = 0.0
         self._refused = False
         self._try(self._sweep)
@@ -87,17 +120,29 @@ class Announcement:
     def __call__(self) -> None:
         """Renew the lease where it is time: before each poll."""
         held, now = self._consumer.assignment(), time.monotonic()
-        if held != self._held or now >= self._due:
-            self._held, self._due = held, now + RENEW_SECONDS
+        says = held, self.refreshes
+        if says != self._said or now >= self._due:
+            self._said, self._due = says, now + RENEW_SECONDS
+            partitions = {"partitions": _by_topic(held), "refreshes": self.refreshes}
+            self._lease = self._lease.model_copy(update=partitions)
             self._try(self._renew)
+
+    def running_elsewhere(self) -> frozenset[str]:
+        """Return the models whose refreshes other workers do; raises `StoreUnavailable`."""
+        mine = self._lease.host, self._lease.pid
+        return frozenset(
+            shown.model_id
+            for lease in _parsed(self._client)
+            for shown in lease.refreshes
+            if shown.running and (lease.host, lease.pid) != mine
+        )
 
     def end(self) -> None:
         """Withdraw the lease."""
         self._try(self._withdraw)
 
     def _renew(self) -> None:
-        lease = self._lease.model_copy(update={"partitions": _by_topic(self._held)})
-        value, milliseconds = lease.model_dump_json(), int(LEASE_SECONDS * 1000)
+        value, milliseconds = self._lease.model_dump_json(), int(LEASE_SECONDS * 1000)
 
         def queue(pipe: Any) -> None:
             pipe.set(worker_lease(self._name), value, px=milliseconds)
@@ -138,13 +183,15 @@ def read_leases(store: ModelStore) -> list[Lease]:
     StoreUnavailable
         The store cannot be reached, or its user may not read leases.
     """
-    leases = []
-    for _, value in _stored(store.client):
+    return sorted(_parsed(store.client), key=lambda one: (one.role, one.host, one.pid))
+
+
+def _parsed(client: Any) -> Iterator[Lease]:
+    for _, value in _stored(client):
         try:
-            leases.append(Lease.model_validate_json(value or b""))
+            yield Lease.model_validate_json(value or b"")
         except ValueError:
             continue  # expired, or of another version of the program
-    return sorted(leases, key=lambda one: (one.role, one.host, one.pid))
 
 
 def _stored(client: Any) -> Iterator[tuple[str, bytes | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +45,9 @@ WORKERS = ("deletions", "refresh", "erasures")
 
 POLL_SECONDS = 0.1
 """Pause between two looks at the workers, or at what is left to do."""
+
+REFRESH_LANES = 2
+"""Refreshes at once in a process: one of any size, and beside it a small one."""
 
 _PATIENCE_SECONDS = 10.0  # before giving up on ever being idle: nothing happens, or nothing will
 _FIRST_PAUSE = 0.1
@@ -257,8 +261,15 @@ class Supervisor:
             shapes, signer = read_shapes(store, self.mapping), request_signer(settings)
             return IntakeWorker(log, store, self.mapping, shapes, signer=signer, **reporting)
         if name == "refresh":
-            limit, lineage = RefreshLimit(settings.refresh_min_interval), _lineage(settings)
-            return RefreshWorker(log, store, limit=limit, lineage=lineage, **reporting)
+            return RefreshWorker(
+                log,
+                store,
+                lanes=[_store_of(runtime) for _ in range(REFRESH_LANES)],
+                memory=math.inf if settings.refresh_memory is None else settings.refresh_memory,
+                limit=RefreshLimit(settings.refresh_min_interval),
+                lineage=_lineage(settings),
+                **reporting,
+            )
         reporting["at_step"] = self._at_step
         if name == "erasures":
             return ErasureWorker(

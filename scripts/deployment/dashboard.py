@@ -154,6 +154,10 @@ REFRESHES = Row("Refreshes", [
     ]),
     Panel("Duration", "From the snapshot of the rows to the result.",
           _quantiles("lethe_refresh_seconds"), unit="s"),
+    Panel("Queue", "Jobs that workers have read, by whether they run.",
+          [Query(f"sum by (state) (lethe_refresh_jobs{{{_SELECTED}}})", "{{state}}")]),
+    Panel("Wait", "From the order of a refresh until it begins.",
+          _quantiles("lethe_refresh_wait_seconds"), unit="s"),
 ])  # fmt: skip
 
 COMMITS = Row("Commits", [

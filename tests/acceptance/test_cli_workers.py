@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import redis
 
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.consumers.workers.leases import Lease, RefreshShown
+from lethe.engine.store.layout.keys import WORKERS, worker_lease
 from tests.support.command import Lethe
 from tests.support.training import write
 
@@ -53,3 +57,25 @@ def test_requests_that_wait_for_nobody_are_not_healthy(lethe: Lethe) -> None:
 
     assert lethe("status", "--json").document["workers"] == []  # it has said goodbye
     lethe("check")
+
+
+def test_status_shows_the_refreshes_that_run_and_wait(lethe: Lethe, tmp_path: Path) -> None:
+    now = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+    runs = RefreshShown(
+        model_id="churn", job_id="j", reason="deferred", running=True, bytes=3.1e9, since=now
+    )
+    waits = runs.model_copy(update={"job_id": "k", "running": False, "bytes": 0.0})
+    lease = Lease(
+        role="refresh", host="here", pid=7, version="1", since=now, refreshes=(runs, waits)
+    )
+    with EmbeddedValkey(tmp_path / "valkey") as server, redis.Redis.from_url(server.url) as client:
+        client.sadd(WORKERS, "one")
+        client.set(worker_lease("one"), lease.model_dump_json())
+        status, document = lethe("status"), lethe("status", "--json").document
+
+    since = "since 2026-01-02T03:04:00.000Z"
+    assert f"refresh: churn runs {since}, about 3,100 MB (deferred) on here (pid 7)" in status.out
+    assert f"refresh: churn waits {since} (deferred) on here (pid 7)" in status.out
+    first, second = document["refreshes"]
+    assert (first["model_id"], first["running"], first["host"]) == ("churn", True, "here")
+    assert (second["job_id"], second["running"], second["pid"]) == ("k", False, 7)

@@ -8,6 +8,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,6 +60,7 @@ SECRET = bytes(range(32))
 __all__ = [
     "SECRET",
     "Clock",
+    "Inline",
     "Platform",
     "config_of",
     "row_ids",
@@ -151,6 +153,19 @@ def config_of(
         over_budget=over_budget,
         disclosure=disclosure,
     )
+
+
+class Inline(Executor):
+    """Computes at once, in the caller's turn."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Return a future that is done."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 class Clock:
@@ -376,7 +391,8 @@ class Platform:
         return worker
 
     def refresh_worker(self, **options: Any) -> RefreshWorker:
-        """Return a new refresh worker, closed with the platform."""
+        """Return a new refresh worker, closed with the platform; its turns do whole jobs."""
+        options = {"computing": Inline(), **options}
         worker = RefreshWorker(self.log, self.new_store(), **options)
         self._workers.append(worker)
         return worker

@@ -173,6 +173,13 @@ def check_log(runtime: Runtime, store: ModelStore | None) -> Iterator[Check]:
         return
     shown = ", ".join(f"{name} {count}" for name, count in counts.items())
     yield Check("topics", True, f"partitions: {shown}")
+    jobs, wanted = counts[topics.REFRESH_JOBS], runtime.settings.partitions
+    if 0 < jobs < wanted:
+        detail = (
+            f"{topics.REFRESH_JOBS} has {jobs} of {wanted} partitions: of the refresh workers, so "
+            "many work at once. Partitions may be added while they work"
+        )
+        yield Check("refresh jobs", True, detail)
     requests, versions = counts[topics.DELETIONS], counts[topics.VERSIONS]
     if not (requests and versions):
         return  # a topic that the store knows is gone, which `check_topics` says

@@ -49,8 +49,8 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
 
     Shows the version, live and deleted rows, the published error (relative distance to retraining,
     and whether it is exact, an estimate or a certificate) against its budget, a pending refresh,
-    how many requests wait in each partition, and which workers are alive and what they read. A
-    worker that was killed still counts as alive for half a minute.
+    how many requests wait in each partition, which workers are alive and what they read, and which
+    refreshes run and wait there. A worker that was killed still counts as alive for half a minute.
 
     A model is STUCK if its deferred requests wait for a rebuild that is not even pending.
 
@@ -80,6 +80,11 @@ def status(ctx: click.Context, /, *, model: str | None) -> None:
         "dead_letters": letters.kept,
         "last_dead_letter": letters.last and facts_of(letters.last),
         "workers": [one.model_dump(mode="json") for one in workers],
+        "refreshes": [
+            {"host": one.host, "pid": one.pid, **shown.model_dump(mode="json")}
+            for one in workers
+            for shown in one.refreshes
+        ],
         "unattended": left,
     }
     if model is not None:
@@ -187,6 +192,8 @@ def _workers(out: Output, workers: Sequence[Lease], left: Sequence[str]) -> None
             f"worker: {one.role} on {one.host} (pid {one.pid}, lethe {one.version}) since "
             f"{rfc3339(one.since)} reads {one.reads}"
         )
+        for shown in one.refreshes:
+            out.line(f"refresh: {shown.model_id} {shown.line} on {one.host} (pid {one.pid})")
     if not workers:
         out.line("workers: none")
     for line in left:

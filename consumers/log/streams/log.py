@@ -92,6 +92,7 @@ class StreamsLog(Log):
                     int(spec.compacted),
                     spec.max_message_bytes,
                     -1 if keeps or spec.retention_ms is None else spec.retention_ms,
+                    int(spec.grows),
                 )
                 if create(keys=[topic_key(spec.name)], args=settings):
                     created.append(spec.name)

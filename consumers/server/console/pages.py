@@ -1,19 +1,22 @@
-"""The pages that only show something, each from the index."""
+"""The pages that only show something, from the index; which refreshes run, from the store."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from lethe.consumers.contract.events import rfc3339
 from lethe.consumers.server.api.events import EVENT_STREAM, stream
-from lethe.consumers.server.console.install import PREFIX, ConsoleOf, Refused, VisitorOf
+from lethe.consumers.server.console.install import PREFIX, Console, ConsoleOf, Refused, VisitorOf
 from lethe.consumers.server.console.live import changes
 from lethe.consumers.server.index import models, requests
 from lethe.consumers.server.index.records import DEAD_LETTER, WAITING
 from lethe.consumers.server.index.requests import Filters
+from lethe.consumers.workers.leases import read_leases
+from lethe.engine.errors import LetheError
 
 router = APIRouter(prefix=PREFIX)
 
@@ -173,8 +176,23 @@ def waiting_page(console: ConsoleOf, visitor: VisitorOf) -> HTMLResponse:
         live=True,
         waits=waits,
         troubles=troubles,
+        refreshes=_refreshes(console, visible),
         letters=letters,
     )
+
+
+def _refreshes(console: Console, visible: frozenset[str] | None) -> list[tuple[Any, ...]] | None:
+    """Return the refreshes that workers have, with since when; None if the store is away."""
+    try:
+        workers = read_leases(console.services.store)
+    except LetheError:
+        return None
+    return [
+        (worker, shown, rfc3339(shown.since))
+        for worker in workers
+        for shown in worker.refreshes
+        if visible is None or shown.model_id in visible
+    ]
 
 
 @router.get("/audit")

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
+    ByteSize,
     Field,
     SecretStr,
     ValidationError,
@@ -37,6 +38,9 @@ def default_data_dir() -> Path:
 
 MOST_REQUESTS = 1_000
 """Limit of a micro-batch: a version names its requests, and must fit into a 1 MiB message."""
+
+LEAST_MEMORY = 512 << 20
+"""Of refresh jobs: room for one of rows in files, and for a small one beside it."""
 
 
 ERASURE_DAYS = 30
@@ -86,6 +90,8 @@ class Settings(BaseSettings):
         the oldest has waited ``max_wait`` seconds.
     refresh_min_interval
         Average time between refreshes of a model; bursts of five are allowed. 0: no limit.
+    refresh_memory
+        Memory that the refresh jobs of one worker may need together; without it, any.
     request_keys
         Public keys whose requests are accepted, and for which models; without it, all are.
     request_signing_key
@@ -152,6 +158,7 @@ class Settings(BaseSettings):
     min_batch: Annotated[int, Field(ge=1, le=MOST_REQUESTS)] = 1
     max_wait: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
     refresh_min_interval: Annotated[Seconds, Field(ge=0, le=3600)] = 60.0
+    refresh_memory: Annotated[ByteSize, Field(ge=LEAST_MEMORY)] | None = None
     request_keys: Path | None = None
     request_signing_key: Path | None = None
     seal_key_file: Path | None = None

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from lethe.consumers.service.telemetry.health import Health
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60)
+_WAITS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600)
 _ROWS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000)
 
 
@@ -54,6 +55,12 @@ class Metrics:
             "lethe_refreshes_refused_total",
             "Refresh requests refused because they are too frequent",
         )
+        self.refresh_jobs = gauge(
+            "lethe_refresh_jobs", "Refresh jobs that were read, by whether they run", ("state",)
+        )
+        self.refresh_memory = gauge(
+            "lethe_refresh_memory_bytes", "Memory that the running refresh jobs need, about"
+        )
         self.erasures = counter(
             "lethe_erasures_total",
             "Subject erasures processed, by status of the combined receipt",
@@ -76,6 +83,9 @@ class Metrics:
         )
         self.refresh_seconds = histogram(
             "lethe_refresh_seconds", "Time of a refresh job, from snapshot to result", _SECONDS
+        )
+        self.refresh_wait_seconds = histogram(
+            "lethe_refresh_wait_seconds", "Time of a refresh job in the log until it begins", _WAITS
         )
         self.error = gauge(
             "lethe_error_relative", "Published relative error; +Inf: unknown", ("model",)

@@ -158,7 +158,7 @@ def test_refresh_jobs_that_the_log_has_removed_do_not_stop_the_worker(memory: Pl
     memory.send_index("m", *range(10))
     for _ in range(3):
         worker.run_once(0.0)
-    [jobs] = memory.log.reader().partitions(topics.REFRESH_JOBS)
+    jobs = memory.reader.partition_for(topics.REFRESH_JOBS, b"m")
     memory.store.cursors.set_watermarks({str(jobs): 0})
     memory.log.trim(jobs, 1)
     first.close()

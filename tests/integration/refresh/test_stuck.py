@@ -203,24 +203,32 @@ def test_a_log_that_breaks_in_the_midst_of_a_job_has_not_ended_the_worker(
     """Its polls broke while it computed, and that counted as if the job had ended the process."""
     memory.register("m", "benign", "linear", budget=10.0, limits=CROWDED)
     request = memory.send_index("m", *range(20))
-    worker, refresher = memory.pair
+    worker, refresher = memory.deletion_worker(), memory.refresh_worker(computing=None)
     memory.turn(worker)
     poll, broken = refresher._consumer.poll, iter([LogUnavailable("the connection broke")] * 4)
+    begun: list[object] = []
 
     def breaking(timeout: float, limit: int) -> object:
-        if timeout == refresh_worker._BUSY_POLL_SECONDS:
+        if begun:
             for error in broken:
                 raise error
         return poll(timeout, limit)
 
     def slow(*given: Any, **named: Any) -> object:
+        begun.append(given)
         time.sleep(0.1)
         return run_job(*given, **named)
 
     monkeypatch.setattr(refresher._consumer, "poll", breaking)
     monkeypatch.setattr(refresh_worker, "run_job", slow)
-    take_turns(memory, 12)
-    assert next(broken, None) is None
+    for _ in range(4):
+        while not begun:
+            refresher.run_once(0.0)
+        with pytest.raises(LogUnavailable):
+            refresher.run_once(0.0)
+        refresher.recover()
+    memory.drain(worker, refresher)
+    assert len(begun) == 1
     assert memory.final(request).status == "APPLIED"
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,6 +27,8 @@ from lethe.consumers.server.index.published import followed
 from lethe.consumers.server.index.schema import IndexFile
 from lethe.consumers.server.keys import Keys, issue_key
 from lethe.consumers.server.services import services_on
+from lethe.consumers.workers.leases import Lease, RefreshShown
+from lethe.engine.store.layout.keys import WORKERS, worker_lease
 from tests.support import erasures
 from tests.support.long_index import fill
 from tests.support.platform import Platform
@@ -176,6 +179,34 @@ def test_a_row_or_a_subject_is_looked_up_in_every_model(
     subject = visitor.post("lookup", by="subject", named=SUBJECT).text
     assert "2 models of 2" in subject
     assert "No model has or had it" in visitor.post("lookup", by="row", named="nobody").text
+
+
+def test_refreshes_are_shown_to_who_may_see_their_models(
+    memory: Platform, visitor_of: Callable[..., Visitor], tmp_path: Path
+) -> None:
+    visitor, path = visitor_of(), tmp_path / "api.keys"
+    assert "No refresh worker has a job" in visitor.get("waiting").text
+    now = datetime.now(UTC)
+    runs = RefreshShown(
+        model_id="m", job_id="j", reason="deferred", running=True, bytes=3.1e9, since=now
+    )
+    waits = runs.model_copy(update={"model_id": "n", "running": False, "bytes": 0.0})
+    lease = Lease(
+        role="refresh", host="here", pid=7, version="1", since=now, refreshes=(runs, waits)
+    )
+    memory.raw().sadd(WORKERS, "one")
+    memory.raw().set(worker_lease("one"), lease.model_dump_json())
+    page = visitor.get("waiting").text
+    assert re.search(
+        r">m</a></th><td>Runs since .*3,100 MB</td><td class=\"wide\">here", page, re.S
+    )
+    assert re.search(r">n</a></th><td>Waits since ", page)
+    key = issue_key(path, "crm", ["m"], None)
+    other = visitor_of(path)
+    other.post("sign-in", token=other.token("sign-in"), key=key)
+    page = other.get("waiting").text
+    assert ">m</a></th><td>Runs" in page
+    assert ">n</a></th>" not in page
 
 
 def test_what_could_not_be_read_is_shown_with_the_reason_and_without_its_content(

@@ -48,7 +48,7 @@ from tests.proof.live_rows import Row, changed, rows_of
 from tests.support.families import Data
 from tests.support.http_server import Served, served, services_of
 from tests.support.memory_log import MemoryLog, _Partition
-from tests.support.platform import SECRET, Platform, config_of, training_data
+from tests.support.platform import SECRET, Inline, Platform, config_of, training_data
 from tests.support.stores import Backup, backup, restore
 
 LINE, LOGIT = "line", "logit"
@@ -238,7 +238,7 @@ class World:
         self.deletion = DeletionWorker(
             log, stores[0], seals, signer=lambda: SIGNER, metrics=self.metrics, **options
         )
-        self.refresh = RefreshWorker(log, stores[1])
+        self.refresh = RefreshWorker(log, stores[1], computing=Inline())
         self.erasure = ErasureWorker(
             log, stores[2], seals, signer=lambda: SIGNER, sweep_seconds=0.0, **options
         )

@@ -27,6 +27,7 @@ from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.errors import Unavailable
 from lethe.engine.store.server.barrier import Barrier
 from lethe.engine.store.server.connection import connect
+from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.recording import Diary, RecordedLog, RecordedStore
 from tests.support.platform import seals
 
@@ -91,7 +92,9 @@ def _reach(orders: dict[str, Any], diary: Diary) -> DeletionWorker | RefreshWork
             client = connect(orders["redis"])
             store = RecordedStore(client, Barrier(client, required=False), diary)
             if orders["role"] == "refresh":
-                return RefreshWorker(log, store)
+                clients = [connect(orders["redis"]) for _ in range(2)]
+                lanes = [ModelStore(one, Barrier(one, required=False)) for one in clients]
+                return RefreshWorker(log, store, lanes=lanes)
             if orders["role"] == "erasures":
                 return ErasureWorker(log, store, seals())
             limits = BatchLimits(records=orders["records"], poll_seconds=0.2)

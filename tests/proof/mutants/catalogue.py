@@ -779,6 +779,36 @@ MUTANTS = (
         put("TopicRecovery.run", "[*rest, *self._pending_jobs(plan.topic)]", "rest"),
     ),
     mutant(
+        "a refresh that runs holds its place in the log",
+        "test_a_long_rebuild_delays_neither_a_polish_nor_a_deletion",
+        put("JobQueue.first", "(*self._waiting, *self.running)", "self._waiting"),
+    ),
+    mutant(
+        "a refresh that runs, or is done, is not begun when it is read again",
+        "test_a_long_rebuild_delays_neither_a_polish_nor_a_deletion",
+        put("JobQueue.add", "self._finished | {job.name for job in self.running}", "set[object]()"),
+    ),
+    mutant(
+        "of one model one refresh runs at a time",
+        "test_of_one_model_one_job_runs_at_a_time",
+        put("JobQueue.take", "{job.model for job in self.running}", "set[str]()"),
+    ),
+    mutant(
+        "a refresh that another worker does is put off",
+        "test_a_model_whose_refresh_another_worker_does_is_put_off",
+        put("RefreshWorker._begin", "job.model in self._lease.running_elsewhere()", "False"),
+    ),
+    mutant(
+        "a refresh that needs more memory than there is fails",
+        "test_a_job_beyond_the_memory_fails_with_a_line_and_others_are_done",
+        put("RefreshWorker._begin", "self._too_large(job)", "None"),
+    ),
+    mutant(
+        "a refresh that is broken off after its result is read again",
+        "test_a_job_that_a_server_breaks_off_at_any_step_is_done",
+        without("RefreshWorker._end", "self._queue.release(job)"),
+    ),
+    mutant(
         "an erasure counts once at each place of the log",
         "test_an_erasure_that_is_sent_again_behind_its_lift_puts_the_subject_back",
         put(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.service.loop import TRANSIENT
@@ -14,22 +12,10 @@ from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from tests.proof.simulation.people import secret_of
 from tests.proof.simulation.turns import Actor
+from tests.support.platform import Inline
 
 if TYPE_CHECKING:
     from tests.proof.simulation.world import World
-
-
-class Inline(Executor):
-    """Computes at once, in the actor's own turn."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return a future that is done."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 class Processes:
