@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.refresh.age_limit import past_age_limit
+from lethe.consumers.refresh.job import run_job
 from lethe.consumers.registration.checks import MOST_FILE_AGE
 from lethe.consumers.workers import halts
 from lethe.engine.errors import InvalidData, ModelExists, StoreUnavailable
@@ -29,6 +30,7 @@ from tests.support.events import succeed
 from tests.support.families import make
 from tests.support.invariants import check_model, check_row_files, keys_of, ledger_of
 from tests.support.platform import Platform, row_ids
+from tests.support.stores import backup, restore
 from tests.support.tables import Table
 
 
@@ -143,8 +145,17 @@ def test_the_refresh_is_ordered_within_half_of_the_time_that_is_promised(
     assert deleted_at is not None
     due = deleted_at + timedelta(seconds=MOST_FILE_AGE)
     assert past_age_limit(memory.store, due - timedelta(seconds=1)) == []
-    [job] = past_age_limit(memory.store, due + timedelta(seconds=1))
-    assert job.model_id == "m"
+    later = due + timedelta(seconds=1)
+    [job] = past_age_limit(memory.store, later)
+    result = run_job(memory.store, job, now=later)
+    assert result.size is RefreshSize.REBUILD
+    memory.delete("m", 6)  # too late for this one
+    memory.tell_refreshed(job)
+    memory.drain()
+    held = b"".join(path.read_bytes() for path in files_in(url))
+    assert [row in held for row in bytes_of(memory, (5, 6))] == [False, True]
+    check_row_files(memory)
+    check_model(memory)
     with pytest.raises(InvalidData, match="at most 43200"):
         memory.register(
             "n",
@@ -167,6 +178,26 @@ def test_files_of_a_refresh_that_never_became_live_are_removed(memory: Platform,
     succeed(memory)
     memory.delete("m", 7)
     assert set(files_in(url)) == live_files(memory, url)
+    check_model(memory)
+
+
+def test_a_store_that_goes_back_past_a_refresh_does_without_the_former_files(
+    memory: Platform, url: Path
+) -> None:
+    """They are gone for good; whoever folds has not read them before."""
+    early = backup(memory, "m")
+    memory.delete("m", 5)
+    before = set(files_in(url))
+    memory.refresh("m", RefreshSize.REBUILD)
+    assert before - set(files_in(url))
+    memory.delete("m", 6)
+    twin = memory.load()
+    restore(memory, early, "m")
+    succeed(memory)
+    memory.delete("m", 7)
+    assert memory.load().version > twin.version
+    memory.refresh("m", RefreshSize.REBUILD)
+    check_row_files(memory)
     check_model(memory)
 
 

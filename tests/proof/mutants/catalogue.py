@@ -894,6 +894,41 @@ MUTANTS = (
             "True",
         ),
     ),
+    # -- rows in files
+    mutant(
+        "a file of rows has the content that its name says",
+        "test_a_damaged_file_halts_its_model_alone_until_it_is_back",
+        always("Buckets._read", "digest_of(data) == name"),
+    ),
+    mutant(
+        "files that a refresh leaves behind are removed",
+        "test_a_refresh_writes_files_without_what_was_deleted",
+        without("shred.shred", "remove_former(commit.meta, name)"),
+    ),
+    mutant(
+        "a refresh erases every row that was deleted since its files were written",
+        "test_the_refresh_is_ordered_within_half_of_the_time_that_is_promised",
+        put("_rebuild_in_files", "before.version", "state.version"),
+    ),
+    mutant(
+        "files that may still become live stay",
+        "test_files_of_a_refresh_that_never_became_live_are_removed",
+        put(
+            "Buckets.remove_orphans",
+            "self._files.names(older_than=older_than)",
+            "self._files.names()",
+        ),
+    ),
+    mutant(
+        "a fold does without the files that a later commit has replaced",
+        "test_a_store_that_goes_back_past_a_refresh_does_without_the_former_files",
+        put("Replay.row_records", "RowsMissing", "ZeroDivisionError"),
+    ),
+    mutant(
+        "a model without rows reads no file",
+        "test_nothing_is_left_of_the_files_of_a_model_that_ends",
+        put("without_files", "{'rows': 0}", "{}"),
+    ),
     # -- a store on a cluster
     mutant(
         "what only the store has is on a replica before it counts",
