@@ -362,6 +362,17 @@ def _refined(theta: Array, step_at: _StepAt) -> tuple[Array, float]:
     return theta, norm(step) + float(np.finfo(np.float64).eps) * norm(theta)
 
 
+def _means(kind: Kind, margin: Long) -> Long:
+    """Return what a model expects of rows with these margins."""
+    match kind:
+        case Kind.LINEAR:
+            return margin
+        case Kind.LOGISTIC:
+            return np.asarray(1 / (1 + np.exp(-margin)))
+        case Kind.SOFTMAX | Kind.POISSON:
+            raise AssertionError("the service keeps none of them")
+
+
 def _gradient(
     rows: Rows, penalty: Array, theta: Array, kind: Kind, noise: Array | None = None
 ) -> Array:
@@ -374,6 +385,6 @@ def _gradient(
         block = slice(start, start + _BLOCK)
         X: Long = rows.X[block].astype(np.longdouble)
         margin = X @ point
-        mean = margin if kind is Kind.LINEAR else 1 / (1 + np.exp(-margin))
-        total = total + X.T @ (rows.weight[block, None] * (mean - rows.y[block]))
+        errors = _means(kind, margin) - rows.y[block]
+        total = total + X.T @ (rows.weight[block, None] * errors)
     return np.asarray(total, dtype=np.float64)

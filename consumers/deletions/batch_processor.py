@@ -117,7 +117,7 @@ class BatchProcessor:
         facts = BatchFacts(
             lookup,
             batch.subjects,
-            lost=group.model_id in self._follower.lost,
+            lost=group.model_id in self._follower.lacking,
             encrypted=self._store.row_keys is not None,
             erased=batch.erased,
         )

@@ -122,7 +122,7 @@ class BatchLoader:
             one.lookup = lookup
             if lookup is None:
                 continue  # its model halts
-            lost = lookup.missing and one.state.model_id not in self._follower.lost
+            lost = lookup.missing and one.state.model_id not in self._follower.lacking
             if lost or not lookup.is_of(one.state):  # a fold finds out what is left of it
                 out.stale.add(one.group.model_id)
             elif lookup.shredded:

@@ -34,7 +34,7 @@ RECENT = 50_000
 way from one that it has never seen, and see at once that an id comes with another content."""
 
 
-class Asked(NamedTuple):
+class ErasureAsked(NamedTuple):
     """What an erasure asks for: by it a repeat is told from a conflict."""
 
     namespace: str
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     op: str
 
     @classmethod
-    def by(cls, event: SubjectErasureRequested) -> Asked:
+    def by(cls, event: SubjectErasureRequested) -> ErasureAsked:
         """Return what an event asks for."""
         namespace = event.namespace or DEFAULT_NAMESPACE
         return cls(namespace, event.subject_id, event.op)
@@ -62,7 +62,7 @@ class Sent:
 
     body: bytes
     place: Appended | None = None
-    asked: Asked | None = None
+    asked: ErasureAsked | None = None
 
 
 class RecentRequests:
@@ -154,7 +154,7 @@ class Outcomes:
         newest = self._published.erasure(erasure_id) if final is None else final
         return None if newest is None or newest.code == REQUEST_ID_CONFLICT else newest
 
-    def is_taken(self, erasure_id: str, asked: Asked) -> bool:
+    def is_taken(self, erasure_id: str, asked: ErasureAsked) -> bool:
         """Return whether an erasure that asks for something else has an id, answered or not yet."""
         receipt = self.newest_of_erasure(erasure_id)
         if receipt is None and (place := self._published.erasure_place(erasure_id)) is not None:
@@ -165,7 +165,7 @@ class Outcomes:
         return receipt is not None and self.answers_other(receipt, asked)
 
     def answers_other(
-        self, receipt: SubjectErasureCompleted, asked: Asked, place: Appended | None = None
+        self, receipt: SubjectErasureCompleted, asked: ErasureAsked, place: Appended | None = None
     ) -> bool:
         """Return whether a receipt belongs to an erasure that asks for something else.
 
@@ -187,11 +187,11 @@ class Outcomes:
             return receipt.subject_commitment not in commitments
         return self._asks_for(receipt.erasure_id, source.partition, source.offset) != asked
 
-    def _asks_for(self, erasure_id: str, index: int, offset: int) -> Asked | None:
+    def _asks_for(self, erasure_id: str, index: int, offset: int) -> ErasureAsked | None:
         """Return what an erasure at a place of the log asks for; None if it is no longer there."""
         with self._reading:
             first = erasure_at(self._reader, erasure_id, index, offset)
-        return None if first is None else Asked.by(first.event)
+        return None if first is None else ErasureAsked.by(first.event)
 
     def losses(self, topic: str) -> str:
         """Return what a topic has lost, as an ending of a sentence that says what is unknown."""

@@ -65,15 +65,15 @@ class Follower:
         self._logger = logger
         self._newest = newest
         self._halt = halt
-        self._lost: dict[int, frozenset[str]] = {}
+        self._lacking: dict[int, frozenset[str]] = {}
         self._reset: dict[int, LogReset] = {}
         self._halted: dict[int, Mapping[str, LetheError]] = {}
         self._read_since_poll: set[int] = set()
 
     @property
-    def lost(self) -> frozenset[str]:
+    def lacking(self) -> frozenset[str]:
         """Models that have fewer row records than live rows (DATA_LOST)."""
-        return frozenset[str]().union(*self._lost.values())
+        return frozenset[str]().union(*self._lacking.values())
 
     def assigned_partitions(self) -> list[int]:
         """Return the commits partitions of the models whose requests are in assigned partitions.
@@ -127,19 +127,19 @@ class Follower:
             return
         self._journal.follow(index, folded.followed)
         self._states.renew(index, self._fold.states, folded.followed.heads)
-        self._lost[index], self._halted[index] = folded.lost, folded.halted
+        self._lacking[index], self._halted[index] = folded.lacking, folded.halted
         self._newest.after_fold(index)
         self._metrics.folds.inc()
         for model_id, cause in folded.halted.items():
             self._halt(model_id, cause)
-        if folded.applied or folded.published or folded.lost:
+        if folded.applied or folded.published or folded.lacking:
             self._logger.info(
                 "commits folded",
                 action="fold",
                 partition=index,
                 applied=folded.applied,
                 published=folded.published,
-                data_lost=sorted(folded.lost),
+                data_lost=sorted(folded.lacking),
                 seconds=round(time.perf_counter() - begin, 3),
             )
 

@@ -54,7 +54,7 @@ class Folded:
         The partition, as appending to it requires.
     halted
         By model, the error that a person must look at.
-    lost
+    lacking
         Models with fewer row records than live rows (DATA_LOST).
     applied, published
         How many commits were applied and published.
@@ -62,7 +62,7 @@ class Folded:
 
     followed: Followed
     halted: Mapping[str, LetheError] = field(default_factory=dict)
-    lost: frozenset[str] = frozenset()
+    lacking: frozenset[str] = frozenset()
     applied: int = 0
     published: int = 0
 
@@ -170,7 +170,7 @@ class PartitionFold:
         self._publish(to_publish)
         self._finish(records)
         models = models_in(self._store.client, self._keys)
-        lost = models_that_lack_rows(self._store.client, models)
+        lacking = models_that_lack_rows(self._store.client, models)
         forgotten_models = {
             model: head_lost_error(model) for model in self._headless if model not in counted.newest
         }
@@ -178,7 +178,7 @@ class PartitionFold:
         halted: Mapping[str, LetheError] = {
             **incomplete, **forgotten_models, **self._gaps, **self._halted
         }  # fmt: skip
-        return Folded(self._followed, halted, lost, self._applied, self._published)
+        return Folded(self._followed, halted, lacking, self._applied, self._published)
 
     # -- reading and judging --------------------------------------------------------------------
 

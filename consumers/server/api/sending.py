@@ -13,7 +13,7 @@ from lethe.consumers.deletions.validate import content_digest
 from lethe.consumers.log.base import Headers
 from lethe.consumers.server.api.bodies import invalid
 from lethe.consumers.server.appender import TAKEN, Identity, RequestConflict
-from lethe.consumers.server.outcomes import Asked, Sent
+from lethe.consumers.server.outcomes import ErasureAsked, Sent
 from lethe.consumers.server.problems import Problem
 from lethe.consumers.server.services import Services
 from lethe.engine.errors import InvalidRequest, LetheError
@@ -51,7 +51,7 @@ async def send(
     if isinstance(request, DeletionRequest):
         identity = Identity(request.model_id, request.request_id, body or content_digest(request))
     else:
-        asked = Asked.by(request)
+        asked = ErasureAsked.by(request)
         identity = Identity(NO_MODEL, request.erasure_id, asked.digest)
     model_id, request_id = identity.model_id, identity.request_id
     message = request_message(request, services.signer)
@@ -77,7 +77,7 @@ async def send(
     services.recent.add(model_id, request_id, Sent(identity.body, place, asked))
 
 
-def _is_taken(services: Services, erasure_id: str, asked: Asked) -> bool:
+def _is_taken(services: Services, erasure_id: str, asked: ErasureAsked) -> bool:
     """Return whether an erasure's id was used for another, or nobody can tell any more; blocks.
 
     The worker looks, too, but the receipt that is found under the id is that of the first.

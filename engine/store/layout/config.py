@@ -88,7 +88,13 @@ class ModelConfig(Stored):
     @property
     def kind_name(self) -> Literal["linear", "logistic"]:
         """The kind, as versions and parameters name it."""
-        return "linear" if self.kind is Kind.LINEAR else "logistic"
+        match self.kind:
+            case Kind.LINEAR:
+                return "linear"
+            case Kind.LOGISTIC:
+                return "logistic"
+            case Kind.SOFTMAX | Kind.POISSON:
+                raise AssertionError("the service keeps none of them")
 
     @property
     def completes(self) -> bool:
