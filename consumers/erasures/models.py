@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from lethe.engine.errors import CorruptState
+from lethe.engine.errors import CorruptState, RowsMissing, StoreUnavailable
 from lethe.engine.store.counts import KeysLost
 from lethe.engine.store.layout.config import parse_config
 from lethe.engine.store.layout.keys import DatasetKeys, ModelKeys
@@ -15,9 +15,12 @@ from lethe.engine.store.layout.meta import Meta, parse_meta
 from lethe.engine.store.layout.reading import parse_ids, parse_json_value, parse_text
 from lethe.engine.store.layout.state import check_stored_format, parse_opening
 from lethe.engine.store.membership import listed_models
+from lethe.engine.store.row_files import by_the_newest
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, run_pipeline
 from lethe.engine.store.store import ModelStore
+
+T = TypeVar("T")
 
 _FIELDS = ("format", "status", "config", "meta", "opening")
 
@@ -85,6 +88,8 @@ def read_models(store: ModelStore) -> Models:
         for name, fields in zip(chunk, stored, strict=True):
             try:
                 model = _registered(name, fields)
+                if model is not None and model.meta is not None:
+                    store.row_files.of(model.meta)  # which may be gone, or those of another day
             except CorruptState:
                 damaged.add(name)
                 continue
@@ -147,7 +152,8 @@ def rows_of_subjects(
                     rows[subject] = tuple(dict.fromkeys(parse_ids(stored, what)))
         if model.meta is not None:
             asked = [subject for part in parts for subject in part]
-            rows |= store.row_files.subjects(model.meta, asked)
+            read = partial(store.row_files.subjects, subject_ids=asked)
+            rows |= _of_files(store, model.meta, read)
         found.append(rows)
     return found
 
@@ -164,5 +170,19 @@ def every_subject(store: ModelStore, model: Registered) -> Iterator[list[str]]:
         if cursor == 0:
             break
     if model.meta is not None:
-        for bucket in store.row_files.every(model.meta):
-            yield list(dict.fromkeys(name for name in bucket.subjects or () if name is not None))
+        yield _of_files(store, model.meta, store.row_files.every_subject)
+
+
+def _of_files(store: ModelStore, meta: Meta, read: Callable[[Meta], T]) -> T:
+    """Return what is read of a model's files.
+
+    Raises
+    ------
+    StoreUnavailable
+        They are gone by now: the store went back to a time before others took their place, and a
+        fold brings it up to date.
+    """
+    try:
+        return by_the_newest(store.client, meta, read)
+    except RowsMissing as error:
+        raise StoreUnavailable(str(error)) from error

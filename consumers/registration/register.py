@@ -63,6 +63,7 @@ from lethe.engine.store.offline.predecessor import (
     read_members,
     read_predecessor,
 )
+from lethe.engine.store.row_files import by_the_newest
 from lethe.engine.store.store import ModelStore
 
 COMMIT_TRIES = 50  # each attempt catches up with what was deleted meanwhile
@@ -298,7 +299,8 @@ class Registrar:
         if before.meta is None or before.meta.row_files is None:
             return members
         ids, subjects = list(members.ids), dict(members.subjects)
-        for bucket in self._store.row_files.every(before.meta):
+        read = self._store.row_files.every
+        for bucket in by_the_newest(self._store.client, before.meta, lambda now: list(read(now))):
             ids += bucket.ids
             for row, subject in zip(bucket.ids, bucket.subjects or (), strict=False):
                 if subject is not None:

@@ -6,6 +6,7 @@ A command line need not wait for SciPy to name a model or a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -155,8 +156,9 @@ def live_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> 
     meta = _with_row_files(client, model_id)
     if meta is None:
         return live
-    others = _row_files().records(meta, [row for row in row_ids if row not in live])
-    return live | _without_deleted(client, model_id, list(others))
+    others = [row for row in row_ids if row not in live]
+    there = _of_files(client, meta, lambda files, now: list(files.records(now, others)))
+    return live | _without_deleted(client, model_id, there)
 
 
 def every_live_row(client: redis.Redis, model_id: str) -> frozenset[str]:
@@ -176,10 +178,10 @@ def every_live_row(client: redis.Redis, model_id: str) -> frozenset[str]:
     meta = _with_row_files(client, model_id)
     if meta is None:
         return live
-    names: set[str] = set()
-    for bucket in _row_files().every(meta):
-        names |= _without_deleted(client, model_id, bucket.ids)
-    return live | names
+    there = _of_files(
+        client, meta, lambda files, now: [row for one in files.every(now) for row in one.ids]
+    )
+    return live | _without_deleted(client, model_id, there)
 
 
 def _with_row_files(client: redis.Redis, model_id: str) -> Meta | None:
@@ -193,10 +195,15 @@ def _with_row_files(client: redis.Redis, model_id: str) -> Meta | None:
     return stored_meta(client, model_id)
 
 
-def _row_files() -> RowFilesOfModels:
-    from lethe.engine.store.row_files import RowFilesOfModels  # noqa: PLC0415 (as above)
+def _of_files(
+    client: redis.Redis, meta: Meta, read: Callable[[RowFilesOfModels, Meta], list[str]]
+) -> list[str]:
+    from lethe.engine.store.row_files import (  # noqa: PLC0415 (as above)
+        RowFilesOfModels,
+        by_the_newest,
+    )
 
-    return RowFilesOfModels()
+    return by_the_newest(client, meta, partial(read, RowFilesOfModels()))
 
 
 def _without_deleted(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> frozenset[str]:

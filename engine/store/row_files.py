@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import redis
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lethe.engine.rowstore.bucket import Bucket
     from lethe.engine.rowstore.buckets import Buckets
     from lethe.engine.rowstore.files import Files
+
+T = TypeVar("T")
 
 FORMER = "files:"
 """What the name of files begins with, in a commit that leaves them behind."""
@@ -143,10 +145,35 @@ class RowFilesOfModels:
         buckets = self.of(meta)
         return iter(()) if buckets is None else buckets.scan()
 
+    def every_subject(self, meta: Meta) -> list[str]:
+        """Return whose rows files have, deleted or not."""
+        names = (name for bucket in self.every(meta) for name in bucket.subjects or ())
+        return list(dict.fromkeys(name for name in names if name is not None))
+
     def subjects(self, meta: Meta, subject_ids: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
         """Return the rows of subjects that files have, deleted or not."""
         buckets = self.of(meta)
         return {} if buckets is None else buckets.rows_of_subjects(list(subject_ids))
+
+
+def by_the_newest(client: redis.Redis, meta: Meta, read: Callable[[Meta], T]) -> T:
+    """Return what ``read`` makes of a model's files, by its newest meta if they go meanwhile.
+
+    A refresh removes the files that its own take the place of, and whoever reads them begins again.
+
+    Raises
+    ------
+    RowsMissing
+        The files that the store names now are not there.
+    """
+    while True:
+        try:
+            return read(meta)
+        except RowsMissing:
+            newest = stored_meta(client, meta.config.model_id)
+            if newest is None or newest.row_files == meta.row_files:
+                raise
+            meta = newest
 
 
 def packed(rows: Rows, i: int) -> bytes:

@@ -12,7 +12,7 @@ import redis
 from lethe.engine.store.layout.keys import ModelKeys, shard_of
 from lethe.engine.store.layout.reading import integer, parse_ids, parse_json_value
 from lethe.engine.store.membership import live_members
-from lethe.engine.store.row_files import RowFilesOfModels, stored_meta
+from lethe.engine.store.row_files import RowFilesOfModels, by_the_newest, stored_meta
 from lethe.engine.store.server.pipeline import chunks, run_pipeline
 
 
@@ -68,7 +68,8 @@ def subject_rows(
                 rows[name] = parse_ids(value, f"model {name!r}, a subject's rows")
         for name in known:
             if places[name].files and (meta := stored_meta(client, name)) is not None:
-                theirs = RowFilesOfModels().subjects(meta, [subject_id])
+                read = partial(RowFilesOfModels().subjects, subject_ids=[subject_id])
+                theirs = by_the_newest(client, meta, read)
                 rows[name] = (*rows.get(name, ()), *theirs.get(subject_id, ()))
                 if not rows[name]:
                     del rows[name]

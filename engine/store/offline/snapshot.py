@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lethe.engine.error.sentinels import SENTINELS, Sentinels, choose_sentinels, possible_parts
-from lethe.engine.errors import CorruptState
+from lethe.engine.errors import CorruptState, RowsMissing
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.preprocess.input.table import Table
@@ -78,9 +78,15 @@ def take_snapshot(
     CorruptState
         Rows that should be live have no record.
     """
+    records: dict[str, bytes] = {}
     for _ in range(_TRIES):
         before = store.load_model(model_id)
-        records = _read_records(store, before, on_rows)
+        try:
+            records = _read_records(store, before, on_rows)
+        except RowsMissing:  # unless a refresh has written its files anew meanwhile
+            if store.load_model(model_id).meta.row_files == before.meta.row_files:
+                raise
+            continue
         state = _brought_up_to_date(store, before, records)
         if state is not None and len(records) == state.meta.rows_live:
             return _decode(state, records)

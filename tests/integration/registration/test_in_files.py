@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lethe.consumers.erasures.models import read_models, rows_of_subjects
 from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.registration.checks import MOST_FILE_AGE
@@ -199,6 +200,29 @@ def test_a_store_that_goes_back_past_a_refresh_does_without_the_former_files(
     memory.refresh("m", RefreshSize.REBUILD)
     check_row_files(memory)
     check_model(memory)
+
+
+def test_erasures_read_the_newest_files_and_wait_where_the_store_went_back(
+    memory: Platform, url: Path
+) -> None:
+    assert url.exists()
+    early = backup(memory, "m")
+    [known] = read_models(memory.store).registered
+    memory.delete("m", 5)
+    memory.refresh("m", RefreshSize.REBUILD)
+    store = memory.new_store()
+    [found] = rows_of_subjects(store, [known], [["subject-2"]])  # by what was read before
+    assert set(found["subject-2"]) == {"row-6", "row-7", "row-8"}
+    restore(memory, early, "m")
+    again = memory.new_store()
+    assert read_models(again).damaged == {"m"}
+    with pytest.raises(StoreUnavailable, match="is missing"):
+        rows_of_subjects(again, [known], [["subject-2"]])
+    for one in (store, again):
+        one.close()
+    succeed(memory)
+    memory.delete("m", 9)
+    assert read_models(memory.store).damaged == frozenset()
 
 
 def live_files(platform: Platform, url: Path) -> set[Path]:

@@ -21,7 +21,7 @@ from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.keys import SHARDS, ModelKeys, every_partition
 from lethe.engine.store.layout.records import CertificateRecord
 from lethe.engine.store.offline.staging import sweep_registrations
-from lethe.engine.store.row_files import stored_meta
+from lethe.engine.store.row_files import folder_of, stored_meta
 from lethe.engine.store.server.connection import text
 from tests.proof.agreement import check_published, check_store
 from tests.proof.independent_fold import ModelFold
@@ -174,8 +174,12 @@ def check_rows(platform: Platform, model_id: str, fold: ModelFold, rows: LiveRow
         names = [row for bucket in files.scan() for row in bucket.ids if row not in fold.ledger]
         held |= platform.store.row_files.records(meta, names)
         files.remove_orphans(-1.0)
-        url = Path(meta.config.rows_url or "")
-        assert {path.name for path in url.rglob("*") if path.is_file()} == files.files()
+        folder = Path(meta.config.rows_url or "") / folder_of(model_id)
+        live_folder = "" if meta.row_files is None else meta.row_files.folder
+        assert {path.name for path in (folder / live_folder).iterdir()} == files.files()
+        noted = {text(name) for name in raw.hkeys(keys.stagings)}  # may still become live
+        others = {path.name for path in folder.iterdir()} - noted
+        assert others == {live_folder}, f"{model_id}: files of {sorted(others - {live_folder})}"
     live = rows.live
     assert held.keys() == live.keys(), f"{model_id}: records of {sorted(held.keys() ^ live.keys())}"
     _check_values(held, rows, platform.data[model_id], fold)
@@ -185,7 +189,8 @@ def check_rows(platform: Platform, model_id: str, fold: ModelFold, rows: LiveRow
     assert len(deletions) == len(set(deletions))
     assert fold.ledger.keys() >= set(deletions)
     assert first + len(deletions) == fold.meta["deletions_logged"] == len(fold.ledger)
-    staged = [text(name) for name in raw.hkeys(keys.stagings)]  # housekeeping sweeps it
+    stagings = map(text, raw.hkeys(keys.stagings))  # what is complete stays until it is swept
+    staged = [name for name in stagings if raw.hexists(keys.generation(name).fixed, "complete")]
     registered = fold.meta["status"] != "UNREGISTERED"
     stays = [f":gen:{generation}:", f":data:{fold.meta['dataset_key']}:"] if registered else []
     stays += [f":{kind}:{name}:" for name in staged for kind in ("gen", "data")]
