@@ -102,6 +102,10 @@ stream-study: setup ## Thousands of deletions in a row: true error, published bo
 kernels: setup ## Measure the kernels: the cost of a deletion against d and n, docs/kernels.md
 	$(BIN)/python scripts/study.py kernels
 
+.PHONY: scale
+scale: setup ## Measure a model with its rows in files, beside pandas and scikit-learn, docs/scale.md (ROWS=n FEATURES=p)
+	$(BIN)/python scripts/scale.py $(if $(ROWS),--rows $(ROWS)) $(if $(FEATURES),--features $(FEATURES))
+
 .PHONY: simulate
 simulate: setup ## Simulate 10,000 seeds of faults (SEEDS=n), or repeat one (SEED=s)
 	$(BIN)/python -m tests.proof.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))
