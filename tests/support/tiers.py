@@ -32,6 +32,7 @@ THOROUGH = (
     "tests/unit/scripts/test_supply_chain.py::test_the_bill_of_materials",
     "tests/integration/export/",
     "tests/integration/security/",
+    "tests/integration/refresh/test_memory.py::test_a_rebuild_needs",
     "tests/integration/commits/test_crash.py::test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing[streams]",
     "tests/integration/commits/test_crash.py::test_dying_at_every_named_step_in_every_way_loses_and_doubles_nothing[streams-one-way",
     "tests/integration/commits/test_crash.py::test_a_cold_refresh_process",

@@ -63,8 +63,11 @@ def connect(url: str, access: Access | None = None) -> redis.Redis:
     InvalidData
         The address has unknown options, or a file cannot be used.
     """
-    parts = urlsplit(url)
-    if parts.scheme in _CLUSTER:
+    if url.partition(":")[0].lower() in _CLUSTER:
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise InvalidData(f"the address of the store cannot be used: {error}") from None
         return _connect_cluster(parts, access or Access())
     return _connect_server(url, access or Access())
 

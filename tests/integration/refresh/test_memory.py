@@ -48,7 +48,6 @@ def wide(kind: str) -> Data:
     return replace(make("benign", kind), X=X, y=y, weight=np.ones(ROWS), intercept=False)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "exact_sums"), [("logistic", False), ("linear", True)])
 def test_a_rebuild_needs_at_most_what_is_reckoned_and_half_of_it(
     memory: Platform, kind: str, exact_sums: bool
