@@ -1,9 +1,9 @@
 """What a commit leaves behind outside the store: keys of row records, and files of rows.
 
-Where row records are encrypted (LETHE_ROW_KEYS_URL), this is about their keys; files of rows that a
-commit leaves behind (`engine.rowstore`) are removed at the same places.
+Files of rows (`engine.rowstore`) that a commit leaves behind are removed once it is applied. The rest
+of this is about keys, where row records are encrypted (LETHE_ROW_KEYS_URL).
 
-Those of a generation that a refresh has staged are kept once its commit has won, and before it is
+The keys of a generation that a refresh has staged are kept once its commit has won, and before it is
 applied: whoever applies it, the worker or a fold, does that.
 
 The keys are in another server, out of reach of the store's scripts: those of deleted rows are
