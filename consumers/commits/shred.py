@@ -1,10 +1,10 @@
 """What a commit leaves behind outside the store: keys of row records, and files of rows.
 
-Files of rows (`engine.rowstore`) that a commit leaves behind are removed once it is applied. The rest
-of this is about keys, where row records are encrypted (LETHE_ROW_KEYS_URL).
+Files of rows (`engine.rowstore`) that a commit leaves behind are removed once it is applied. The
+rest of this is about keys, where row records are encrypted (LETHE_ROW_KEYS_URL).
 
-The keys of a generation that a refresh has staged are kept once its commit has won, and before it is
-applied: whoever applies it, the worker or a fold, does that.
+The keys of a generation that a refresh has staged are kept once its commit has won, and before it
+is applied: whoever applies it, the worker or a fold, does that.
 
 The keys are in another server, out of reach of the store's scripts: those of deleted rows are
 dropped once the commit is applied (it may be published before), and again by every fold that reads
