@@ -42,7 +42,8 @@ class Origin:
     """Where in the database a change was made.
 
     ``lsn`` and ``transaction`` are the same each time that the connector sends the change; its
-    ``sequence`` is not, and so is left out.
+    ``sequence`` is not, and so is left out. ``snapshot`` tells the records of a snapshot, and the
+    first of them; it is empty if the record does not have it.
     """
 
     connector: str
@@ -50,6 +51,7 @@ class Origin:
     table: str
     lsn: str
     transaction: str
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def _enveloped(value: dict[str, Any]) -> _Parts:
 def _cloud_event(value: dict[str, Any]) -> _Parts:
     """Return the parts of a structured CloudEvent: the envelope's source is in its attributes."""
     # iodebeziumtxId, the transaction; iodebeziumtxid is of Debezium's own and often empty.
-    source = {name: value.get(f"{_CLOUD_EVENT}{name}") for name in _SOURCE}
+    source = {name: value.get(f"{_CLOUD_EVENT}{name}") for name in (*_SOURCE, "snapshot")}
     data = value.get("data")
     if not isinstance(data, dict):
         raise UnreadableChange("the CloudEvent has no data")
@@ -180,7 +182,8 @@ def _origin(source: Mapping[str, Any]) -> Origin:
     lsn, transaction = _number(source.get("lsn")), _number(source.get("txId"))
     if lsn is None or transaction is None:
         raise UnreadableChange("the source has no lsn or no txId: repeats could not be told apart")
-    return Origin(str(name), str(database), f"{schema}.{table}", lsn, transaction)
+    place = str(name), str(database), f"{schema}.{table}"
+    return Origin(*place, lsn, transaction, str(source.get("snapshot") or ""))
 
 
 def _number(value: object) -> str | None:

@@ -43,6 +43,9 @@ Outcome = Literal[
     "refused",
 ]
 
+_INCREMENTAL = "incremental"
+_FIRST = "first"
+
 _WITHOUT_EFFECT: Mapping[str, Outcome] = {"c": "created", "r": "snapshot", "m": "message"}
 
 
@@ -77,6 +80,10 @@ class Translated:
         Rows to insert, sent first.
     corrections, deletions
         Requests, sent after them.
+    snapshot
+        Whether it is of a snapshot that was taken as a whole, and not beside the stream.
+    first
+        Whether it is the first record of one.
     code, detail
         Why the record goes to the dead letters, if it does. Without values of the row.
     """
@@ -85,6 +92,8 @@ class Translated:
     insertions: tuple[Insertion, ...] = ()
     corrections: tuple[RowsChanged, ...] = ()
     deletions: tuple[DeletionRequest, ...] = ()
+    snapshot: bool = False
+    first: bool = False
     code: str | None = None
     detail: str = ""
 
@@ -162,7 +171,9 @@ def _of_table(change: CapturedChange, table: Table, shapes: Mapping[str, Shape])
                 f"table {table.table} was truncated, and no record names its rows: export the "
                 f"table and run `lethe reconcile MODEL --data FILE` for {models}",
             )
-    return Translated(_WITHOUT_EFFECT[change.op])
+    marker = change.origin.snapshot
+    whole = change.op == "r" and marker != _INCREMENTAL
+    return Translated(_WITHOUT_EFFECT[change.op], snapshot=whole, first=marker == _FIRST)
 
 
 # -- deletions ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from lethe.consumers.contract.requests import request_message
 from lethe.consumers.contract.signatures import Signer
 from lethe.consumers.deletions.dead_letters import dead_letter
 from lethe.consumers.deletions.validate import Invalid
-from lethe.consumers.log.base import Log, Message, Record
+from lethe.consumers.log.base import Log, Message, Partition, Record
 from lethe.consumers.service.telemetry.steps import IntakeStep
 from lethe.consumers.workers.lag import LagGauge
 from lethe.consumers.workers.partition_worker import PartitionWorker, Reporting
@@ -123,6 +123,7 @@ class IntakeWorker(PartitionWorker):
         self._signer = signer
         self._gauge = LagGauge(self._consumer, self._metrics, self._health)
         self._due = 0.0
+        self._streamed: set[Partition] = set()
 
     def _room(self) -> int:
         return _RECORDS
@@ -141,6 +142,7 @@ class IntakeWorker(PartitionWorker):
             self._at_step(IntakeStep.ADVANCE)
             self._advance({record.partition for record in records})
             self._report(translated)
+            self._look_for_snapshots(translated)
         self._measure()
         return len(records)
 
@@ -192,11 +194,28 @@ class IntakeWorker(PartitionWorker):
                 )
         return messages
 
+    def _look_for_snapshots(self, translated: Sequence[tuple[Record, Translated]]) -> None:
+        """Say so if a snapshot was taken again: what was deleted before it may be in no record.
+
+        A connector that does not remember its place, or was killed before it had noted the end of
+        its snapshot, takes another one, and goes on with the changes after that.
+        """
+        again: set[str] = set()
+        for record, one in translated:
+            partition = record.partition
+            if not one.snapshot:
+                self._streamed.add(partition)
+            elif partition in self._streamed or (one.first and record.offset > 0):
+                self._streamed.discard(partition)
+                again.add(partition.topic)
+        for topic in sorted(again):
+            self._changes_lost(topic, "the connector took a snapshot again")
+
     def _changes_lost(self, topic: str, reason: str) -> bool:
         """Say that changes were lost, and go on with those that are there."""
         tables = self._mapping.by_topic[topic].values()
         self._logger.error(
-            "changes were lost before they were read: export the tables and run "
+            "changes may be in no record: export the tables and run "
             "`lethe reconcile MODEL --data FILE` for each of the models",
             action="changes_lost",
             models=sorted({model for table in tables for model in table.models}),

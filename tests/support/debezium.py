@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -51,6 +52,22 @@ class Debezium:
         script = self.data / "tables.sql"
         script.write_text(sql)
         self.address = cdc_script("start", *self._options, "--sql", str(script))
+
+    def wait_for_snapshot(self) -> None:
+        """Return once the connector has noted that its first snapshot is over.
+
+        Killed before, it takes another one, and never sends what was deleted in between.
+        """
+        deadline = time.monotonic() + 120.0
+        while b'"snapshot_completed":true' not in self._offsets():
+            assert time.monotonic() < deadline, "the snapshot does not end"
+            time.sleep(0.1)
+
+    def _offsets(self) -> bytes:
+        try:
+            return (self.data / "connect.offsets").read_bytes()
+        except FileNotFoundError:
+            return b""
 
     def kill_connect(self) -> None:
         """Kill Kafka Connect with SIGKILL."""

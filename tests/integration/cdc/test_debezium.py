@@ -165,6 +165,7 @@ def test_deletes_reach_the_model_once_though_everything_is_killed(site: Site) ->
     draw.shuffle(kills)
     at = sorted(draw.sample(range(2, len(parts)), len(kills)))
     site.start_worker()
+    site.debezium.wait_for_snapshot()
     for number, part in enumerate(parts):
         named = ", ".join(map(str, part))
         site.debezium.execute(f"DELETE FROM customers WHERE id IN ({named})")  # noqa: S608
@@ -201,6 +202,7 @@ def test_deletes_reach_the_model_once_though_everything_is_killed(site: Site) ->
 
 def test_a_table_reconciles_what_the_stream_never_told(site: Site) -> None:
     """Trap (f): rows deleted while the replication slot was lost are in no record."""
+    site.debezium.wait_for_snapshot()
     site.debezium.kill_connect()
     slots = "SELECT count(*) FROM pg_replication_slots WHERE active"
     wait_until(lambda: site.debezium.execute(slots).strip() == "0", "the slot is still in use")
@@ -211,6 +213,8 @@ def test_a_table_reconciles_what_the_stream_never_told(site: Site) -> None:
     site.start_worker()
     wait_until(lambda: "41" not in site.live(), "the newer deletion did not arrive")
     assert {str(i) for i in range(1, 41)} <= site.live()
+    said = (site.directory / "work.log").read_text()
+    assert said.count("the connector took a snapshot again") == 1
     path = str(site.export())
     found = site.lethe("reconcile", "churn", "--data", path, "--id", "id", "--yes", "--json")
     assert found.document["rows_missing"] == 40

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -320,6 +320,49 @@ def test_changes_that_were_lost_are_said_and_the_others_are_read(
     capture.platform.drain()
     assert "changes_lost" in "".join(capfd.readouterr())
     assert ledger_of(capture.platform).keys() == {"row-1"}
+
+
+SNAPSHOT = ("first", "true", "last")
+
+
+@pytest.mark.parametrize(
+    ("before", "records", "said"),
+    [
+        ([], SNAPSHOT, 0),
+        ([*SNAPSHOT, "false"], SNAPSHOT, 1),  # those of two snapshots
+        (SNAPSHOT, SNAPSHOT, 1),
+        ([*SNAPSHOT, "false"], ["incremental", "false", "incremental"], 0),
+        ([*SNAPSHOT, "false"], [*SNAPSHOT, "false", "true"], 1),
+    ],
+    ids=[
+        "the first",
+        "another one",
+        "one after the other",
+        "beside the stream",
+        "twice in one poll",
+    ],
+)
+def test_a_snapshot_that_is_taken_again_is_said(
+    in_memory: Callable[..., Capture],
+    capfd: pytest.CaptureFixture[str],
+    before: Sequence[str],
+    records: Sequence[str],
+    said: int,
+) -> None:
+    capture = in_memory()
+
+    def write(markers: Sequence[str]) -> None:
+        for number, marker in enumerate(markers):
+            op = "c" if marker == "false" else "r"
+            row = {"id": f"another-{number}"}
+            capture.write(envelope(op, after=row, lsn=number, snapshot=marker), row)
+
+    write(before)
+    capture.read()
+    assert "changes_lost" not in "".join(capfd.readouterr())
+    write(records)
+    capture.read()
+    assert "".join(capfd.readouterr()).count("the connector took a snapshot again") == said
 
 
 def test_changes_of_a_topic_that_was_made_again_are_said_to_be_lost(
