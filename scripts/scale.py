@@ -1,4 +1,4 @@
-"""What a linear model with its rows in files takes: to register, to delete from, to rebuild.
+"""What a linear model with its rows in files takes: register, delete, rebuild, verify.
 
 Rows are drawn, written as Parquet, and go through the commands that a user types, on the embedded
 server: ``python scripts/scale.py --rows 5000000 --features 100``. Processor time and peak memory
@@ -124,6 +124,7 @@ def main() -> None:
             "refresh", "big", "--size", "rebuild", "--wait", "3600"
         )
         measured["lethe work, meanwhile"] = worker.stop()
+        measured["lethe verify"] = run("verify", "big")
         files = sum(path.stat().st_size for path in (home / "rows").rglob("*") if path.is_file())
         store = sum(path.stat().st_size for path in data.rglob("*") if path.is_file())
     shown = Table("", "seconds", "processor s", "peak MB")

@@ -9,15 +9,16 @@ import numpy as np
 
 from lethe.consumers.audit.pipeline_refit import pipeline_refit
 from lethe.consumers.audit.rational_refit import rational_refit
-from lethe.consumers.audit.verify import read_published
 from lethe.consumers.contract.version_chain import digest_of
 from lethe.consumers.registration.training_data import TrainingData
+from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import InvalidData
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
-from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
+from lethe.engine.fit.objective import Array, Kind, Rows, in_memory, with_intercept
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.offline.snapshot import Snapshot
+from lethe.engine.store.offline.live_rows import LiveRows, read_live_rows
+from lethe.engine.store.offline.snapshot import Snapshot, take_snapshot
 from lethe.engine.store.store import ModelStore
 
 
@@ -66,29 +67,38 @@ def verify_digest(
 
     Raises
     ------
-    UnknownModel, CorruptState, CommitConflict
+    UnknownModel, CorruptState
         The model cannot be read.
     InvalidData
         Its parameters are never rounded to the last bit, or the rows have no minimiser.
+
+    Notes
+    -----
+    Without a table, rows in files are read in blocks; with one, all rows are held beside it.
     """
-    snapshot, event, theta = read_published(store, model_id)
-    state, config = snapshot.state, snapshot.state.meta.config
-    why = _not_rounded(config)
-    if why is not None:
-        raise InvalidData(
-            f"model {model_id!r}: its parameters are not rounded to the last bit: {why}; run "
-            f"`lethe verify {model_id}` without --digest"
-        )
-    given = None if table is None else table(config)
-    rows, other_row = snapshot.rows, None
-    if given is not None:
-        X = with_intercept(given.X) if config.fit_intercept else given.X
-        rows = Rows(X, given.y, np.ones(len(given.ids)))
-        if not config.preprocess:
-            other_row = _other_row(given.ids, rows, snapshot)
+    if table is None:
+        return read_live_rows(store, model_id, _checked)
+    snapshot = take_snapshot(store, model_id)
+    config = snapshot.state.meta.config
+    _check_rounded(config)
+    given, other_row = table(config), None
+    X = with_intercept(given.X) if config.fit_intercept else given.X
+    rows = Rows(X, given.y, np.ones(len(given.ids)))
+    if not config.preprocess:
+        other_row = _other_row(given.ids, rows, snapshot)
+    return _checked(LiveRows(snapshot.state, rows, given.table), given, other_row)
+
+
+def _checked(
+    live: LiveRows, given: TrainingData | None = None, other_row: str | None = None
+) -> DigestCheck:
+    """Compare the digests; ``live`` has the rows that are ``given``, if any are."""
+    state, rows, config = live.state, live.rows, live.state.meta.config
+    _check_rounded(config)
+    event, theta = published_of(state)
     refitted = np.zeros_like(theta)
     if config.preprocess and len(rows):
-        refitted = _refitted_pipeline(snapshot, rows, given)
+        refitted = _refitted_pipeline(config, live, given)
     elif len(rows):
         refitted = rational_refit(rows, state.generation.objective.penalty)
     names = config.coefficient_names
@@ -103,12 +113,12 @@ def verify_digest(
     )
 
 
-def _refitted_pipeline(snapshot: Snapshot, rows: Rows, given: TrainingData | None) -> Array:
+def _refitted_pipeline(config: ModelConfig, live: LiveRows, given: TrainingData | None) -> Array:
     """Return the parameters of a pipeline; 0 for a category that no row has."""
-    config = snapshot.state.meta.config
-    records, table, names = config.preprocess, snapshot.table, config.coefficient_names
+    records, table, names = config.preprocess, live.table, config.coefficient_names
+    rows = in_memory(live.rows)
     if given is not None:
-        records, table = given.preprocess, given.table
+        records = given.preprocess
         names = (*given.feature_names, *(("intercept",) if config.fit_intercept else ()))
     if table is None:
         raise AssertionError("the rows of a model with preprocessing come with their table")
@@ -125,6 +135,15 @@ def _refitted_pipeline(snapshot: Snapshot, rows: Rows, given: TrainingData | Non
     refitted = np.zeros((len(place), theta.shape[1]))
     refitted[[place[name] for name in names]] = theta
     return refitted
+
+
+def _check_rounded(config: ModelConfig) -> None:
+    why = _not_rounded(config)
+    if why is not None:
+        raise InvalidData(
+            f"model {config.model_id!r}: its parameters are not rounded to the last bit: {why}; "
+            f"run `lethe verify {config.model_id}` without --digest"
+        )
 
 
 def _not_rounded(config: ModelConfig) -> str | None:

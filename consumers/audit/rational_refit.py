@@ -13,13 +13,12 @@ import flint
 import numpy as np
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.fit.objective import Array, Rows, RowsInBlocks
 
-_BLOCK = 4096  # rows whose integers are held at once
 _MANTISSA = 53
 
 
-def rational_refit(rows: Rows, penalty: Array) -> Array:
+def rational_refit(rows: RowsInBlocks, penalty: Array) -> Array:
     """Return the minimiser of sum_i w_i |y_i - x_i.theta|^2 + sum_j penalty_j theta_j^2, rounded.
 
     Parameters
@@ -41,17 +40,15 @@ def rational_refit(rows: Rows, penalty: Array) -> Array:
 
     Notes
     -----
-    Cost O(n d^2) products of whole numbers, and O(d^3) of rationals: 0.1 s at d = 100, 0.6 s at
-    200.
+    Cost O(n d^2) products of whole numbers, in two passes, and O(d^3) of rationals: 0.1 s at
+    d = 100, 0.6 s at 200.
     """
-    d, table = rows.X.shape[1], np.hstack([rows.X, rows.y])
-    units = [_unit(column) for column in table.T]
-    weight_unit = _unit(rows.weight)
+    d = len(penalty)
+    found = [[_unit(column) for column in _columns(block)] for block in rows.blocks()]
+    *units, weight_unit = (min(several) for several in zip(*found, strict=True))
     sums = flint.fmpz_mat(len(units), len(units))
-    for start in range(0, len(rows), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        columns = [_whole(v, u) for v, u in zip(table[block].T, units, strict=True)]
-        weights = _whole(rows.weight[block], weight_unit)
+    for block in rows.blocks():
+        *columns, weights = map(_whole, _columns(block), (*units, weight_unit))
         weighted = [[w * z for w, z in zip(weights, column, strict=True)] for column in columns]
         sums += flint.fmpz_mat(weighted) * flint.fmpz_mat(columns).transpose()
     A = flint.fmpq_mat(d, d)
@@ -72,6 +69,11 @@ def rational_refit(rows: Rows, penalty: Array) -> Array:
     except OverflowError as error:
         raise InvalidData("a coefficient of the refit is beyond float64") from error
     return np.array(rounded)
+
+
+def _columns(rows: Rows) -> tuple[Array, ...]:
+    """Return the features, the targets and the weights."""
+    return (*rows.X.T, *rows.y.T, rows.weight)
 
 
 def _unit(values: Array) -> int:

@@ -1,7 +1,8 @@
 """An independent check: refit on the live rows by other code, and compare with what is published.
 
 Nothing of `engine.fit.fit` or `engine.fit.objective` is used for the oracle. Linear models: QR of
-the augmented system [sqrt(w) X; sqrt(penalty)], which never forms X^T X. Logistic models:
+the augmented system [sqrt(w) X; sqrt(penalty)], which never forms X^T X, a block of rows after the
+other (sequential TSQR: Demmel, Grigori, Hoemmen and Langou 2012). Logistic models:
 ``scipy.optimize.minimize`` with loss, gradient and Hessian written here. Both end with Newton steps
 whose gradient is summed in extended precision; the length of the last step bounds how far off the
 oracle itself may be, and is added to the tolerance.
@@ -20,26 +21,34 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from lethe.consumers.audit.pipeline_rows import pipeline_rows
-from lethe.consumers.contract.events import Parameters
-from lethe.consumers.subscriber.published import published
+from lethe.consumers.subscriber.published import published_of
 from lethe.consumers.versions.certificates import certificate_of
-from lethe.engine.errors import CommitConflict, NotConverged
+from lethe.engine.errors import NotConverged
 from lethe.engine.fit.blocks import outputs
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm, ridge_penalty
+from lethe.engine.fit.objective import (
+    Array,
+    Kind,
+    Objective,
+    Rows,
+    RowsInBlocks,
+    in_memory,
+    norm,
+    ridge_penalty,
+)
 from lethe.engine.fit.precompute import certify_afresh
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.refresh.blockwise import precompute_blocks, rows_of, together
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.records import ErrorRecord, OutputCertificateRecord
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.offline.snapshot import Snapshot, take_snapshot
+from lethe.engine.store.offline.live_rows import LiveRows, read_live_rows
 from lethe.engine.store.store import ModelStore
 
 _REFINEMENTS = 6
 _RESIDUAL = 1e-8  # relative to |theta|: an oracle that is further off is rejected
+_EPS = float(np.finfo(np.float64).eps)
 _SMALLEST = 1e-150  # theta 0: no relative error
-_BLOCK = 4096  # rows held in extended precision at once
-_TRIES = 5
+_STACKED = 4096  # rows, at least, that are added to a triangle at once
 _EXACT_LIMIT = 400  # d above which the trust region is solved by a Krylov method
 _ITERATIONS = 500
 
@@ -125,44 +134,32 @@ def verify(store: ModelStore, model_id: str) -> Verification:
 
     Raises
     ------
-    UnknownModel, CorruptState, CommitConflict
+    UnknownModel, CorruptState
         The model cannot be read.
     NotConverged
         The oracle or the bound cannot be computed.
 
     Notes
     -----
-    Cost O(n d^2) time, X and an n x d copy in memory.
+    Cost O(n d^2) time. A linear model takes a pass over its rows for the triangle and one for each
+    gradient of the refinement: three in all, and a few more where X^T X is near to singular. It
+    takes O(d^2) memory beside the rows that are in the store; a logistic one an n x d copy.
     """
-    snapshot, _, theta = read_published(store, model_id)
-    state, rows = snapshot.state, snapshot.rows
+    return read_live_rows(store, model_id, _verified)
+
+
+def _verified(live: LiveRows) -> Verification:
+    state, rows = live.state, live.rows
+    _, theta = published_of(state)
     objective = state.generation.objective
-    if snapshot.table is not None and len(rows):
-        objective, rows = _refitted_pipeline(state.meta, snapshot.table, rows)
+    if live.table is not None and len(rows):
+        objective, rows = _refitted_pipeline(state.meta, live.table, in_memory(rows))
     oracle = _oracle_of(objective, rows, theta)
-    compared = compare(model_id, state.meta.error, objective, rows, theta, oracle)
+    compared = compare(state.model_id, state.meta.error, objective, rows, theta, oracle)
     measured = _residual(objective, rows, theta)
     if state.meta.config.output_noise is not None:
         measured = norm(state.stream.theta_exact - oracle.theta)
     return Verification(**asdict(compared), state=state, rows_live=len(rows), measured=measured)
-
-
-def read_published(store: ModelStore, model_id: str) -> tuple[Snapshot, Parameters, Array]:
-    """Return the live rows, and the parameters that are published for them.
-
-    Raises
-    ------
-    UnknownModel, CorruptState, CommitConflict
-        The model cannot be read.
-    """
-    for _ in range(_TRIES):
-        snapshot = take_snapshot(store, model_id)
-        event, theta = published(store, model_id)
-        if event.version == snapshot.state.version:
-            return snapshot, event, theta
-    raise CommitConflict(
-        f"model {model_id!r}: deletions were committed while it was read; try again in a moment"
-    )
 
 
 def _refitted_pipeline(meta: Meta, table: Table, rows: Rows) -> tuple[Objective, Rows]:
@@ -176,7 +173,7 @@ def _refitted_pipeline(meta: Meta, table: Table, rows: Rows) -> tuple[Objective,
     return Objective(config.kind, penalty), fitted
 
 
-def _oracle_of(objective: Objective, rows: Rows, theta: Array) -> Oracle:
+def _oracle_of(objective: Objective, rows: RowsInBlocks, theta: Array) -> Oracle:
     """Return the refit on rows; without any it is the contract's EMPTY model, theta 0."""
     if len(rows) == 0:
         return Oracle(np.zeros_like(theta), "no rows: zero", 0.0)
@@ -187,7 +184,7 @@ def compare(
     model_id: str,
     error: ErrorRecord,
     objective: Objective,
-    rows: Rows,
+    rows: RowsInBlocks,
     theta: Array,
     oracle: Oracle | None = None,
 ) -> Comparison:
@@ -217,14 +214,14 @@ def compare(
     )
 
 
-def _residual(objective: Objective, rows: Rows, theta: Array) -> float | None:
+def _residual(objective: Objective, rows: RowsInBlocks, theta: Array) -> float | None:
     if objective.linear is None or len(rows) == 0:
         return None
     return norm(_gradient(rows, objective.penalty, theta, objective.kind, objective.linear))
 
 
 def _bound_at(
-    model_id: str, error: ErrorRecord, objective: Objective, rows: Rows, theta: Array
+    model_id: str, error: ErrorRecord, objective: Objective, rows: RowsInBlocks, theta: Array
 ) -> tuple[float, str, str]:
     """Return the published bound; without one, measure the gradient over all live rows.
 
@@ -235,6 +232,11 @@ def _bound_at(
     """
     if error.bound is not None:
         return error.bound, "version", error.kind
+    if not isinstance(rows, Rows):  # of every version with exact sums it is known
+        raise NotConverged(
+            f"model {model_id!r}: its newest version has no bound, and its rows are in files; run "
+            "`lethe refresh --size rebuild`"
+        )
     h = objective.blocks(theta.shape[1])
     certificate = together(
         [certify_afresh(objective, rows_of(rows, c, h), outputs(theta, c, h)) for c in range(h)]
@@ -258,7 +260,7 @@ def _bound_at(
 # -- the oracle ---------------------------------------------------------------------------------
 
 
-def refit(kind: Kind, penalty: Array, rows: Rows, noise: Array | None = None) -> Oracle:
+def refit(kind: Kind, penalty: Array, rows: RowsInBlocks, noise: Array | None = None) -> Oracle:
     """Return the minimiser over ``rows`` by code that the engine does not use.
 
     With several classes, each is refitted against the rest. ``noise`` is the linear term of a
@@ -272,11 +274,12 @@ def refit(kind: Kind, penalty: Array, rows: Rows, noise: Array | None = None) ->
     if kind is Kind.LINEAR:
         oracle = _linear(penalty, rows, noise)
     else:
-        columns = [slice(c, c + 1) for c in range(rows.y.shape[1])]
+        held = in_memory(rows)
+        columns = [slice(c, c + 1) for c in range(held.y.shape[1])]
         parts = [
             _logistic(
                 penalty,
-                Rows(rows.X, rows.y[:, c], rows.weight),
+                Rows(held.X, held.y[:, c], held.weight),
                 None if noise is None else noise[:, c],
             )
             for c in columns
@@ -292,12 +295,9 @@ def refit(kind: Kind, penalty: Array, rows: Rows, noise: Array | None = None) ->
     return oracle
 
 
-def _linear(penalty: Array, rows: Rows, noise: Array | None) -> Oracle:
-    root = np.sqrt(rows.weight)[:, None]
-    system = np.vstack([root * rows.X, np.diag(np.sqrt(penalty))])
-    right = np.vstack([root * rows.y, np.zeros((len(penalty), rows.y.shape[1]))])
-    Q, R = qr(system, mode="economic")
-    theta: Array = solve_triangular(R, Q.T @ right)
+def _linear(penalty: Array, rows: RowsInBlocks, noise: Array | None) -> Oracle:
+    R, right = _triangle(penalty, rows)
+    theta: Array = solve_triangular(R, right)
     if noise is not None:
         theta = theta - solve_triangular(R, solve_triangular(R, noise, trans="T"))
 
@@ -308,6 +308,26 @@ def _linear(penalty: Array, rows: Rows, noise: Array | None) -> Oracle:
 
     theta, residual = _refined(theta, step_at)
     return Oracle(theta, "QR of the augmented system", residual)
+
+
+def _triangle(penalty: Array, rows: RowsInBlocks) -> tuple[Array, Array]:
+    """Return R and Q^T y of the augmented system. Cost O(n d^2); memory O(d^2)."""
+    d = len(penalty)
+    stack: list[Array] = []
+    for block in rows.blocks():
+        stack.append(np.sqrt(block.weight)[:, None] * np.hstack([block.X, block.y]))
+        if sum(map(len, stack)) >= max(_STACKED, 3 * stack[0].shape[1]):
+            stack = [_triangular(stack)]
+    # Last: a small penalty above large rows would lose its digits.
+    ridge = np.hstack([np.diag(np.sqrt(penalty)), np.zeros((d, stack[0].shape[1] - d))])
+    triangle = _triangular([*stack, ridge])
+    return triangle[:d, :d], triangle[:d, d:]
+
+
+def _triangular(stack: list[Array]) -> Array:
+    [R] = qr(np.vstack(stack), mode="r", check_finite=False)
+    triangle: Array = R[: R.shape[1]]
+    return triangle
 
 
 def _logistic(penalty: Array, rows: Rows, noise: Array | None) -> Oracle:
@@ -353,13 +373,15 @@ def _refined(theta: Array, step_at: _StepAt) -> tuple[Array, float]:
     """Take Newton steps while they shrink; return the point and how far off it may be."""
     step = step_at(theta)
     for _ in range(_REFINEMENTS):
+        if norm(step) <= _EPS * norm(theta):
+            break
         moved = theta - step
         following = step_at(moved)
         if not norm(following) < norm(step):
             break
         theta, step = moved, following
     # Storing theta rounds each coordinate by half a unit in the last place.
-    return theta, norm(step) + float(np.finfo(np.float64).eps) * norm(theta)
+    return theta, norm(step) + _EPS * norm(theta)
 
 
 def _means(kind: Kind, margin: Long) -> Long:
@@ -374,17 +396,15 @@ def _means(kind: Kind, margin: Long) -> Long:
 
 
 def _gradient(
-    rows: Rows, penalty: Array, theta: Array, kind: Kind, noise: Array | None = None
+    rows: RowsInBlocks, penalty: Array, theta: Array, kind: Kind, noise: Array | None = None
 ) -> Array:
     """Return the gradient, summed in extended precision where the machine has it."""
     point: Long = theta.astype(np.longdouble)
     total: Long = penalty.astype(np.longdouble)[:, None] * point
     if noise is not None:
         total = total + noise
-    for start in range(0, len(rows), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        X: Long = rows.X[block].astype(np.longdouble)
-        margin = X @ point
-        errors = _means(kind, margin) - rows.y[block]
-        total = total + X.T @ (rows.weight[block, None] * errors)
+    for block in rows.blocks():
+        X: Long = block.X.astype(np.longdouble)
+        errors = _means(kind, X @ point) - block.y
+        total = total + X.T @ (block.weight[:, None] * errors)
     return np.asarray(total, dtype=np.float64)

@@ -16,11 +16,11 @@ x . theta, so sample weights never appear in the algebra of deletion.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ Array: TypeAlias = NDArray[np.float64]
 _MIRRORED = 128  # columns: a second matrix as large as A would cost more than the copying
 _PLAIN = (1e-140, 1e150)  # a norm in this range has squares inside float64
 _SMALLEST_SQUARE, _LARGEST_SQUARE = _PLAIN[0] ** 2, _PLAIN[1] ** 2
+_READ = 4096  # rows of a block of `Rows.blocks`
 _SUMMED = 1024  # rows summed at once: BLAS adds them one after another, and they fit a cache
 
 
@@ -79,10 +80,32 @@ class Rows:
         """Return the rows at ``index``."""
         return Rows(self.X[index], self.y[index], self.weight[index])
 
+    def blocks(self) -> Iterator[Rows]:
+        """Yield them in blocks, which are views."""
+        for start in range(0, len(self), _READ):
+            yield self.take(slice(start, start + _READ))
+
     def check_finite(self) -> None:
         """Raise `InvalidData` on NaN or infinity: one such row would spoil the whole inverse."""
         for name, values in (("feature", self.X), ("target", self.y), ("weight", self.weight)):
             check_finite(name, values)
+
+
+class RowsInBlocks(Protocol):
+    """Rows that are read block by block, as often as is asked: `Rows`, or what is in files."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yield them, the same with every pass."""
+
+
+def in_memory(rows: RowsInBlocks) -> Rows:
+    """Return rows as they are; those in files are of linear models without preprocessing."""
+    if isinstance(rows, Rows):
+        return rows
+    raise AssertionError("the rows of this model are in memory")
 
 
 def check_finite(name: str, values: Array, advice: str = "correct the row") -> None:

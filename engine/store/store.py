@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -381,13 +382,18 @@ class ModelStore:
             deleted = self.client.lrange(state.keys.deletions, first, last - 1)
         return [text(row) for row in deleted]
 
-    def deleted_after(self, where: ModelKeys, version: int) -> list[str]:
-        """Return the rows that later versions than this one deleted. Cost O(rows ever deleted)."""
+    def deleted_after(
+        self, where: ModelKeys, version: int, *, until: float = math.inf
+    ) -> list[str]:
+        """Return the rows that later versions than this one deleted, ``until`` one the last.
+
+        Cost O(rows ever deleted).
+        """
         with reachable(self.client):
             return [
                 text(row)
                 for row, deleted_by in self.client.hscan_iter(where.ledger, count=CHUNK)
-                if integer(deleted_by, f"model {where.model_id!r}, the ledger") > version
+                if version < integer(deleted_by, f"model {where.model_id!r}, the ledger") <= until
             ]
 
     def rows_in_ledger(self, where: ModelKeys, row_ids: Sequence[str]) -> frozenset[str]:

@@ -30,6 +30,7 @@ THOROUGH = (
     "tests/unit/server/test_index_people.py::test_100_000",
     "tests/unit/server/test_index_people.py::test_a_record_is_added_quickly_to_100_000",
     "tests/unit/scripts/test_supply_chain.py::test_the_bill_of_materials",
+    "tests/integration/audit/test_verify_in_files.py::test_it_takes_a_fraction",
     "tests/integration/export/",
     "tests/integration/security/",
     "tests/integration/refresh/test_memory.py::test_a_rebuild_needs",

@@ -911,6 +911,21 @@ MUTANTS = (
         put("_rebuild_in_files", "before.version", "state.version"),
     ),
     mutant(
+        "a refit has the rows that were deleted since its version",
+        "test_rows_that_are_deleted_while_it_reads_are_those_of_its_version",
+        without("_InFiles.of", "until"),
+    ),
+    mutant(
+        "files that lack rows of the version are not refitted",
+        "test_parameters_that_are_of_other_rows_are_noticed",
+        never("_InFiles.blocks", "found != len(self)"),
+    ),
+    mutant(
+        "a refit begins again once a refresh has removed its files",
+        "test_it_begins_again_if_a_refresh_removes_its_files",
+        always("read_live_rows", "tries == _TRIES"),
+    ),
+    mutant(
         "files that may still become live stay",
         "test_files_of_a_refresh_that_never_became_live_are_removed",
         put(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
+from lethe.consumers.audit import verify
 from lethe.consumers.audit.verify import refit
 from lethe.engine.errors import NotConverged
 from lethe.engine.fit.fit import fit
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
+from tests.support.families import extremes, families, make_any
 from tests.support.oracles import retrain, retrain_linear_wide, retrain_logistic
 
 
@@ -22,6 +27,23 @@ def rows(kind: Kind, *, scales: Array, n: int, m: int = 1, seed: int = 3) -> tup
         y = (y > np.median(y)).astype(np.float64)  # one class alone would have no minimiser
     penalty = np.append(np.full(len(scales), 0.5), 0.0)
     return Rows(X, y, draw.uniform(0.5, 2.0, n)), penalty
+
+
+@dataclass
+class InBlocks:
+    """Rows that come in blocks of ``size``, and how often they were read."""
+
+    rows: Rows
+    size: int
+    passes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def blocks(self) -> Iterator[Rows]:
+        self.passes += 1
+        for start in range(0, len(self.rows), self.size):
+            yield self.rows.take(slice(start, start + self.size))
 
 
 SCALES = {"benign": np.ones(6), "badly scaled": np.logspace(-2, 2, 6)}
@@ -38,6 +60,23 @@ def test_a_linear_refit_is_within_its_residual(scales: Array, m: int) -> None:
     distance = float(np.linalg.norm(oracle.theta - truth))
     assert distance <= oracle.residual
     assert oracle.residual <= 1e-10 * norm(oracle.theta)
+
+
+@pytest.mark.parametrize("family", [*families("linear"), *extremes("linear")])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_linear_refit_by_blocks_is_that_of_all_rows_in_three_passes(
+    family: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "_STACKED", 8)  # of families of some 100 rows
+    data = make_any(family, "linear")
+    given = InBlocks(Rows(data.design, data.y.reshape(len(data.y), -1), data.weight), size)
+
+    oracle = refit(Kind.LINEAR, data.penalty, given)
+
+    truth = retrain_linear_wide(data.design, given.rows.y, data.weight, data.penalty)
+    assert float(np.linalg.norm(oracle.theta - truth)) <= oracle.residual
+    assert oracle.residual <= 1e-15 * norm(oracle.theta)
+    assert given.passes <= 3
 
 
 @pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES.keys())

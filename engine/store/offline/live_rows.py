@@ -1,0 +1,99 @@
+"""All live rows of a version, to be read as often as is asked: in blocks where they are in files.
+
+A version has the rows of its root but for those that it, or a version since the files were written,
+deleted; the ledger names that version with each row, so what is deleted while somebody reads
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Rows, RowsInBlocks
+from lethe.engine.preprocess.input.table import Table
+from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.offline.snapshot import take_snapshot
+from lethe.engine.store.store import ModelStore
+
+if TYPE_CHECKING:
+    from lethe.engine.rowstore.buckets import Buckets
+
+T = TypeVar("T")
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRows:
+    """A model's state and its live rows; ``table`` as they were given, with preprocessing."""
+
+    state: ModelState
+    rows: RowsInBlocks
+    table: Table | None = None
+
+
+def read_live_rows(store: ModelStore, model_id: str, read: Callable[[LiveRows], T]) -> T:
+    """Return what ``read`` makes of the live rows of a version.
+
+    Where a refresh writes the files anew and removes these, ``read`` begins again with the newest
+    version.
+
+    Raises
+    ------
+    UnknownModel
+        The model is not registered.
+    CorruptState
+        Rows that should be live are not there.
+
+    Notes
+    -----
+    Of rows in the store it holds all, and else the ids of those deleted since the files were
+    written, and a few blocks.
+    """
+    tries = 0
+    while True:
+        tries += 1
+        state = store.load_model(model_id)
+        try:
+            buckets = store.row_files.of(state.meta)
+            if buckets is not None:
+                return read(LiveRows(state, _InFiles.of(store, state, buckets)))
+        except CorruptState:
+            if tries == _TRIES or store.load_model(model_id).head == state.head:
+                raise
+            continue
+        snapshot = take_snapshot(store, model_id)
+        return read(LiveRows(snapshot.state, snapshot.rows, snapshot.table))
+
+
+@dataclass(frozen=True, slots=True)
+class _InFiles:
+    """The rows of a version that are in files."""
+
+    state: ModelState
+    buckets: Buckets
+    deleted: frozenset[str]
+
+    @classmethod
+    def of(cls, store: ModelStore, state: ModelState, buckets: Buckets) -> _InFiles:
+        files = state.meta.row_files
+        written = -1 if files is None else files.version
+        deleted = store.deleted_after(state.keys, written, until=state.version)
+        return cls(state, buckets, frozenset(deleted))
+
+    def __len__(self) -> int:
+        return self.state.meta.rows_live
+
+    def blocks(self) -> Iterator[Rows]:
+        found, intercept = 0, self.state.meta.config.fit_intercept
+        for rows in self.buckets.blocks(intercept=intercept, without_rows=self.deleted):
+            found += len(rows)
+            yield rows
+        if found != len(self):
+            raise CorruptState(
+                f"model {self.state.model_id!r}: files have {found} of its live rows and "
+                f"{len(self)} should be there; run `lethe check`, then register it again"
+            )
