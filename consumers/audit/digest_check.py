@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -86,7 +86,8 @@ def verify_digest(
     rows = Rows(X, given.y, np.ones(len(given.ids)))
     if not config.preprocess:
         other_row = _other_row(given.ids, rows, snapshot)
-    return _checked(LiveRows(snapshot.state, rows, given.table), given, other_row)
+    live = LiveRows(snapshot.state, rows, replace(snapshot, table=given.table))
+    return _checked(live, given, other_row)
 
 
 def _checked(

@@ -27,21 +27,27 @@ def summaries(
 
     Notes
     -----
-    Cost O(n d^2).
+    Cost O(n d^2). Of rows in files none is read: the state has their sums.
     """
-    snapshot = take_snapshot(store, model_id)
-    state, config = snapshot.state, snapshot.state.meta.config
+    state = store.load_model(model_id)
+    config, solution = state.meta.config, state.stream.solution
     why = _without_summary(config)
     if why is not None:
         raise InvalidData(f"model {model_id!r} has no summary: {why}")
-    if not snapshot.ids:
+    if not state.meta.rows_live:
         raise InvalidData(f"model {model_id!r} has no summary: every row is deleted")
+    if state.meta.row_files is not None and solution is not None:
+        sums, rows = solution.live_sums, state.meta.rows_live  # each has the weight 1
+    else:
+        snapshot = take_snapshot(store, model_id)
+        state, sums = snapshot.state, Sums.of(snapshot.rows)
+        rows = int(np.count_nonzero(snapshot.rows.weight))
     found = summarise(
-        Sums.of(snapshot.rows),
+        sums,
         state.generation.objective.penalty,
         state.stream.theta_exact,
         config.coefficient_names,
-        rows=int(np.count_nonzero(snapshot.rows.weight)),
+        rows=rows,
         intercept=config.fit_intercept,
         level=level,
         covariance=covariance,

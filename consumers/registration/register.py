@@ -299,10 +299,14 @@ class Registrar:
         if before.meta is None or before.meta.row_files is None:
             return members
         ids, subjects = list(members.ids), dict(members.subjects)
-        read = self._store.row_files.every
-        for bucket in by_the_newest(self._store.client, before.meta, lambda now: list(read(now))):
-            ids += bucket.ids
-            for row, subject in zip(bucket.ids, bucket.subjects or (), strict=False):
+        every = self._store.row_files.every
+        for rows, owners in by_the_newest(
+            self._store.client,
+            before.meta,
+            lambda now: [(bucket.ids, bucket.subjects or ()) for bucket in every(now)],
+        ):
+            ids += rows
+            for row, subject in zip(rows, owners, strict=False):
                 if subject is not None:
                     subjects[subject] = (*subjects.get(subject, ()), row)
         return replace(members, ids=tuple(ids), subjects=subjects)

@@ -31,7 +31,7 @@ from lethe.engine.error.second_opinion import second_opinion
 from lethe.engine.exact.running import Solution
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
+from lethe.engine.fit.objective import Array, Kind, Rows, RowsInBlocks, lengths, norm
 from lethe.engine.refresh.blockwise import rows_of, stream_of
 
 PROBES = 8
@@ -94,7 +94,7 @@ SUMS_FAULT = "the exact sums are not those of the live rows: sums, or rows, are 
 """What `sums_fault` says."""
 
 
-def sums_fault(solution: Solution, rows: Rows) -> str | None:
+def sums_fault(solution: Solution, rows: RowsInBlocks) -> str | None:
     """Return a message if exact sums are not, digit for digit, those of the live rows.
 
     Nothing is compared up to a tolerance. Cost O(n d^2).

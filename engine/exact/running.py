@@ -30,9 +30,9 @@ from lethe.engine.exact.rounding import (
     unsettled,
 )
 from lethe.engine.exact.rows import MOST, ChangedRows
-from lethe.engine.exact.sums import Sums
+from lethe.engine.exact.sums import RunningSums, Sums
 from lethe.engine.fit.factor import EPS
-from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.fit.objective import Array, Rows, RowsInBlocks
 
 _LEVERAGE = 0.9
 """Largest joint leverage of leaving rows: beyond it, too little of the proved bound is left."""
@@ -110,9 +110,12 @@ class Solution:
         """Return the solution of which a store has the sums whole, and will have what follows."""
         return replace(self, kept=self.whole())
 
-    def is_of(self, rows: Rows) -> bool:
+    def is_of(self, rows: RowsInBlocks) -> bool:
         """Return whether the sums are those of these rows, digit for digit. Cost O(n d^2)."""
-        return Sums.of(rows, self.sums.unit).equal(self.live_sums)
+        running = RunningSums(self.sums.unit, self.sums.m)
+        for block in rows.blocks():
+            running.add(block)
+        return running.sums().equal(self.live_sums)
 
     def without_idle(self, theta: Array) -> Array:
         """Return parameters, with 0 where they must be 0 and a projection does not know it."""

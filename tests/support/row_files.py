@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +36,24 @@ def where(kind: str, path: Path) -> Files:
         return ObjectStorage("local://rows", fs.LocalFileSystem(), str(path / "local" / "rows"))
     system, root = fs.FileSystem.from_uri("mock:///rows")
     return ObjectStorage("mock:///rows", system, root)
+
+
+@dataclass
+class InBlocks:
+    """Rows that come in blocks of ``size``, and how often they were read."""
+
+    rows: Rows
+    size: int
+    passes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yield them in their order."""
+        self.passes += 1
+        for start in range(0, len(self.rows), self.size):
+            yield self.rows.take(slice(start, start + self.size))
 
 
 @dataclass(frozen=True)

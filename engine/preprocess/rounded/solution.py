@@ -16,7 +16,7 @@ from lethe.engine.exact.rounding import Minimiser
 from lethe.engine.exact.rows import ChangedRows
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import Sums
-from lethe.engine.fit.objective import Array, Rows, ridge_penalty
+from lethe.engine.fit.objective import Array, Rows, RowsInBlocks, in_memory, ridge_penalty
 from lethe.engine.preprocess.rounded.minimiser import dual_rows, minimiser
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.preprocess.rounded.statistics import ExactStatistics, Whole
@@ -106,9 +106,9 @@ class PipelineSolution(Solution):
         """Return the sums of the live rows as a store keeps them, whole."""
         return Kept(self.sums, plain=self.plain)
 
-    def is_of(self, rows: Rows) -> bool:
+    def is_of(self, rows: RowsInBlocks) -> bool:
         """Return whether the sums are those of these raw rows, digit for digit."""
-        plain = self.plain
+        plain, rows = self.plain, in_memory(rows)
         return Sums.of(rows, self.sums.unit).equal(self.sums) and (
             _plain(rows) if plain is None else Sums.of(_unweighted(rows), plain.unit).equal(plain)
         )

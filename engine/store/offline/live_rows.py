@@ -15,7 +15,7 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Rows, RowsInBlocks
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.offline.snapshot import take_snapshot
+from lethe.engine.store.offline.snapshot import Snapshot, take_snapshot
 from lethe.engine.store.store import ModelStore
 
 if TYPE_CHECKING:
@@ -28,11 +28,16 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class LiveRows:
-    """A model's state and its live rows; ``table`` as they were given, with preprocessing."""
+    """A model's state and its live rows; ``snapshot`` has all of them, if they are in the store."""
 
     state: ModelState
     rows: RowsInBlocks
-    table: Table | None = None
+    snapshot: Snapshot | None = None
+
+    @property
+    def table(self) -> Table | None:
+        """The rows as they were given, of a model with preprocessing."""
+        return None if self.snapshot is None else self.snapshot.table
 
 
 def read_live_rows(store: ModelStore, model_id: str, read: Callable[[LiveRows], T]) -> T:
@@ -66,7 +71,7 @@ def read_live_rows(store: ModelStore, model_id: str, read: Callable[[LiveRows], 
                 raise
             continue
         snapshot = take_snapshot(store, model_id)
-        return read(LiveRows(snapshot.state, snapshot.rows, snapshot.table))
+        return read(LiveRows(snapshot.state, snapshot.rows, snapshot))
 
 
 @dataclass(frozen=True, slots=True)

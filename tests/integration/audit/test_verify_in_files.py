@@ -1,10 +1,10 @@
-"""`lethe verify` of rows in files: as of rows in the store, of one version, block by block."""
+"""Audits of rows in files: as of rows in the store, of one version, block by block."""
 
 from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ import pytest
 
 from lethe.consumers.audit import verify as module
 from lethe.consumers.audit.digest_check import verify_digest
+from lethe.consumers.audit.health.checks import Check
+from lethe.consumers.audit.health.models import check_model
+from lethe.consumers.audit.summaries import summaries
 from lethe.consumers.audit.verify import Verification, verify
 from lethe.consumers.registration.in_files import FileRegistrar
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import CorruptState, RowsMissing
-from lethe.engine.fit.objective import Kind
+from lethe.engine.fit.objective import Kind, Rows
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.rowstore import writer
 from lethe.engine.rowstore.bucket import Bucket
@@ -69,6 +72,40 @@ def test_parameters_that_are_of_other_rows_are_noticed(
     monkeypatch.setattr(ModelStore, "deleted_after", lambda *_, **__: ["row-5"])
     with pytest.raises(CorruptState, match="files have 119 of its live rows and 120 should"):
         verify(memory.store, "m")
+
+
+@pytest.mark.parametrize("family", ["benign", "several_outputs"])
+def test_check_and_summary_say_what_they_say_of_rows_in_the_store(
+    memory: Platform, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.register("m", family, method="exact", exact_sums=True, rows_url=memory.folder())
+    memory.register("other", family, method="exact", exact_sums=True)
+    for model in ("m", "other"):
+        memory.delete(model, 1, 2, 7)
+    said = [
+        {
+            name: (one.rows, one.coefficients.tolist(), one.standard_errors.tolist())
+            for name, one in summaries(memory.store, model, level=0.95, covariance="sampling")[
+                1
+            ].items()
+        }
+        for model in ("m", "other")
+    ]
+    assert said[0] == said[1]
+
+    def drift(model: str) -> Check:
+        [found] = [c for c in check_model(memory.store, None, model) if "drift" in c.subject]
+        return found
+
+    assert (drift("m").ok, drift("m").detail) == (True, drift("other").detail)
+    blocks = Buckets.blocks
+
+    def others(*args: Any, **options: Any) -> Iterator[Rows]:
+        return (replace(block, y=block.y + 1e-9) for block in blocks(*args, **options))
+
+    monkeypatch.setattr(Buckets, "blocks", others)
+    assert not drift("m").ok
+    assert not verify(memory.store, "m").holds
 
 
 # -- meanwhile -------------------------------------------------------------------------------------

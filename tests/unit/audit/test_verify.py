@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
@@ -15,6 +12,7 @@ from lethe.engine.fit.fit import fit
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
 from tests.support.families import extremes, families, make_any
 from tests.support.oracles import retrain, retrain_linear_wide, retrain_logistic
+from tests.support.row_files import InBlocks
 
 
 def rows(kind: Kind, *, scales: Array, n: int, m: int = 1, seed: int = 3) -> tuple[Rows, Array]:
@@ -27,23 +25,6 @@ def rows(kind: Kind, *, scales: Array, n: int, m: int = 1, seed: int = 3) -> tup
         y = (y > np.median(y)).astype(np.float64)  # one class alone would have no minimiser
     penalty = np.append(np.full(len(scales), 0.5), 0.0)
     return Rows(X, y, draw.uniform(0.5, 2.0, n)), penalty
-
-
-@dataclass
-class InBlocks:
-    """Rows that come in blocks of ``size``, and how often they were read."""
-
-    rows: Rows
-    size: int
-    passes: int = 0
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def blocks(self) -> Iterator[Rows]:
-        self.passes += 1
-        for start in range(0, len(self.rows), self.size):
-            yield self.rows.take(slice(start, start + self.size))
 
 
 SCALES = {"benign": np.ones(6), "badly scaled": np.logspace(-2, 2, 6)}

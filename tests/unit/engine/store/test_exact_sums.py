@@ -21,6 +21,7 @@ from lethe.engine.preprocess.rounded.solution import PipelineSolution
 from lethe.engine.store.layout.exact_sums import new_fields, packed_whole, read_solution
 from lethe.engine.store.layout.preprocessing import layout_of, recorded
 from tests.support.pipelines import draw_rows
+from tests.support.row_files import InBlocks
 
 D, M = 4, 2
 PENALTY = np.full(D, 0.5)
@@ -175,6 +176,13 @@ def test_a_pipeline_is_read_as_it_was_written_whole_or_beside(weighted: bool) ->
         assert np.array_equal(
             found.minimiser.theta, PipelineSolution.of_rows(raw, rest).minimiser.theta
         )
+
+
+def test_an_audit_adds_up_blocks_of_rows() -> None:
+    live = rows(20)
+    solution = Solution.of(Sums.of(live), PENALTY)
+    assert sums_fault(solution, InBlocks(live, 7)) is None
+    assert sums_fault(solution, InBlocks(live.take(slice(19)), 7)) is not None
 
 
 def test_an_audit_finds_damaged_sums_of_either_kind() -> None:
