@@ -164,6 +164,7 @@ def _delete(
         "rows_live": meta.rows_live - len(ids),
         "rows_deleted": meta.rows_deleted + len(ids),
         "deletions_logged": meta.deletions_logged + len(ids),
+        **_in_store(at, -len(set(ids) - lookup.in_files)),
     }
     deleted = (*step.deleted, *ids)
     if len(ids) == meta.rows_live:
@@ -241,7 +242,7 @@ def _change(
     changed = changed_rows(at, [change.request for change in requests], lookup.records, factor)
     moved = rows_moved(at, changed, lookup.records)
     if at.stream.solution is not None:
-        after = _added_to_sums(at, changed, moved)
+        after = _added_to_sums(at, changed, moved, lookup)
     elif factor is not None:
         after = _linearised(at, changed, moved, factor)
     else:
@@ -249,11 +250,14 @@ def _change(
     return replace(step, after=after, written=changed.written.after(step.written))
 
 
-def _added_to_sums(at: ModelState, changed: ChangedRows, moved: RowMoves) -> ModelState:
+def _added_to_sums(
+    at: ModelState, changed: ChangedRows, moved: RowMoves, lookup: Lookup
+) -> ModelState:
     """Add rows to exact sums: whatever these can hold is a row like any other."""
     config = at.meta.config
     try:
-        after = _brought_in(at, changed, moved, None)
+        came = len(changed.written.inserted) + len(lookup.in_files.intersection(changed.corrected))
+        after = _brought_in(at, changed, moved, None, **_in_store(at, came))
         left = _exact_error(after)
     except OutOfRange as error:
         columns = () if config.preprocess else (*config.coefficient_names, *config.target_names)
@@ -299,7 +303,7 @@ def _linearised(
 
 
 def _brought_in(
-    at: ModelState, changed: ChangedRows, moved: RowMoves, factor: Factor | None
+    at: ModelState, changed: ChangedRows, moved: RowMoves, factor: Factor | None, **counts: object
 ) -> ModelState:
     """Return the state with rows inserted, and others in place of those that they correct."""
     meta, inserted, corrected = at.meta, len(changed.written.inserted), len(changed.corrected)
@@ -312,6 +316,7 @@ def _brought_in(
         rows_inserted=meta.rows_inserted + inserted,
         rows_corrected=meta.rows_corrected + corrected,
         class_counts=_class_counts(at, moved),
+        **counts,
     )
 
 
@@ -327,6 +332,12 @@ def _changed(
     )
     meta = with_meta(at.meta, **scalars_of(stream), **counts, certified_bound=None)
     return replace(at, stream=stream, pipeline=pipeline, sentinels=sentinels, meta=meta)
+
+
+def _in_store(at: ModelState, more: int) -> dict[str, object]:
+    """Return what changes in meta once the store has so many more rows of a model in files."""
+    files = at.meta.row_files
+    return {} if files is None else {"row_files": files.with_in_store(more)}
 
 
 def _class_counts(at: ModelState, moved: RowMoves) -> tuple[int, ...] | None:

@@ -254,9 +254,8 @@ class _Decider:
         state = self.state
         if state.meta.config.certify is not None:
             return codes.UNSUPPORTED, "rows of a certified model cannot be inserted or corrected"
-        if self.facts.encrypted or state.meta.row_files is not None:
-            which = "encrypted row records" if self.facts.encrypted else "rows in files"
-            return codes.UNSUPPORTED, f"{which} cannot be inserted or corrected yet"
+        if self.facts.encrypted:
+            return codes.UNSUPPORTED, "encrypted row records cannot be inserted or corrected yet"
         if state.meta.rows_live == 0:
             return (
                 codes.MODEL_EMPTY,
@@ -275,7 +274,11 @@ class _Decider:
         return None
 
     def _subjects_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
-        """Return code and detail if rows would become those of erased subjects, or None."""
+        """Return code and detail if rows may not become those of their subjects, or None."""
+        meta, owned = self.state.meta, any(row.subject is not None for row in request.rows)
+        if owned and meta.row_files is not None and meta.config.subject_namespace is None:
+            detail = "the model was registered without subjects, and its rows are in files"
+            return codes.UNSUPPORTED, f"{detail}: give none, or register it anew with --subject"
         theirs = sum(
             row.subject in self.facts.erased for row in request.rows if row.subject is not None
         )

@@ -15,7 +15,7 @@ from lethe.engine.store.layout.meta import Meta, parse_meta
 from lethe.engine.store.layout.reading import parse_ids, parse_json_value, parse_text
 from lethe.engine.store.layout.state import check_stored_format, parse_opening
 from lethe.engine.store.membership import listed_models
-from lethe.engine.store.row_files import by_the_newest
+from lethe.engine.store.row_files import by_the_newest, with_those_of_files
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, run_pipeline
 from lethe.engine.store.store import ModelStore
@@ -153,7 +153,7 @@ def rows_of_subjects(
         if model.meta is not None:
             asked = [subject for part in parts for subject in part]
             read = partial(store.row_files.subjects, subject_ids=asked)
-            rows |= _of_files(store, model.meta, read)
+            rows = with_those_of_files(rows, _of_files(store, model.meta, read))
         found.append(rows)
     return found
 

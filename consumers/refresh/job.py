@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from itertools import accumulate
@@ -24,7 +25,7 @@ from lethe.engine.error.certified import FAR_UNDER, Reference, measure_polished
 from lethe.engine.error.drift import SUMS_FAULT, audit, sums_fault
 from lethe.engine.error.estimate import scale
 from lethe.engine.error.terms import gradient_limit
-from lethe.engine.errors import CorruptState, IllConditioned, LetheError
+from lethe.engine.errors import CommitConflict, CorruptState, IllConditioned, LetheError
 from lethe.engine.exact.digits import units_of
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.exact.running import Solution
@@ -42,6 +43,7 @@ from lethe.engine.refresh.refreshes import (
     rebuild,
 )
 from lethe.engine.refresh.size import RefreshSize
+from lethe.engine.rowstore.bucket import Bucket
 from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.exact_sums import solution_of
@@ -49,8 +51,10 @@ from lethe.engine.store.layout.meta import RowFiles
 from lethe.engine.store.layout.preprocessing import layout_of, raw_columns, settings_of
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.jobs import JobResult
 from lethe.engine.store.offline.snapshot import Snapshot, load_factor, take_snapshot
+from lethe.engine.store.offline.touched import RowsTouched, rows_touched_now
 from lethe.engine.store.store import ModelStore
 
 RESOLVED_BYTES = 256 * 1024
@@ -98,7 +102,7 @@ def run_job(
         # The keys of a generation are removed when another is swapped in.
         if store.load_model(event.model_id).meta.generation_key == state.meta.generation_key:
             raise
-    raise Superseded(f"model {event.model_id!r} moved to another generation meanwhile")
+    raise _superseded(state)
 
 
 def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
@@ -303,13 +307,16 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
 
 
 def _rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFiles) -> JobResult:
-    """Write the files again without the rows that were deleted, and begin a new generation.
+    """Write the files again, and begin a new generation.
 
-    The sums are added up anew where they are lost, where rows of waiting requests leave, or where a
+    Rows that were deleted leave them, and those that were inserted or corrected join them. The
+    sums are added up anew where they are lost, where rows of waiting requests leave, or where a
     person asks: they are compared then. Otherwise those of the state are taken over, for they
-    include every deletion. Cost: of the files concerned; or a pass over all rows, O(n d^2).
+    include every change. Cost: of the files concerned; or a pass over all rows, O(n d^2).
     """
-    store, meta, config = job.store, state.meta, state.meta.config
+    store = job.store
+    state, touched = _touched(store, state)
+    meta, config = state.meta, state.meta.config
     resolved = _to_resolve(state)
     requests = with_rows_resolved(store, state, resolved)
     named = frozenset(row for request in requests.values() for row in request.row_ids)
@@ -321,9 +328,11 @@ def _rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFi
     if adds_up:  # nothing that was deleted may be added, whatever the store had lost
         for bucket in buckets.scan(deleted):
             deleted += store.rows_in_ledger(state.keys, bucket.ids)
+    changed = {row: one for row, one in touched.changed.items() if row not in named}
     kept = buckets.rewritten(
-        named.union(deleted),
-        lambda done, total: job.progress("writing files without deleted rows", done, total),
+        {*named, *deleted, *touched.changed},
+        _in_order(store, state, buckets, changed),
+        lambda done, total: job.progress("writing files anew", done, total),
     )
     if not kept.manifest.rows:
         result = result_of(job, state, choice, status="EMPTY", resolved=resolved)
@@ -352,6 +361,55 @@ def _rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFi
             version=state.version,
         ),
     )
+
+
+def _touched(store: ModelStore, before: ModelState) -> tuple[ModelState, RowsTouched]:
+    """Return the newest state of a model whose rows are in files, with the rows of the store.
+
+    Raises
+    ------
+    Superseded
+        Another generation is live.
+    CommitConflict
+        Commits come too fast.
+    CorruptState
+        The store has lost some of these rows.
+    """
+    now = rows_touched_now(store, before)
+    if now is None:
+        if store.load_model(before.model_id).rows_generation != before.rows_generation:
+            raise _superseded(before)
+        raise CommitConflict(
+            f"model {before.model_id!r}: deletions were committed while it was read; try again in "
+            "a moment"
+        )
+    state, touched = now
+    lost = state.meta.rows_in_store - len(touched.changed)
+    if lost > 0:
+        raise CorruptState(
+            f"model {state.model_id!r}: {lost} rows that were inserted or corrected have no "
+            "record; restore the store from a backup, or register the model again"
+        )
+    return state, touched
+
+
+def _in_order(
+    store: ModelStore, state: ModelState, buckets: Buckets, records: Mapping[str, bytes]
+) -> Bucket | None:
+    """Return rows of the store as those that are added to files."""
+    if not records:
+        return None
+    config, ids = state.meta.config, tuple(records)
+    decoded = read_rows(config, None, [*records.values()], f"model {state.model_id!r}, rows").rows
+    rows = replace(decoded, X=decoded.X[:, : len(config.feature_names)])
+    owners: dict[str, str | None] = dict[str, str | None](store.owners(state))
+    for row, there in buckets.get(ids).items():
+        owners[row] = (there.subjects or (None,))[0]
+    return buckets.ordered(ids, rows, [owners.get(row) for row in ids])
+
+
+def _superseded(state: ModelState) -> Superseded:
+    return Superseded(f"model {state.model_id!r} moved to another generation meanwhile")
 
 
 def _added_up(

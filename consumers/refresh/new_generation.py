@@ -18,7 +18,7 @@ from lethe.engine.refresh.policy import Choice
 from lethe.engine.refresh.refreshes import NewGeneration
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.layout.keys import GenerationKeys
-from lethe.engine.store.layout.meta import RowFiles
+from lethe.engine.store.layout.meta import RowFiles, with_meta
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
@@ -43,6 +43,7 @@ class _UpToDate:
     rows: int
     class_counts: tuple[int, ...] | None
     certified: float | None
+    row_files: RowFiles | None
 
 
 def stage_generation(
@@ -64,7 +65,7 @@ def stage_generation(
     where = state.keys.generation(f"{new.generation.number}-{uuid.uuid4().hex}")
     try:
         staged = _write(job, snapshot, new, where, ledger, pipeline)
-        up_to_date = _caught_up(job, snapshot, new, staged)
+        up_to_date = _caught_up(job, snapshot, new, staged, row_files)
         mark = staging.mark_complete(job.store.client, where, staging.TIME_TO_LIVE)
     except Exception:
         # It may have filled the store. Not once the result is sent: if only the answer to that was
@@ -94,7 +95,7 @@ def stage_generation(
         ),
         disclosure_then=state.meta.disclosure,
         caught_up=up_to_date.staged is not staged,
-        row_files=row_files,
+        row_files=up_to_date.row_files,
     )
     return store_result(job, result, thetas)
 
@@ -136,14 +137,18 @@ def _write(
 
 
 def _caught_up(
-    job: Job, snapshot: Snapshot, new: NewGeneration, staged: StagedGeneration
+    job: Job,
+    snapshot: Snapshot,
+    new: NewGeneration,
+    staged: StagedGeneration,
+    files: RowFiles | None,
 ) -> _UpToDate:
     """Let a staged generation catch up with requests since the snapshot, except a few rows."""
     meta = snapshot.state.meta
     live = len(snapshot.ids) + snapshot.in_files
     counts = None if meta.class_counts is None else class_counts(snapshot.rows.y)
     up_to_date = _UpToDate(
-        staged, meta.deletions_logged, meta.rows_changed, live, counts, new.certified
+        staged, meta.deletions_logged, meta.rows_changed, live, counts, new.certified, files
     )
     for _ in range(_CATCH_UP_ROUNDS):
         latest = job.store.load_model(job.event.model_id)
@@ -155,7 +160,8 @@ def _caught_up(
         if touched is None:
             continue  # another commit came; the rows are read together with the next
         try:
-            caught_up = catch_up(job.store, up_to_date.staged, latest.meta, later, touched.changed)
+            meta = with_meta(latest.meta, row_files=files)
+            caught_up = catch_up(job.store, up_to_date.staged, meta, later, touched.changed)
         except IllConditioned:
             break  # the deletion worker will drop the result and schedule another job
         _stage_again(job, caught_up)
@@ -166,7 +172,9 @@ def _caught_up(
             caught_up.rows(up_to_date.rows),
             caught_up.class_counts(up_to_date.class_counts),
             up_to_date.certified if caught_up.same else None,
+            None if files is None else files.with_in_store(caught_up.in_store),
         )
+        files = up_to_date.row_files
     return up_to_date
 
 

@@ -21,6 +21,7 @@ from lethe.engine.deletion.generation import distance_to_exact
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import IllConditioned, StoreUnavailable, Uncertified
 from lethe.engine.refresh.size import RefreshSize
+from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
 from lethe.engine.store.offline.jobs import JobResult, read_result, read_staged
@@ -163,7 +164,8 @@ class _Swap:
         if touched.changed and to_persist(store.client, staged.keys.required(), ()) is None:
             return _EXPIRED  # new rows need its factor
         try:
-            return catch_up(store, staged, state.meta, later, touched.changed)
+            meta = with_meta(state.meta, row_files=self.result.row_files)
+            return catch_up(store, staged, meta, later, touched.changed)
         except IllConditioned as error:
             return f"it cannot catch up: {error}"
 

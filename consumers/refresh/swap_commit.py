@@ -186,7 +186,9 @@ def new_generation(
         first_deletion_at=oldest or (now if len(staged.stream.V) else None),
         certified_bound=result.certified if caught_up.same else None,
         ledger=staged.ledger,
-        row_files=result.row_files,
+        row_files=None
+        if result.row_files is None
+        else result.row_files.with_in_store(caught_up.in_store),
     )
     state = replace(
         before,

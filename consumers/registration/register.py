@@ -309,7 +309,8 @@ class Registrar:
             for row, subject in zip(rows, owners, strict=False):
                 if subject is not None:
                     subjects[subject] = (*subjects.get(subject, ()), row)
-        return replace(members, ids=tuple(ids), subjects=subjects)
+        once = {subject: tuple(dict.fromkeys(rows)) for subject, rows in subjects.items()}
+        return replace(members, ids=tuple(dict.fromkeys(ids)), subjects=once)
 
     # -- committing -----------------------------------------------------------------------------
 

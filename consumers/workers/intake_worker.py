@@ -77,7 +77,8 @@ def _refuse_subjects(store: ModelStore, meta: Meta, table: str) -> None:
     where = ModelKeys(model_id).dataset(meta.dataset_key)
     with reachable(store.client):
         exists: Any = store.client.exists(where.subjects)
-    if exists:
+    in_files = meta.row_files is not None and meta.config.subject_namespace is not None
+    if exists or in_files:
         raise InvalidData(
             f'the rows of model {model_id!r} have subjects: with key_changes = "correct", '
             f"table {table} needs the columns of the subject in the mapping"

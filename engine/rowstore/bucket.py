@@ -8,6 +8,7 @@ read it as it is; nothing of it is believed unless its digest is the one of the 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Rows
-from lethe.engine.rowstore.keys import ORDER_BYTES, Order, comparable
+from lethe.engine.rowstore.keys import ORDER_BYTES, Order, comparable, sorting
 
 _WIDE, _NARROW = np.dtype("<f8"), np.dtype("<f4")
 _X_TYPE = b"lethe.x"
@@ -57,6 +58,23 @@ class Bucket:
             None if subjects is None else tuple(subjects[i] for i in index),
             self.rows.take(index),
         )
+
+
+def joined(buckets: Sequence[Bucket]) -> Bucket:
+    """Return all rows of buckets in order. Cost O(k log k)."""
+    order = sorting(np.concatenate([bucket.orders for bucket in buckets]))
+    subjects = [name for bucket in buckets for name in bucket.subjects or ()]
+    parts = [bucket.rows for bucket in buckets]
+    return Bucket(
+        np.concatenate([bucket.orders for bucket in buckets]),
+        tuple(row for bucket in buckets for row in bucket.ids),
+        tuple(subjects) if buckets[0].subjects is not None else None,
+        Rows(
+            np.concatenate([rows.X for rows in parts]),
+            np.concatenate([rows.y for rows in parts]),
+            np.concatenate([rows.weight for rows in parts]),
+        ),
+    ).take(order)
 
 
 def row_bytes(p: int, m: int) -> int:

@@ -1,4 +1,4 @@
-"""Rows in buckets: found by id or by subject, read one by one, and rewritten without some."""
+"""Rows in buckets: found by id or by subject, read one by one, and rewritten."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from dataclasses import replace
 from threading import Lock
 from typing import TypeVar
 
+import numpy as np
+
 from lethe.engine.errors import CorruptState, RowsMissing
 from lethe.engine.fit.objective import Rows, with_intercept
-from lethe.engine.rowstore.bucket import Bucket, PackedBucket, without
+from lethe.engine.rowstore import writer
+from lethe.engine.rowstore.bucket import Bucket, PackedBucket, joined, row_bytes, without
 from lethe.engine.rowstore.files import Files
 from lethe.engine.rowstore.keys import (
+    KEY_BYTES,
     ORDER_BYTES,
     bounds_of_group,
     group_of_key,
     group_of_subject,
     key_of,
+    orders_of,
 )
 from lethe.engine.rowstore.manifest import Manifest, Part, digest_of
-from lethe.engine.rowstore.parts import group_in, put, put_bucket, put_index, without_keys
+from lethe.engine.rowstore.parts import changed_entries, group_in, put, put_bucket, put_index
 
 T = TypeVar("T")
 
@@ -152,13 +157,32 @@ class Buckets:
 
     # -- rewriting ----------------------------------------------------------------------------
 
-    def rewritten(
-        self, row_ids: Collection[str], progress: Callable[[int, int], None] = lambda _, __: None
-    ) -> Buckets:
-        """Write the buckets that hold some of the rows again, without these; return what is new.
+    def ordered(
+        self, ids: Sequence[str], rows: Rows, subjects: Sequence[str | None] | None = None
+    ) -> Bucket:
+        """Return rows that are not here yet in the order of these. Cost O(k log k)."""
+        names = None if self.manifest.index is None else tuple(subjects or [None] * len(ids))
+        return joined([Bucket(orders_of(self.manifest.salt, ids, names), tuple(ids), names, rows)])
 
-        Nothing is removed: this root stays valid. Cost: the files
-        of the buckets concerned, and with subjects of the index, are read and written.
+    def rewritten(
+        self,
+        row_ids: Collection[str],
+        added: Bucket | None = None,
+        progress: Callable[[int, int], None] = lambda _, __: None,
+    ) -> Buckets:
+        """Write some buckets again, without some rows and with others; return what is new.
+
+        Nothing is removed: this root stays valid. Cost: the files of the buckets concerned, and
+        with subjects of the index, are read and written.
+
+        Parameters
+        ----------
+        row_ids
+            The rows that are left out. Some may not be here.
+        added
+            Rows as `ordered` makes them. One that is here already is among ``row_ids``.
+        progress
+            Called with the number of buckets that are done, and of those that are concerned.
 
         Raises
         ------
@@ -169,35 +193,70 @@ class Buckets:
         keys = {row: key_of(self.manifest.salt, row) for row in erased}
         groups = self._groups(keys)
         places = [groups[row] + keys[row] for row in erased if row in groups]
-        concerned = {self.manifest.bucket_of(place) for place in places} - {None}
+        leaving = {self.manifest.bucket_of(place) for place in places} - {None}
+        arriving = self._by_bucket(added)
+        concerned = leaving | arriving.keys()
         buckets, done = list[Part](), 0
-        for part in self.manifest.buckets:
+        for part in self.manifest.buckets or (None,):
             if part not in concerned:
-                buckets.append(part)
+                buckets += [] if part is None else [part]
                 continue
-            kept = without(self._bucket_once(part).all(), erased)
-            if len(kept):
-                same = len(kept) == part.rows
-                buckets.append(part if same else put_bucket(self._files, kept))
+            kept = [] if part is None else [without(self._bucket_once(part).all(), erased)]
+            kept += arriving.get(part, ())
+            if part is not None and part not in arriving and len(kept[0]) == part.rows:
+                buckets.append(part)
+            else:
+                buckets += [put_bucket(self._files, one) for one in self._cut(joined(kept))]
             done += 1
             progress(done, len(concerned))
         index = self.manifest.index
         if index is not None:
-            gone = frozenset(keys.values())
-            index = tuple(self._index_without(index, gone))
+            entries = () if added is None else (row.tobytes() for row in added.orders)
+            new = [entry[-KEY_BYTES:] + entry[:-KEY_BYTES] for entry in entries]
+            index = tuple(self._changed_index(index, frozenset(keys.values()), new))
         manifest = replace(self.manifest, buckets=tuple(buckets), index=index)
         root = put(self._files, manifest.pack())
         return self if root == self.root else Buckets(self._files, root, self._what)
 
-    def _index_without(self, index: Sequence[Part], gone: frozenset[bytes]) -> Iterator[Part]:
-        concerned = {self.manifest.index_of(key) for key in gone}
-        for part in index:
+    def _by_bucket(self, added: Bucket | None) -> dict[Part | None, list[Bucket]]:
+        """Return rows by the bucket that they come into; None: there is no bucket yet."""
+        numbers: dict[Part | None, list[int]] = {}
+        first = next(iter(self.manifest.buckets), None)
+        for i, place in enumerate(() if added is None else added.orders):
+            part = self.manifest.bucket_of(place.tobytes()) or first
+            numbers.setdefault(part, []).append(i)
+        if added is None:
+            return {}
+        return {part: [added.take(np.array(rows))] for part, rows in numbers.items()}
+
+    def _cut(self, bucket: Bucket) -> Iterator[Bucket]:
+        """Cut a bucket into equal ones that are not much larger than others; none of no rows."""
+        most = max(1, writer.BUCKET_BYTES // row_bytes(self.manifest.p, self.manifest.m))
+        pieces = 1 if len(bucket) <= 2 * most else -(-len(bucket) // most)
+        for rows in np.array_split(np.arange(len(bucket)), pieces):
+            if len(rows):
+                yield bucket.take(rows)
+
+    def _changed_index(
+        self, index: Sequence[Part], gone: frozenset[bytes], added: Sequence[bytes]
+    ) -> Iterator[Part]:
+        """Yield the parts of the index without some keys, and with some entries."""
+        first = next(iter(index), None)
+        arriving: dict[Part | None, list[bytes]] = {}
+        for entry in added:
+            part = self.manifest.index_of(entry[:KEY_BYTES]) or first
+            arriving.setdefault(part, []).append(entry)
+        concerned = {self.manifest.index_of(key) for key in gone} | arriving.keys()
+        for part in index or (None,):
             if part not in concerned:
-                yield part
+                yield from () if part is None else (part,)
                 continue
-            kept = without_keys(self._index_part(part), gone)
-            if kept:
-                yield put_index(self._files, kept)
+            data = b"" if part is None else self._index_part(part)
+            kept = changed_entries(data, gone, arriving.get(part, ()))
+            size = writer.INDEX_ROWS * ORDER_BYTES
+            step = len(kept) if len(kept) <= 2 * size else size
+            for start in range(0, len(kept), step or 1):
+                yield put_index(self._files, kept[start : start + step])
 
     def files(self) -> frozenset[str]:
         """Return the names of the files, the manifest's among them."""

@@ -5,6 +5,8 @@ A part of the index is the key (16 bytes) and the group (8 bytes) of each row, i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lethe.engine.rowstore.bucket import Bucket, pack_bucket
 from lethe.engine.rowstore.files import Files
 from lethe.engine.rowstore.keys import KEY_BYTES, ORDER_BYTES
@@ -46,7 +48,8 @@ def group_in(part: bytes, key: bytes) -> bytes | None:
     return None
 
 
-def without_keys(part: bytes, gone: frozenset[bytes]) -> bytes:
-    """Return a part of the index without the rows of some keys."""
+def changed_entries(part: bytes, gone: frozenset[bytes], added: Iterable[bytes]) -> bytes:
+    """Return a part of the index without the rows of some keys, and with other entries."""
     entries = (part[i : i + ORDER_BYTES] for i in range(0, len(part), ORDER_BYTES))
-    return b"".join(entry for entry in entries if entry[:KEY_BYTES] not in gone)
+    kept = [entry for entry in entries if entry[:KEY_BYTES] not in gone]
+    return b"".join(sorted([*kept, *added]))

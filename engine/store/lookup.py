@@ -77,7 +77,9 @@ class Lookup:
         Whether the keys that the head counts have as many entries as it says
         (`engine.store.counts`).
     missing
-        How many live rows have no record.
+        How many live rows of which the store has the records have none.
+    in_files
+        Rows whose records are those of files.
     shredded
         Rows that are not in the ledger and whose encrypted records no longer have a key.
     """
@@ -94,6 +96,7 @@ class Lookup:
     clock: float = field(default_factory=time.time)
     whole: bool = True
     missing: int = 0
+    in_files: frozenset[str] = frozenset()
 
     def is_of(self, state: ModelState) -> bool:
         """Return whether it was read from the state that is in memory, and no key was lost."""
@@ -194,9 +197,7 @@ def _read_answers(answers: Iterator[Any], request: LookupRequest, clock: float) 
         tombstones=tombstones,
         clock=clock,
         whole=not lost,
-        missing=0
-        if request.state.meta.row_files is not None
-        else max(request.state.meta.rows_live - held, 0),
+        missing=max(request.state.meta.rows_in_store - held, 0),
     )
 
 

@@ -298,7 +298,8 @@ def _live_rows(model_id: str, stored: Any) -> tuple[int, str] | None:
     fields = parse_json_value(meta, what)
     if not isinstance(fields, dict):
         raise CorruptState(f"{what}: is not an object; run `lethe check`")
-    live = integer(fields.get("rows_live"), f"model {model_id!r}, its live rows")
-    if fields.get("row_files") is not None:
-        live = 0  # files have their own digests
+    what = f"model {model_id!r}, its live rows"
+    live, in_files = integer(fields.get("rows_live"), what), fields.get("row_files")
+    if in_files is not None:  # these have their own digests
+        live = integer(in_files.get("in_store", 0), what) if isinstance(in_files, dict) else 0
     return live, parse_text(rows, what)

@@ -1,14 +1,15 @@
 """Rows of models in files, as the store's readers need them.
 
-A row of a file is live if it is not in the ledger: files are rewritten without deleted rows within
-the time that promise 10 gives, and a deleted row never comes back.
+A row of a file is live if it is not in the ledger, and the store has no row of its id: one that was
+corrected since. Files are rewritten, without deleted rows and with those of the store, within the
+time that promise 10 gives, and a deleted row never comes back.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -104,7 +105,7 @@ def remove_all(model_id: str, folder: str, url: str) -> None:
 
 def without_files(files: RowFiles | None) -> RowFiles | None:
     """Return what meta has of files once no row is left: nothing is read of them any more."""
-    return None if files is None else files.model_copy(update={"rows": 0})
+    return None if files is None else files.model_copy(update={"rows": 0, "in_store": 0})
 
 
 class RowFilesOfModels:
@@ -133,9 +134,9 @@ class RowFilesOfModels:
         return self._open[model, root]
 
     def records(self, meta: Meta, row_ids: Collection[str]) -> dict[str, bytes]:
-        """Return the records of those of some rows that files have, deleted or not."""
-        buckets = self.of(meta)
-        if buckets is None or not row_ids:
+        """Return the records of those of some rows that files have, deleted or corrected or not."""
+        buckets = self.of(meta) if row_ids else None
+        if buckets is None:
             return {}
         found = buckets.get(row_ids)
         return {row: packed(as_model_has(meta.config, one), 0) for row, one in found.items()}
@@ -174,6 +175,16 @@ def by_the_newest(client: redis.Redis, meta: Meta, read: Callable[[Meta], T]) ->
             if newest is None or newest.row_files == meta.row_files:
                 raise
             meta = newest
+
+
+def with_those_of_files(
+    stored: Mapping[str, Sequence[str]], in_files: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the rows of subjects, those that the store and files have together."""
+    return {
+        name: tuple(dict.fromkeys((*stored.get(name, ()), *in_files.get(name, ()))))
+        for name in dict.fromkeys((*stored, *in_files))
+    }
 
 
 def packed(rows: Rows, i: int) -> bytes:

@@ -41,7 +41,7 @@ from lethe.engine.store.layout.state import (
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
 from lethe.engine.store.membership import unknown
-from lethe.engine.store.row_files import RowFilesOfModels
+from lethe.engine.store.row_files import RowFilesOfModels, with_those_of_files
 from lethe.engine.store.server.barrier import Barrier
 from lethe.engine.store.server.connection import reachable, surface_breaks, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, present, read_shards, run_pipeline
@@ -266,7 +266,7 @@ class ModelStore:
 
     def subjects(
         self, requests: Sequence[tuple[ModelState, Sequence[str]]]
-    ) -> list[dict[str, Any]]:
+    ) -> list[dict[str, tuple[str, ...]]]:
         """Return, for each model, the row ids of each subject that it knows. One round trip."""
         answers = run_pipeline(
             self.client,
@@ -277,12 +277,14 @@ class ModelStore:
             ],
         )
         return [
-            {
-                subject: list(parse_ids(rows, f"model {state.model_id!r}, a subject's rows"))
-                for subject, rows in zip(subject_ids, stored, strict=True)
-                if rows is not None
-            }
-            | dict[str, Any](self.row_files.subjects(state.meta, subject_ids))
+            with_those_of_files(
+                {
+                    subject: parse_ids(rows, f"model {state.model_id!r}, a subject's rows")
+                    for subject, rows in zip(subject_ids, stored, strict=True)
+                    if rows is not None
+                },
+                self.row_files.subjects(state.meta, subject_ids),
+            )
             for (state, subject_ids), stored in zip(requests, answers, strict=True)
         ]
 
@@ -310,7 +312,8 @@ class ModelStore:
         state = request.state
         if state.meta.row_files is None or not lookup.is_of(state):
             return lookup
-        wanted = [row for row in request.row_ids if row not in lookup.ledger]
+        here = lookup.ledger.keys() | lookup.records.keys() | lookup.unread
+        wanted = [row for row in request.row_ids if row not in here]
         try:
             records = self.row_files.records(state.meta, wanted)
         except RowsMissing:
@@ -318,8 +321,10 @@ class ModelStore:
             if again.is_of(state):
                 raise
             return again  # a refresh has written the files anew since
-        if request.too_many and len(records) > state.meta.config.hard_rows:
-            return replace(lookup, unread=frozenset(records))
+        lookup = replace(lookup, in_files=frozenset(records))
+        live = lookup.records.keys() | lookup.unread | records.keys()
+        if request.too_many and len(live) > state.meta.config.hard_rows:
+            return replace(lookup, records={}, unread=frozenset(live))
         return replace(lookup, records={**records, **lookup.records})
 
     def records_of(self, state: ModelState, row_ids: Sequence[str]) -> dict[str, bytes]:
@@ -327,6 +332,24 @@ class ModelStore:
         records = self.records_if_there(state.generation_keys, row_ids)
         missing = [row for row in row_ids if row not in records]
         return {**self.row_files.records(state.meta, missing), **records}
+
+    def hidden(self, state: ModelState, row_ids: Sequence[str]) -> frozenset[str]:
+        """Return those of some rows of files that are not live: deleted, or corrected since."""
+        hidden = self.rows_in_ledger(state.keys, row_ids)
+        if state.meta.rows_in_store:
+            hidden |= read_shards(self.client, state.generation_keys.rows, row_ids).keys()
+        return hidden
+
+    def owners(self, state: ModelState) -> dict[str, str]:
+        """Return whose the rows of subjects are that the store has. Cost O(these)."""
+        where = state.keys.dataset(state.meta.dataset_key)
+        what = f"model {state.model_id!r}, a subject's rows"
+        with reachable(self.client):
+            return {
+                row: text(subject)
+                for subject, rows in self.client.hscan_iter(where.subjects, count=CHUNK)
+                for row in parse_ids(rows, what)
+            }
 
     def row_records(self, live: GenerationKeys, row_ids: Sequence[str]) -> dict[str, bytes]:
         """Return the records of those rows that have one.

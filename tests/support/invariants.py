@@ -132,15 +132,20 @@ def check_receipts(platform: Platform, model_id: str) -> None:
 
 
 def live_rows(platform: Platform, model_id: str = "m") -> set[str]:
-    """Return the rows that have a record in the live generation."""
+    """Return the rows that have a record in the live generation, or in its files."""
+    held = stored_rows(platform, model_id)
+    return held | {row for bucket in buckets_of(platform, model_id) for row in bucket.ids} - set(
+        ledger_of(platform, model_id)
+    )
+
+
+def stored_rows(platform: Platform, model_id: str) -> set[str]:
+    """Return the rows that have a record in the store."""
     live = platform.load(model_id).generation_keys
     pipeline = platform.raw().pipeline(transaction=False)
     for shard in range(SHARDS):
         pipeline.hkeys(live.rows(shard))
-    held = {text(row) for rows in pipeline.execute() for row in rows}
-    return held | {row for bucket in buckets_of(platform, model_id) for row in bucket.ids} - set(
-        ledger_of(platform, model_id)
-    )
+    return {text(row) for rows in pipeline.execute() for row in rows}
 
 
 def buckets_of(platform: Platform, model_id: str) -> list[Bucket]:
@@ -161,6 +166,7 @@ def check_row_files(platform: Platform, model_id: str = "m") -> None:
     version = -1 if state.meta.row_files is None else state.meta.row_files.version
     before = {row for row, gone in ledger_of(platform, model_id).items() if gone <= version}
     assert not before & {row for bucket in files.scan() for row in bucket.ids}
+    assert len(stored_rows(platform, model_id)) == state.meta.rows_in_store
     url = Path(state.meta.config.rows_url or "")
     assert {path.name for path in url.rglob("*") if path.is_file()} == files.files()
 

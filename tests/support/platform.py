@@ -277,6 +277,7 @@ class Platform:
         take_out_of_range: bool = False,
         exact_sums: bool = False,
         rows_url: str | None = None,
+        subjects: bool = True,
         allow_change: bool = True,
         at_step: AtStep = no_hook,
         **options: Any,
@@ -290,7 +291,10 @@ class Platform:
         )
         if rows_url is not None:
             config = config.model_copy(
-                update={"rows_url": rows_url, "subject_namespace": DEFAULT_NAMESPACE}
+                update={
+                    "rows_url": rows_url,
+                    "subject_namespace": DEFAULT_NAMESPACE if subjects else None,
+                }
             )
             registrar = FileRegistrar(
                 store or self.store,
@@ -300,7 +304,7 @@ class Platform:
                 at_step=at_step,
                 **options,
             )
-            done = registrar.register_in_files(config, Blocks(training_data(data, keep)))
+            done = registrar.register_in_files(config, Blocks(training_data(data, keep, subjects)))
             self.data[model_id] = data
             return done
         done = self.registrar(store, at_step=at_step, **options).register(

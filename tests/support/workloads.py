@@ -203,6 +203,18 @@ class ExactSums(Changes):
             assert np.array_equal(theta_of(self.platform.parameters("m")), theta)
 
 
+class ChangesInFiles(ExactSums):
+    """Row changes of a model whose rows are in files."""
+
+    def __init__(self, platform: Platform, **options: Any) -> None:
+        super().__init__(platform, exact_sums=True, rows_url=platform.folder(), **options)
+
+    def check(self) -> None:
+        """Check files, too."""
+        super().check()
+        check_row_files(self.platform)
+
+
 class Pipeline(Workload):
     """Row changes of a model with preprocessing."""
 
@@ -262,6 +274,8 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "sums-pru": partial(ExactSums, exact_sums=True),
     "files": InFiles,
     "files-exact": partial(InFiles, method="exact"),
+    "files-changes": partial(ChangesInFiles, method="exact"),
+    "files-changes-pru": ChangesInFiles,
     "pipeline": Pipeline,
     "pipeline-exact": partial(Pipeline, method="exact"),
     "pipeline-sums": partial(Pipeline, exact_sums=True),
@@ -276,7 +290,7 @@ ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {
 """Where the store goes back without the keys, their rows are lost: they stand apart."""
 
 MAIN = (
-    "linear", "logistic", "classes", "noise", "changes", "sums", "files", "pipeline",
-    "pipeline-sums",
+    "linear", "logistic", "classes", "noise", "changes", "sums", "files", "files-changes",
+    "pipeline", "pipeline-sums",
 )  # fmt: skip
 """One of each kind that is kept in the store in another way."""

@@ -67,10 +67,19 @@ def _head(state: ModelState) -> Check:
 
 
 def _records(store: ModelStore, state: ModelState) -> Check:
-    """Compare row records with live rows."""
-    subject, live = f"model {state.model_id}, rows", state.generation_keys
-    if state.meta.row_files is not None:
-        return _row_files(store, state, subject)
+    """Compare row records with live rows, those of files among them."""
+    subject = f"model {state.model_id}, rows"
+    if state.meta.row_files is None:
+        return _counted(store, state, subject)
+    if state.meta.rows_in_store:
+        counted = _counted(store, state, f"{subject} since the files")
+        if not counted.ok:
+            return counted
+    return _row_files(store, state, subject)
+
+
+def _counted(store: ModelStore, state: ModelState, subject: str) -> Check:
+    live = state.generation_keys
     pipeline = store.client.pipeline(transaction=True)
     for key in live.every_rows():
         pipeline.hlen(key)
@@ -79,7 +88,7 @@ def _records(store: ModelStore, state: ModelState) -> Check:
         *counts, commit = pipeline.execute()
     if int(commit or 0) != state.head.commit:
         return Check(subject, True, "not counted: deletions are being committed")
-    records, live_rows = sum(counts), state.meta.rows_live
+    records, live_rows = sum(counts), state.meta.rows_in_store
     if records == live_rows:
         return Check(subject, True, f"{records} live, each with its record")
     if records < live_rows:
@@ -92,18 +101,18 @@ def _records(store: ModelStore, state: ModelState) -> Check:
 
 def _row_files(store: ModelStore, state: ModelState, subject: str) -> Check:
     """Read every file of rows, each of which must have its digest, and count the live rows."""
-    found = erased = 0
+    found = former = 0
     try:
         for bucket in store.row_files.every(state.meta):
-            deleted = len(store.rows_in_ledger(state.keys, bucket.ids))
-            found += len(bucket) - deleted
-            erased += deleted
+            hidden = len(store.hidden(state, bucket.ids))
+            found += len(bucket) - hidden
+            former += hidden
     except RowsMissing:
         if store.load_model(state.model_id).meta.row_files == state.meta.row_files:
             raise
         return Check(subject, True, "not counted: a refresh has written the files anew meanwhile")
-    live = state.meta.rows_live
-    detail = f"{found} live and {erased} deleted ones in files, which have their digests"
+    live = state.meta.rows_live - state.meta.rows_in_store
+    detail = f"{found} live and {former} former ones in files, which have their digests"
     if found == live:
         return Check(subject, True, detail)
     if store.load_model(state.model_id).head != state.head:

@@ -16,7 +16,7 @@ from lethe.consumers.commits.commit import Commit
 from lethe.engine.deletion.change import RowMoves
 from lethe.engine.deletion.generation import Stream
 from lethe.engine.deletion.growing import GrowingRows
-from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.errors import IllConditioned, InvalidData, RowsMissing
 from lethe.engine.preprocess.live import change_model
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.layout.keys import GenerationKeys
@@ -74,7 +74,7 @@ def swapped(
     changed = {} if former is None else store.records_if_there(former, named)
     try:
         caught_up = catch_up(store, staged, commit.meta, deleted, changed, again=True)
-    except IllConditioned:
+    except (IllConditioned, RowsMissing):  # a guard refused; or files were written anew since
         return None
     whole = changed.keys() == set(named) and len(caught_up.deleted) == len(deleted)
     if not whole or len(caught_up.staged.stream.V) != commit.meta.K:

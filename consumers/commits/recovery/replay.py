@@ -116,7 +116,7 @@ class Replay:
         try:
             return self._store.records_of(state, row_ids)
         except RowsMissing:  # a later commit of the log has written the files anew
-            return {}
+            return self._store.records_if_there(state.generation_keys, row_ids)
 
     def read_changes(self, part: Sequence[LoggedCommit]) -> GivenChanges:
         """Return the requests whose rows commits insert or correct: 2 MiB a commit at most."""
@@ -252,9 +252,33 @@ class Replay:
                 raise AssertionError("a registration swaps something in")
             swap = replace(change.swap, unlink=[*change.swap.unlink, *remains])
             return replace(change, swap=swap)
+        if (live is None or new is None) and commit.meta.row_files is not None:
+            return self._without_staged(logged, state)
         if live is None or new is None:
             return change_of(logged, state, drops_arrays=True)
         return change_of(logged, state, live=live, arrays=new.arrays, written=new.written)
+
+    def _without_staged(self, logged: LoggedCommit, state: ModelState | None) -> StoreChange:
+        """Swap in what a refresh wrote to files, though what it staged is gone.
+
+        Of the rows of the store only those stay that changed while it ran: the files have the
+        others, and so each row that is lost is missed.
+        """
+        commit = logged.commit
+        if commit.staged is None:
+            return change_of(logged, state, drops_arrays=True)
+        names = commit.staged.changed
+        records: Mapping[str, bytes] = {}
+        if state is not None:
+            records = self._store.records_if_there(state.generation_keys, names)
+        keys = ModelKeys(commit.model_id).generation(commit.staged.generation)
+        return change_of(
+            logged,
+            state,
+            live=LiveGeneration(keys, ()),
+            drops_arrays=True,
+            written=RowsWritten(records=records, changed=names) if names else None,
+        )
 
 
 def _left_out(commit: Commit, state: ModelState, records: Mapping[str, bytes]) -> RowsAndDuals:

@@ -47,12 +47,20 @@ class RowFiles(Stored):
     version
         None of them was deleted by this version or an earlier one; those that later ones delete are
         erased by the next refresh.
+    in_store
+        How many live rows the store has: those that were inserted or corrected since the files were
+        written. A row of the store stands in place of the one of the files.
     """
 
     folder: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
     root: Hash
     rows: Count
     version: Annotated[int, Field(ge=-1, lt=1 << 53)]
+    in_store: Count = 0
+
+    def with_in_store(self, more: int) -> RowFiles:
+        """Return what meta has once the store has so many more rows, or fewer."""
+        return self.model_copy(update={"in_store": self.in_store + more})
 
 
 class Meta(Stored):
@@ -103,6 +111,11 @@ class Meta(Stored):
     def rows_changed(self) -> int:
         """How many rows were inserted or corrected since the model was registered."""
         return self.rows_inserted + self.rows_corrected
+
+    @property
+    def rows_in_store(self) -> int:
+        """How many live rows have their records in the store."""
+        return self.rows_live if self.row_files is None else self.row_files.in_store
 
 
 def with_meta(meta: Meta, **changes: object) -> Meta:

@@ -43,6 +43,8 @@ class CaughtUp:
         How many rows it lacked.
     moved
         What arrived, and what left.
+    in_store
+        How many more records the generation has afterwards.
     """
 
     staged: StagedGeneration
@@ -51,6 +53,7 @@ class CaughtUp:
     records: Mapping[str, bytes] = field(default_factory=dict)
     added: int = 0
     moved: RowMoves = field(default_factory=RowMoves)
+    in_store: int = 0
 
     @property
     def same(self) -> bool:
@@ -81,7 +84,8 @@ def catch_up(
     Parameters
     ----------
     store, staged, meta
-        Where its records and factor are; the generation; the model's meta.
+        Where its records and factor are; the generation; the model's meta, with the files that the
+        generation has rows in.
     deleted
         Ids of rows that were deleted since its rows were read.
     changed
@@ -101,8 +105,8 @@ def catch_up(
     """
     changed = changed or {}
     named = [*deleted, *changed]
-    had = store.row_records(staged.keys, named)
-    had |= store.row_files.records(meta, [row for row in named if row not in had])
+    own = store.row_records(staged.keys, named)
+    had = {**own, **store.row_files.records(meta, [row for row in named if row not in own])}
     width, m = meta.config.row_width, meta.config.m
     new = {
         row: record
@@ -148,7 +152,15 @@ def catch_up(
     if ledger is not None and moved.leaving is not None:
         ledger = after_deletion(ledger, generation, before, stream, moved.leaving.rows)
     after = replace(staged, stream=stream, pipeline=pipeline, sentinels=sentinels, ledger=ledger)
-    return CaughtUp(after, before, gone, records, len(new) - (len(old) - len(gone)), moved)
+    return CaughtUp(
+        after,
+        before,
+        gone,
+        records,
+        len(new) - (len(old) - len(gone)),
+        moved,
+        len(records.keys() - own.keys()) - len(own.keys() & set(gone)),
+    )
 
 
 def _decoded(staged: StagedGeneration, meta: Meta, records: Mapping[str, bytes]) -> StoredRows:

@@ -21,14 +21,13 @@ from lethe.engine.store.generation import Sampled, read_factor
 from lethe.engine.store.layout.keys import SHARDS
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
-from lethe.engine.store.offline.touched import rows_touched
+from lethe.engine.store.offline.touched import rows_touched_now
 from lethe.engine.store.row_files import as_model_has, packed
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import read_list
 from lethe.engine.store.store import ModelStore
 
 _TRIES = 5
-_QUIET_TRIES = 200  # each takes a few round trips, between two commits of the model
 _POOL = 4 * SENTINELS
 """Rows that new sentinels are chosen from: what a row can add is known only from its record."""
 
@@ -127,21 +126,14 @@ def _brought_up_to_date(
 
     None: another generation or data set is live by now, or commits come too fast.
     """
-    for _ in range(_QUIET_TRIES):
-        state = store.load_model(before.model_id)
-        if (state.rows_generation, state.meta.dataset_key) != (
-            before.rows_generation,
-            before.meta.dataset_key,
-        ):
-            return None
-        found = rows_touched(store, state)
-        if found is None:
-            continue
-        records |= found.changed
-        for row in found.deleted:
-            records.pop(row, None)
-        return state
-    return None
+    now = rows_touched_now(store, before)
+    if now is None:
+        return None
+    state, found = now
+    records |= found.changed
+    for row in found.deleted:
+        records.pop(row, None)
+    return state
 
 
 def _decode(state: ModelState, records: dict[str, bytes]) -> Snapshot:

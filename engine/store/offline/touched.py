@@ -16,6 +16,8 @@ from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import present
 from lethe.engine.store.store import ModelStore
 
+_QUIET_TRIES = 200  # each takes a few round trips, between two commits of the model
+
 
 @dataclass(frozen=True, slots=True)
 class RowsTouched:
@@ -31,6 +33,26 @@ class RowsTouched:
 
     changed: Mapping[str, bytes]
     deleted: tuple[str, ...]
+
+
+def rows_touched_now(
+    store: ModelStore, before: ModelState
+) -> tuple[ModelState, RowsTouched] | None:
+    """Return the newest state of a generation, and what became of rows as of then.
+
+    None: another generation or data set is live by now, or commits come too fast.
+    """
+    for _ in range(_QUIET_TRIES):
+        state = store.load_model(before.model_id)
+        if (state.rows_generation, state.meta.dataset_key) != (
+            before.rows_generation,
+            before.meta.dataset_key,
+        ):
+            return None
+        found = rows_touched(store, state)
+        if found is not None:
+            return state, found
+    return None
 
 
 def rows_touched(

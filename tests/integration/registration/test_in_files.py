@@ -32,7 +32,6 @@ from tests.support.families import make
 from tests.support.invariants import check_model, check_row_files, keys_of, ledger_of
 from tests.support.platform import Platform, row_ids
 from tests.support.stores import backup, restore
-from tests.support.tables import Table
 
 
 @pytest.fixture(autouse=True)
@@ -104,15 +103,6 @@ def test_who_asks_the_store_for_rows_is_told_of_those_in_files(memory: Platform)
     assert never_members(raw, "m", ["row-2", "row-3", "nobody"]) == ["nobody"]
     assert frozenset(take_snapshot(memory.store, "m").ids) == live
     assert memory.store.row_ids(memory.load()) == frozenset(names)
-
-
-@pytest.mark.usefixtures("url")
-def test_rows_cannot_be_inserted_or_corrected_yet(memory: Platform) -> None:
-    table = Table(memory)
-    request = table.change("insert", table.row("new"))
-    memory.drain()
-    assert memory.final(request).code == "UNSUPPORTED"
-    assert "rows in files" in (memory.final(request).detail or "")
 
 
 # -- erasure ---------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ def test_a_subject_keeps_the_rows_that_a_replacement_lacks(memory: Platform) -> 
     memory.drain()
     again(range(2, 120), {"ann": ["row-2"]})
     [found] = memory.store.subjects([(memory.load(), ["ann", "bob"])])
-    assert found == {"ann": ["row-2", "row-0", "row-1"]}
+    assert found == {"ann": ("row-2", "row-0", "row-1")}
     # When she is deleted, then no later file brings any of them back
     by_subject(memory, "ann", "ann")
     memory.drain()

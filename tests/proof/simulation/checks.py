@@ -171,15 +171,17 @@ def check_rows(platform: Platform, model_id: str, fold: ModelFold, rows: LiveRow
     meta = stored_meta(raw, model_id)
     files = None if meta is None else platform.store.row_files.of(meta)
     if files is not None and meta is not None:
-        names = [row for bucket in files.scan() for row in bucket.ids if row not in fold.ledger]
+        assert len(held) == meta.rows_in_store, f"{model_id}: rows beside its files"
+        others = fold.ledger.keys() | held.keys()  # of which files have what was before
+        names = [row for bucket in files.scan() for row in bucket.ids if row not in others]
         held |= platform.store.row_files.records(meta, names)
         files.remove_orphans(-1.0)
         folder = Path(meta.config.rows_url or "") / folder_of(model_id)
         live_folder = "" if meta.row_files is None else meta.row_files.folder
         assert {path.name for path in (folder / live_folder).iterdir()} == files.files()
         noted = {text(name) for name in raw.hkeys(keys.stagings)}  # may still become live
-        others = {path.name for path in folder.iterdir()} - noted
-        assert others == {live_folder}, f"{model_id}: files of {sorted(others - {live_folder})}"
+        former = {path.name for path in folder.iterdir()} - noted - {live_folder}
+        assert not former, f"{model_id}: files of {sorted(former)}"
     live = rows.live
     assert held.keys() == live.keys(), f"{model_id}: records of {sorted(held.keys() ^ live.keys())}"
     _check_values(held, rows, platform.data[model_id], fold)

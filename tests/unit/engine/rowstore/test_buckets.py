@@ -88,7 +88,7 @@ def test_a_bucket_without_erased_rows_is_not_written_again(tmp_path: Path) -> No
     for name in names:
         (tmp_path / "rows" / name).chmod(0o400)
     written = {name: (tmp_path / "rows" / name).stat().st_ino for name in names}
-    buckets.rewritten(UNKNOWN, lambda done, of: progress.append((done, of)))
+    buckets.rewritten(UNKNOWN, progress=lambda done, of: progress.append((done, of)))
     again = {path.name: path.stat().st_ino for path in (tmp_path / "rows").iterdir()}
     del written[buckets.root], again[buckets.root]
     assert again == written
