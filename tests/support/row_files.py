@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +67,14 @@ class Table:
     def as_dict(self) -> dict[str, Row]:
         """Return the oracle."""
         return dict(_each(self.ids, self.subjects, self.rows))
+
+    def named(self, ids: Sequence[str]) -> Table:
+        """Return the rows under other ids."""
+        return replace(self, ids=tuple(ids), rows=self.rows.take(slice(0, len(ids))))
+
+    def __getitem__(self, part: slice) -> Table:
+        subjects = None if self.subjects is None else self.subjects[part]
+        return Table(self.ids[part], subjects, self.rows.take(part))
 
     def without(self, row_ids: Collection[str]) -> dict[str, Row]:
         """Return what must be left when some rows have gone."""

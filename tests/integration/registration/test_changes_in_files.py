@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lethe.consumers.erasures.models import read_models, rows_of_subjects
+from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.refresh.job import run_job
+from lethe.consumers.registration.checks import MOST_FILE_AGE
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.rowstore import writer
 from lethe.engine.store.layout.keys import SHARDS
@@ -83,6 +85,21 @@ def test_a_refresh_moves_rows_of_the_store_into_the_files(load: ChangesInFiles) 
         assert snapshot.rows.weight[i] == table.rows[row][2]
 
 
+def test_changes_alone_are_written_to_the_files_in_time(load: ChangesInFiles) -> None:
+    platform, table = load.platform, load.table
+    table.change("insert", table.row("new"))
+    platform.drain()
+    changed_at = platform.load().meta.first_deletion_at
+    assert changed_at is not None
+    later = changed_at + timedelta(seconds=MOST_FILE_AGE + 1)
+    [job] = past_age_limit(platform.store, later)
+    run_job(platform.store, job, now=later)
+    platform.tell_refreshed(job)
+    platform.drain()
+    assert stored_rows(platform, "m") == set()
+    load.check()
+
+
 def test_what_changes_while_files_are_written_stays_in_the_store(load: ChangesInFiles) -> None:
     platform, table = load.platform, load.table
     table.change("correct", *(table.row(f"row-{i}") for i in (1, 2, 3)))
@@ -125,6 +142,7 @@ def test_inserted_rows_are_found_by_their_subject_wherever_they_are(load: Change
     platform.refresh("m", RefreshSize.REBUILD)
     [found] = platform.store.subjects([(platform.load(), ["ann"])])
     assert found == {"ann": ("new-2",)}
+    assert platform.store.row_files.subjects(platform.load().meta, ["ann"]) == found
     platform.send_raw(b'{"request_id": "of-ann", "model_id": "m", "subject_id": "ann"}')
     platform.drain()
     assert platform.final("of-ann").rows_deleted == 1

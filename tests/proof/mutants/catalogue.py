@@ -942,7 +942,27 @@ MUTANTS = (
     mutant(
         "a model without rows reads no file",
         "test_nothing_is_left_of_the_files_of_a_model_that_ends",
-        put("without_files", "{'rows': 0}", "{}"),
+        put("without_files", "{'rows': 0, 'in_store': 0}", "{}"),
+    ),
+    mutant(
+        "a row of the store that is lost is missed, though files have a former one",
+        "test_rows_of_the_store_that_are_lost_are_missed",
+        put("Meta.rows_in_store", "self.row_files.in_store", "0"),
+    ),
+    mutant(
+        "a generation catches up with rows in the files that it has itself",
+        "test_what_changes_while_files_are_written_stays_in_the_store",
+        put("_Swap._up_to_date", "self.result.row_files", "state.meta.row_files"),
+    ),
+    mutant(
+        "files that are written anew keep no row as it was before it was corrected",
+        "test_a_refresh_moves_rows_of_the_store_into_the_files",
+        put("_rebuild_in_files", "{*named, *deleted, *touched.changed}", "{*named, *deleted}"),
+    ),
+    mutant(
+        "inserted rows are found by their subject once they are in the files",
+        "test_inserted_rows_are_found_by_their_subject_wherever_they_are",
+        put("_in_order", "[owners.get(row) for row in ids]", "None"),
     ),
     # -- a store on a cluster
     mutant(

@@ -151,19 +151,33 @@ def test_whatever_is_done_the_rows_are_those_of_a_dict(
 ) -> None:
     table = drawn(seed, n, p=p, m=m, owners=owners, narrow=narrow)
     sizes = data.draw(st.lists(st.integers(0, 30), max_size=4))
+    other = drawn(seed + 1, 40, p=p, m=m, owners=owners)  # some of whose ids the table has, too
+    names = [*table.ids[:10], *other.ids[10:]][: len(other.ids)]
     some = st.lists(st.sampled_from([*table.ids, *UNKNOWN]), max_size=20)
     with tempfile.TemporaryDirectory() as folder:
         files = Directory(Path(folder) / "rows")
-        buckets, gone = opened(files, table, sizes), set[str]()
+        buckets, left = opened(files, table, sizes), table.as_dict()
         for erased in data.draw(st.lists(some, max_size=3)):
-            buckets = buckets.rewritten(erased)
-            gone.update(erased)
+            first = data.draw(st.integers(0, len(names) - 1))
+            part = slice(first, data.draw(st.integers(first, len(names))))
+            added = other.named(names)[part]
+            gone = {*erased, *added.ids}
+            buckets = buckets.rewritten(
+                gone, buckets.ordered(added.ids, added.rows, added.subjects) if added.ids else None
+            )
+            left = {row: value for row, value in left.items() if row not in gone}
+            left |= added.as_dict()
             buckets.remove_orphans(0.0)
-        left = table.without(gone)
+            manifest = buckets.manifest
+            assert max((part.rows for part in manifest.buckets), default=0) <= 24
+            assert max((part.rows for part in manifest.index or ()), default=0) <= 14
         assert scanned(buckets) == left
-        asked = data.draw(some)
+        asked = data.draw(some | st.lists(st.sampled_from(names), max_size=20))
         assert got(buckets.get(asked)) == {row: left[row] for row in asked if row in left}
-        owned = {owner: rows - gone for owner, rows in table.of_subjects().items() if rows - gone}
+        owned: dict[str, set[str]] = {}
+        for row, (*_, owner) in left.items():
+            if owner is not None:
+                owned.setdefault(owner, set()).add(row)
         found = buckets.rows_of_subjects([*owned, "nobody"])
         assert {owner: set(rows) for owner, rows in found.items()} == owned
         assert sum(len(rows) for rows in found.values()) == sum(map(len, owned.values()))
