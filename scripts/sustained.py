@@ -1,9 +1,9 @@
 """How many deletions a second one model takes, for how long, and how long each of them waits.
 
-Requests of one row each are sent at a steady rate to a real Valkey, whose Streams are the log, while
-a deletion worker and a refresh worker run beside: ``python scripts/sustained.py --rate 500 --seconds 600``. The delay of a
-request is the time from when it was due to when its final receipt is in the log, so that a producer
-that lags behind does not make it shorter.
+Requests of one row each are sent at a steady rate to a real Valkey, whose Streams are the log. A
+deletion worker and a refresh worker run beside, in another process: ``python scripts/sustained.py
+--rate 500 --seconds 600``. The delay of a request is the time from when it was due to when its
+final receipt is in the log, so that a producer that lags behind does not make it shorter.
 """
 
 from __future__ import annotations

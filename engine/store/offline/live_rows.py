@@ -1,13 +1,13 @@
 """All live rows of a version, to be read as often as is asked: in blocks where they are in files.
 
 A version has the rows of its root but for those that it, or a version since the files were written,
-deleted; the ledger names that version with each row, so what is deleted while somebody reads
-changes nothing.
+deleted or changed; the ledger names that version with each row, and changed rows are held in
+memory, so what happens while somebody reads changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,7 +15,9 @@ from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Rows, RowsInBlocks
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.store.layout.state import ModelState
+from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.snapshot import Snapshot, take_snapshot
+from lethe.engine.store.offline.touched import rows_touched_now
 from lethe.engine.store.store import ModelStore
 
 if TYPE_CHECKING:
@@ -55,8 +57,8 @@ def read_live_rows(store: ModelStore, model_id: str, read: Callable[[LiveRows], 
 
     Notes
     -----
-    Of rows in the store it holds all, and else the ids of those deleted since the files were
-    written, and a few blocks.
+    Of rows in the store it holds all, and else those that were changed since the files were
+    written, the ids of those deleted, and a few blocks.
     """
     tries = 0
     while True:
@@ -65,7 +67,8 @@ def read_live_rows(store: ModelStore, model_id: str, read: Callable[[LiveRows], 
         try:
             buckets = store.row_files.of(state.meta)
             if buckets is not None:
-                return read(LiveRows(state, _InFiles.of(store, state, buckets)))
+                in_files = _InFiles.of(store, state, buckets)
+                return read(LiveRows(in_files.state, in_files))
         except CorruptState:
             if tries == _TRIES or store.load_model(model_id).head == state.head:
                 raise
@@ -76,25 +79,35 @@ def read_live_rows(store: ModelStore, model_id: str, read: Callable[[LiveRows], 
 
 @dataclass(frozen=True, slots=True)
 class _InFiles:
-    """The rows of a version that are in files."""
+    """The rows of a version that are in files, and those that the store has beside them."""
 
     state: ModelState
     buckets: Buckets
     deleted: frozenset[str]
+    beside: Mapping[str, bytes]
 
     @classmethod
-    def of(cls, store: ModelStore, state: ModelState, buckets: Buckets) -> _InFiles:
+    def of(cls, store: ModelStore, before: ModelState, buckets: Buckets) -> _InFiles:
+        """Return those of the newest version; raises `CorruptState` if others are live by now."""
+        now = rows_touched_now(store, before)
+        if now is None:
+            raise CorruptState(f"model {before.model_id!r}: its files were written anew")
+        state, beside = now
         files = state.meta.row_files
         written = -1 if files is None else files.version
         deleted = store.deleted_after(state.keys, written, until=state.version)
-        return cls(state, buckets, frozenset(deleted))
+        return cls(state, buckets, frozenset(deleted), beside.changed)
 
     def __len__(self) -> int:
         return self.state.meta.rows_live
 
     def blocks(self) -> Iterator[Rows]:
-        found, intercept = 0, self.state.meta.config.fit_intercept
-        for rows in self.buckets.blocks(intercept=intercept, without_rows=self.deleted):
+        config, former = self.state.meta.config, self.deleted.union(self.beside)
+        found = len(self.beside)
+        if found:
+            what = f"model {config.model_id!r}, rows"
+            yield read_rows(config, None, [*self.beside.values()], what).rows
+        for rows in self.buckets.blocks(intercept=config.fit_intercept, without_rows=former):
             found += len(rows)
             yield rows
         if found != len(self):

@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lethe.consumers.audit.health.models import check_model
+from lethe.consumers.audit.verify import verify
 from lethe.consumers.erasures.models import read_models, rows_of_subjects
+from lethe.consumers.refresh import new_generation
 from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.registration.checks import MOST_FILE_AGE
@@ -119,6 +122,44 @@ def test_what_changes_while_files_are_written_stays_in_the_store(load: ChangesIn
     platform.refresh("m", RefreshSize.REBUILD)
     assert stored_rows(platform, "m") == set()
     load.check()
+
+
+def test_a_refresh_stages_what_changes_while_it_runs(
+    load: ChangesInFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_generation, "CATCH_UP_LIMIT", 0)
+    platform, table = load.platform, load.table
+    table.change("insert", table.row("new-0"))
+    platform.drain()
+    job, turns = platform.ordered("m", RefreshSize.REBUILD), iter(range(1))
+
+    def change(*_: object) -> None:
+        for _turn in turns:
+            table.change("correct", *(table.row(f"row-{i}") for i in (1, 2, 3)))
+            table.change("insert", table.row("new-1"), table.row("new-2"))
+            table.delete("row-4")
+            platform.drain()
+            table.change("correct", table.row("new-2"), table.row("new-0"))
+            table.delete("row-3", "new-1")
+            platform.drain()
+
+    run_job(platform.store, job, now=datetime.now(UTC), progress=change)
+    platform.tell_refreshed(job)
+    platform.drain()
+    assert platform.load().meta.generation == 1
+    assert stored_rows(platform, "m") == {"row-1", "row-2", "new-0", "new-2"}
+    load.check()
+    assert verify(platform.store, "m").holds
+    table.change("correct", table.row("row-2"), table.row("row-8"))
+    table.delete("row-1", "row-9")
+    platform.drain()
+    load.check()
+    assert verify(platform.store, "m").holds
+    assert all(check.ok for check in check_model(platform.store, None, "m"))
+    platform.refresh("m", RefreshSize.REBUILD)
+    assert stored_rows(platform, "m") == set()
+    load.check()
+    assert verify(platform.store, "m").holds
 
 
 def test_inserted_rows_are_found_by_their_subject_wherever_they_are(load: ChangesInFiles) -> None:
