@@ -1,15 +1,17 @@
 """How many deletions a second one model takes, for how long, and how long each of them waits.
 
-Requests of one row each are sent at a steady rate to a real Valkey, whose Streams are the log. A
-deletion worker and a refresh worker run beside, in another process: ``python scripts/sustained.py
---rate 500 --seconds 600``. The delay of a request is the time from when it was due to when its
-final receipt is in the log, so that a producer that lags behind does not make it shorter.
+Requests of one row each are sent at a steady rate to a real Valkey, whose Streams are the log, and
+`lethe work` runs beside: ``python scripts/sustained.py --rate 500 --seconds 600``. The delay of a
+request is the time from when it was due to when its final receipt is in the log, so that a producer
+that lags behind does not make it shorter.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -31,10 +33,10 @@ from lethe.consumers.log.streams.log import StreamsLog  # noqa: E402
 from lethe.consumers.service.telemetry.logs import configure_logging  # noqa: E402
 from lethe.engine.store.server.connection import connect  # noqa: E402
 from tests.support.families import make  # noqa: E402
-from tests.support.platform import Platform, row_ids  # noqa: E402
+from tests.support.platform import Platform, row_ids, seal_file  # noqa: E402
 from tests.support.servers import ValkeyProcess  # noqa: E402
-from tests.support.worker_process import WorkerProcess  # noqa: E402
 
+LETHE = [sys.executable, "-c", "from lethe.consumers.cli.main import run; run()", "work"]
 _PERIOD = 0.02  # seconds between two sends
 _PATIENCE = 120.0  # seconds without a receipt after which the rest is given up
 _FINAL = ("APPLIED", "ALREADY_APPLIED", "REJECTED")
@@ -78,6 +80,17 @@ def register(platform: Platform, rows: int, features: int, *, in_files: bool) ->
     data = replace(make("benign", "linear"), X=X, y=y, weight=np.ones(rows))
     url = platform.folder() if in_files else None
     platform.register("m", data, method="exact", exact_sums=True, rows_url=url)
+
+
+def environment(platform: Platform, directory: Path) -> dict[str, str]:
+    """Return the settings of workers on a platform."""
+    return {
+        **os.environ,
+        **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
+        "LETHE_REDIS_URL": platform.url,
+        "LETHE_SEAL_KEY_FILE": str(seal_file(directory)),
+        "LETHE_LOG_LEVEL": "ERROR",
+    }
 
 
 def send(platform: Platform, rate: int, seconds: float) -> list[float]:
@@ -152,11 +165,11 @@ def main() -> None:
         platform = Platform(StreamsLog(connect(server.url)), f"{server.url}/0", 16)
         try:
             register(platform, given.rows, given.features, in_files=given.files)
-            worker = WorkerProcess(platform, "", roles="deletions refresh")
-            try:
-                due, received = measure(platform, given.rate, given.seconds)
-            finally:
-                worker.stop()
+            with subprocess.Popen(LETHE, env=environment(platform, Path(directory))) as worker:
+                try:
+                    due, received = measure(platform, given.rate, given.seconds)
+                finally:
+                    worker.terminate()
             state = platform.load("m")
             console.print(report(due, received))
             console.print(
