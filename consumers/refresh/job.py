@@ -323,7 +323,8 @@ def _rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFi
     buckets, solution = store.row_files.of(meta), state.stream.solution
     if buckets is None:
         raise AssertionError("the rows are in files")
-    deleted = store.deleted_after(state.keys, before.version)
+    # What is deleted from now on stays, for the sums have it, too, and loses it with the others.
+    deleted = store.deleted_after(state.keys, before.version, until=state.version)
     adds_up = solution is None or bool(named) or job.event.reason in AT_LEAST
     if adds_up:  # nothing that was deleted may be added, whatever the store had lost
         for bucket in buckets.scan(deleted):

@@ -183,7 +183,7 @@ def new_generation(
         generation_key=staged.keys.name,
         reference_epoch=before.meta.reference_epoch + 1,
         class_counts=caught_up.class_counts(result.class_counts),
-        first_deletion_at=oldest or (now if len(staged.stream.V) else None),
+        first_deletion_at=oldest or _changed_since(before.meta, result, caught_up, now),
         certified_bound=result.certified if caught_up.same else None,
         ledger=staged.ledger,
         row_files=None
@@ -211,6 +211,21 @@ def new_generation(
     live = LiveGeneration(staged.keys, tuple(persist))
     added = added_to(caught_up, clears_Q=False)
     return _with_resolved(before, state, result, ledgered, origin, now, added, live, swapped_in)
+
+
+def _changed_since(
+    meta: Meta, result: JobResult, caught_up: CaughtUp, now: datetime
+) -> datetime | None:
+    """Return since when rows may have changed that the generation, or its files, still have.
+
+    Files that a refresh has written hold what was deleted or corrected while it ran.
+    """
+    if result.row_files is None:
+        return now if len(caught_up.staged.stream.V) else None
+    if caught_up.same and not result.caught_up:
+        return None
+    pending = meta.pending_job
+    return pending.ordered_at if pending and pending.job_id == result.job_id else now
 
 
 def unreachable(

@@ -12,10 +12,12 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from lethe.consumers.audit.verify import verify
 from lethe.consumers.erasures.models import read_models, rows_of_subjects
 from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.refresh.job import run_job
@@ -27,6 +29,7 @@ from lethe.engine.rowstore import writer
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.membership import every_live_row, live_members, never_members
 from lethe.engine.store.offline.snapshot import take_snapshot
+from lethe.engine.store.store import ModelStore
 from tests.support.events import succeed
 from tests.support.families import make
 from tests.support.invariants import check_model, check_row_files, keys_of, ledger_of
@@ -147,6 +150,12 @@ def test_the_refresh_is_ordered_within_half_of_the_time_that_is_promised(
     assert [row in held for row in bytes_of(memory, (5, 6))] == [False, True]
     check_row_files(memory)
     check_model(memory)
+    [job] = past_age_limit(memory.store, later + timedelta(seconds=MOST_FILE_AGE + 1))
+    run_job(memory.store, job, now=later)
+    memory.tell_refreshed(job)
+    memory.drain()
+    assert bytes_of(memory, (6,))[0] not in b"".join(path.read_bytes() for path in files_in(url))
+    assert memory.load().meta.first_deletion_at is None
     with pytest.raises(InvalidData, match="at most 43200"):
         memory.register(
             "n",
@@ -154,6 +163,34 @@ def test_the_refresh_is_ordered_within_half_of_the_time_that_is_promised(
             rows_url=str(url),
             limits=LimitsRecord(age_seconds=2 * MOST_FILE_AGE),
         )
+
+
+def test_a_row_that_is_deleted_as_a_refresh_begins_leaves_the_sums_once(
+    memory: Platform, url: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert url.exists()
+    memory.delete("m", 5)
+    read, turns = ModelStore.deleted_after, iter(range(1))
+
+    def late(store: ModelStore, *arguments: Any, **options: Any) -> list[str]:
+        for _turn in turns:  # after the sums were read, and before the ledger
+            memory.delete("m", 6)
+        return read(store, *arguments, **options)
+
+    monkeypatch.setattr(ModelStore, "deleted_after", late)
+    order_refresh_of(memory)
+    check_row_files(memory)
+    check_model(memory)
+    assert verify(memory.store, "m").holds
+
+
+def order_refresh_of(platform: Platform) -> None:
+    """Do the refresh of model ``m`` that its age orders."""
+    later = platform.load().meta.refreshed_at + timedelta(seconds=2 * MOST_FILE_AGE)
+    [job] = past_age_limit(platform.store, later)
+    run_job(platform.store, job, now=later)
+    platform.tell_refreshed(job)
+    platform.drain()
 
 
 def test_files_of_a_refresh_that_never_became_live_are_removed(memory: Platform, url: Path) -> None:

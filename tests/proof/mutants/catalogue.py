@@ -911,6 +911,20 @@ MUTANTS = (
         put("_rebuild_in_files", "before.version", "state.version"),
     ),
     mutant(
+        "a row that is deleted after the sums were read stays in the files that belong to them",
+        "test_a_row_that_is_deleted_as_a_refresh_begins_leaves_the_sums_once",
+        put(
+            "_rebuild_in_files",
+            "store.deleted_after(state.keys, before.version, until=state.version)",
+            "store.deleted_after(state.keys, before.version)",
+        ),
+    ),
+    mutant(
+        "what was deleted while a refresh wrote files is erased by another one in time",
+        "test_the_refresh_is_ordered_within_half_of_the_time_that_is_promised",
+        put("_changed_since", "caught_up.same and not result.caught_up", "True"),
+    ),
+    mutant(
         "a refit has the rows that were deleted since its version",
         "test_rows_that_are_deleted_while_it_reads_are_those_of_its_version",
         without("_InFiles.of", "until"),
