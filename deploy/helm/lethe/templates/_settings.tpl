@@ -87,6 +87,17 @@ Each takes the dict that "lethe.effective" returns.
 {{- end }}
 {{- end -}}
 
+{{/* What reaches rows in files, for a process that needs rows: takes `root` and its `name`. */}}
+{{- define "lethe.rowFiles" -}}
+{{- $needed := has .name (list "deletions" "refresh" "erasures" "server" "check") -}}
+{{- with .root.Values.rowFiles.credentialsSecret -}}
+{{- if $needed -}}
+envFrom:
+  - secretRef: { name: {{ . }} }
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "lethe.mounts" -}}
 - { name: tmp, mountPath: /tmp }
 - { name: data, mountPath: /var/lib/lethe }
