@@ -116,6 +116,12 @@ def training_data(
     )
 
 
+def with_row_files(config: ModelConfig, url: str, *, subjects: bool = True) -> ModelConfig:
+    """Return the configuration of a model whose rows are in files, and may have subjects."""
+    namespace = DEFAULT_NAMESPACE if subjects else None
+    return config.model_copy(update={"rows_url": url, "subject_namespace": namespace})
+
+
 def target_names(data: Data) -> tuple[str, ...]:
     """Return the names of a family's targets: one for all of its classes."""
     return ("y0",) if class_names(data) else tuple(f"y{j}" for j in range(data.y.shape[1]))
@@ -290,12 +296,7 @@ class Platform:
             update={"take_out_of_range": take_out_of_range, "exact_sums": exact_sums}
         )
         if rows_url is not None:
-            config = config.model_copy(
-                update={
-                    "rows_url": rows_url,
-                    "subject_namespace": DEFAULT_NAMESPACE if subjects else None,
-                }
-            )
+            config = with_row_files(config, rows_url, subjects=subjects)
             registrar = FileRegistrar(
                 store or self.store,
                 self.producer,

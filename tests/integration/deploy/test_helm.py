@@ -296,7 +296,9 @@ def test_each_process_gets_the_keys_that_it_needs_and_no_others() -> None:
 
 
 def test_processes_that_need_rows_reach_their_files() -> None:
-    reach = {name: pod["spec"]["containers"][0].get("envFrom") for name, pod in pods(named("secure"))}
+    reach = {
+        name: pod["spec"]["containers"][0].get("envFrom") for name, pod in pods(named("secure"))
+    }
     secret = [{"secretRef": {"name": "lethe-row-files"}}]
     needed = ("deletions", "refresh", "erasures", "server", "check")
     assert reach == {**dict.fromkeys((f"lethe-{one}" for one in needed), secret),

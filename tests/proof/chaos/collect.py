@@ -36,6 +36,7 @@ READ = (
     topics.ERASURE_RECEIPTS,
     topics.SUPPRESSIONS,
 )
+ROW_FILES = "rows"
 _FILE_CHUNK = 64 << 20
 
 
@@ -94,6 +95,10 @@ def read_final(store: ModelStore, raw: redis.Redis, model: str) -> Final:
     dataset = keys.dataset(state.meta.dataset_key)
     disclosed: Any = raw.hgetall(dataset.disclosed)
     rows = frozenset(text(row) for shard in range(SHARDS) for row in raw.hkeys(live.rows(shard)))
+    beside = state.meta.rows_in_store - len(rows)
+    rows |= {row for one in store.row_files.every(state.meta) for row in one.ids} - {
+        text(row) for row in ledger
+    }
     generations = {
         text(key).split(":gen:")[1].split(":")[0]
         for key in raw.scan_iter(match=f"{keys.head.removesuffix('head')}gen:*", count=1000)
@@ -103,7 +108,7 @@ def read_final(store: ModelStore, raw: redis.Redis, model: str) -> Final:
         "requests that wait": int(str(raw.hlen(keys.deferred))),
         "old generations that stay": len(generations - {live.name}),
         "cursors of its own": model in store.cursors.read(keys.partition).behind,
-        "live rows without a record": state.meta.rows_live - len(rows),
+        "live rows without a record": state.meta.rows_live - len(rows) or beside,
     }
     return Final(
         commit=state.head.commit,
@@ -121,6 +126,13 @@ def read_final(store: ModelStore, raw: redis.Redis, model: str) -> Final:
         theta_exact=state.stream.theta_exact,
         disclosed={text(row): entries for row, entries in disclosed.items()},
     )
+
+
+def remove_orphans(store: ModelStore, model: str) -> None:
+    """Remove what refreshes that came to nothing have written, as housekeeping does in time."""
+    files = store.row_files.of(store.load_model(model).meta)
+    if files is not None:
+        files.remove_orphans(-1.0)
 
 
 # -- bytes of rows --------------------------------------------------------------------------------
@@ -231,4 +243,5 @@ def count_remains(history: History, store: StorePair, raw: redis.Redis, director
     for name, server in (("primary", store.primary), ("replica", store.replica)):
         history.remains[f"files of the {name}"] = search.count(files_of([server.data]))
     kept = [directory / "kafka" / "log", directory / "diaries", directory / "logs"]
+    history.remains["files of rows"] = search.count(files_of([directory / ROW_FILES]))
     history.remains["kafka"] = search.count(files_of(kept))

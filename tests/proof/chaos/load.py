@@ -46,6 +46,7 @@ class Plan:
     limits: LimitsRecord = field(default_factory=LimitsRecord)
     disclosure: bool = False
     exact_sums: bool = False
+    in_files: bool = False
 
 
 def plans(rng: random.Random, rows: int) -> list[Plan]:
@@ -59,6 +60,9 @@ def plans(rng: random.Random, rows: int) -> list[Plan]:
         Plan("linear-pru", make(drawn, "linear", rows, 8), "pru", 0.01, wide),
         Plan("linear-exact", make(drawn, "linear", rows, 16, m=2), "exact", 0.02),
         Plan("exact-sums", make(drawn, "linear", rows, 8, m=2), "exact", 0.02, exact_sums=True),
+        Plan(
+            "in-files", make(drawn, "linear", rows, 6), "pru", 0.02, exact_sums=True, in_files=True
+        ),
         Plan("logistic-pru", make(drawn, "logistic", rows, 8), "pru", 0.02, wide),
         Plan("logistic-exact", make(drawn, "logistic", rows, 12), "exact", 0.005),
         Plan("logistic-influence", make(drawn, "logistic", rows, 5), "influence", 0.02),

@@ -16,7 +16,14 @@ from lethe.consumers.contract import topics
 from lethe.consumers.log.base import Log, Partition, Reader
 from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.consumers.versions.version_event import published_digest
-from lethe.engine.errors import BrokenChain, CommitConflict, LetheError, LogReset, Unavailable
+from lethe.engine.errors import (
+    BrokenChain,
+    CommitConflict,
+    LetheError,
+    LogReset,
+    RowsMissing,
+    Unavailable,
+)
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.snapshot import Snapshot, take_snapshot
@@ -120,6 +127,8 @@ def look(url: str, models: Sequence[str], sight: Sight, stop: threading.Event) -
             if store is not None:
                 store.close()
             store = None
+        except RowsMissing:  # of a store that went back past a refresh, until it is folded
+            continue
         except LetheError as error:
             sight.broken.append(f"a reader of {model}: {type(error).__name__}: {error}")
     if store is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lethe.consumers.contract import topics
+from lethe.consumers.registration.in_files import FileRegistrar
 from lethe.consumers.registration.register import Registrar
 from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.kafka_client import kafka_log
@@ -22,7 +23,13 @@ from lethe.engine.store.server.barrier import Barrier
 from lethe.engine.store.server.connection import connect
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.agreement import read_rows
-from tests.proof.chaos.collect import count_remains, read_final, read_topics
+from tests.proof.chaos.collect import (
+    ROW_FILES,
+    count_remains,
+    read_final,
+    read_topics,
+    remove_orphans,
+)
 from tests.proof.chaos.crew import SESSION_SECONDS, Crew
 from tests.proof.chaos.erasing import Askers, children
 from tests.proof.chaos.faults import Faults
@@ -37,7 +44,7 @@ from tests.proof.chaos.store_pair import DURABILITIES, Durability, StorePair
 from tests.proof.independent_fold import Disagreement
 from tests.proof.tables import training_data, with_columns
 from tests.support.command import Lethe
-from tests.support.platform import SECRET, config_of, seals
+from tests.support.platform import SECRET, Blocks, config_of, seals, with_row_files
 from tests.support.servers import KafkaProcess, free_port
 
 _WORKERS = 3
@@ -233,6 +240,11 @@ class Run:
             disclosure=plan.disclosure,
         ).model_copy(update={"exact_sums": plan.exact_sums})
         try:
+            if plan.in_files:
+                config = with_row_files(config, str(self._directory / ROW_FILES))
+                files = FileRegistrar(store, producer, reader, seals())
+                files.register_in_files(config, Blocks(training_data(plan.data)))
+                return
             registrar = Registrar(store, producer, reader, seals())
             registrar.register(with_columns(config, plan.data), training_data(plan.data))
         finally:
@@ -373,6 +385,7 @@ class Run:
         for plan in self._plans:
             try:
                 self.history.finals[plan.name] = read_final(store, raw, plan.name)
+                remove_orphans(store, plan.name)
             except LetheError as error:
                 outcome.failures.append(f"{plan.name}: {type(error).__name__}: {error}")
         self.history.asked = self.producers.asked()
