@@ -27,6 +27,10 @@ import pytest
 import redis
 
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.events import RefreshRequested
+from lethe.consumers.refresh.age_limit import past_age_limit
+from lethe.consumers.refresh.job import run_job
+from lethe.consumers.registration.checks import MOST_FILE_AGE
 from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.refresh.size import RefreshSize
@@ -36,13 +40,14 @@ from lethe.engine.store.server.rewrite import ERASURE_SECONDS, read_erasures
 from tests.integration.conftest import KAFKA, log_of
 from tests.integration.deletions.test_deferral import leveraged
 from tests.support.command import PROGRAM
-from tests.support.events import settle
+from tests.support.events import settle, succeed
 from tests.support.families import Data
 from tests.support.invariants import check_model, ledger_of
 from tests.support.memory_log import MemoryLog
 from tests.support.platform import Platform, seal_file
 from tests.support.servers import KafkaProcess, ValkeyProcess
 from tests.support.stores import backup, restore
+from tests.support.tables import Table
 
 WAIT = 20.0
 DAY = 86400.0
@@ -271,6 +276,57 @@ def test_the_bytes_of_deleted_rows_are_gone_everywhere_after_t(
     assert LIVE in place.in_files()
     assert place.in_log() == set()
     assert platform.raw().hlen(ModelKeys("m").ledger) == len(gone)
+
+
+@pytest.mark.parametrize("place", ["streams", KAFKA], indirect=True)
+def test_the_bytes_of_rows_in_files_are_gone_everywhere_after_t(place: Place) -> None:
+    platform, raw, rows = place.platform, place.platform.raw(), place.written / "rows"
+    # Given marked rows in files, of which the store has sums alone
+    platform.register(
+        "m", marked_data(), method="exact", budget=10.0, exact_sums=True, rows_url=str(rows)
+    )
+    assert rows_in(files_of(rows)) == set(MARKED)
+    assert place.in_memory() == set()
+    # When one is deleted, one is corrected, and another is deleted while a refresh writes them anew
+    platform.delete("m", PLAIN)
+    table = Table(platform)
+    table.change("correct", table.row(f"row-{FOLDED}"))
+    platform.drain()
+    platform.tell_refreshed(age_order(place, lambda: platform.delete("m", IN_SNAPSHOT)))
+    platform.drain()
+    assert rows_in(files_of(rows)) == set(MARKED) - {PLAIN, FOLDED}
+    # and the worker of the next one dies, so that what it wrote stays
+    platform.delete("m", IN_ORPHAN)
+    age_order(place)
+    kept = set(rows.rglob("*"))
+    platform.tell_refreshed(age_order(place))
+    platform.drain()
+    for path in kept & set(rows.rglob("*")):
+        if path.is_file():
+            os.utime(path, (0, time.time() - MOST_FILE_AGE - 1))
+    succeed(platform)
+    gone = {PLAIN, FOLDED, IN_SNAPSHOT, IN_ORPHAN}
+    # Then no file of rows holds any of them, nor does the store, once its files are written anew
+    late = platform.deletion_worker(now=place.now)
+    late.run_once(0.0)
+    place.look_until(late, lambda: not read_erasures(raw).waiting())
+    assert rows_in(files_of(rows)) == set(MARKED) - gone
+    assert place.in_memory() == set()
+    assert place.in_files() == set(MARKED) - gone
+    assert place.in_log() == set()
+    table.rows.pop(f"row-{PLAIN}")
+    table.rows.pop(f"row-{IN_SNAPSHOT}")
+    table.rows.pop(f"row-{IN_ORPHAN}")
+    table.check()
+
+
+def age_order(place: Place, meanwhile: Callable[[], object] = lambda: None) -> RefreshRequested:
+    """Do the refresh that the age of model ``m`` orders next, but for the last step."""
+    place.ahead += timedelta(seconds=MOST_FILE_AGE + 1)
+    [job] = past_age_limit(place.platform.store, place.now())
+    run_job(place.platform.store, job, now=place.now())
+    meanwhile()
+    return job
 
 
 @dataclass
