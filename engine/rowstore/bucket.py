@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -230,6 +230,16 @@ def numbers(table: pa.Table, name: str, kind: np.dtype[Any], width: int) -> NDAr
 def places_of(table: pa.Table, column: str) -> Order:
     """Return a column of places, without a copy; raises ValueError as `numbers`."""
     return numbers(table, column, np.dtype(np.uint8), ORDER_BYTES)
+
+
+def former_of(bucket: Bucket, row_ids: frozenset[str]) -> Bucket:
+    """Return those of some rows that are a subject's, without their numbers."""
+    owners = bucket.subjects or (None,) * len(bucket)
+    pairs = enumerate(zip(bucket.ids, owners, strict=True))
+    keep = [i for i, (row, owner) in pairs if owner is not None and row in row_ids]
+    taken = bucket.take(np.array(keep, dtype=np.intp))
+    k = len(taken)
+    return replace(taken, rows=Rows(np.empty((k, 0)), np.empty((k, 0)), np.ones(k)))
 
 
 def without(bucket: Bucket, row_ids: frozenset[str]) -> Bucket:

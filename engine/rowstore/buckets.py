@@ -14,7 +14,14 @@ import numpy as np
 from lethe.engine.errors import CorruptState, RowsMissing
 from lethe.engine.fit.objective import Rows, with_intercept
 from lethe.engine.rowstore import writer
-from lethe.engine.rowstore.bucket import Bucket, PackedBucket, joined, row_bytes, without
+from lethe.engine.rowstore.bucket import (
+    Bucket,
+    PackedBucket,
+    former_of,
+    joined,
+    row_bytes,
+    without,
+)
 from lethe.engine.rowstore.files import Files
 from lethe.engine.rowstore.keys import (
     KEY_BYTES,
@@ -26,7 +33,14 @@ from lethe.engine.rowstore.keys import (
     orders_of,
 )
 from lethe.engine.rowstore.manifest import Manifest, Part, digest_of
-from lethe.engine.rowstore.parts import changed_entries, group_in, put, put_bucket, put_index
+from lethe.engine.rowstore.parts import (
+    by_part,
+    changed_entries,
+    group_in,
+    put,
+    put_bucket,
+    put_index,
+)
 
 T = TypeVar("T")
 
@@ -87,7 +101,7 @@ class Buckets:
             if part is not None:
                 asked.setdefault(part, []).append(row)
         found: dict[str, Bucket] = {}
-        for bucket, rows in zip(self._buckets(list(asked)), asked.values(), strict=True):
+        for bucket, rows in zip(self._many(self._bucket, list(asked)), asked.values(), strict=True):
             for row in rows:
                 place = groups[row] + keys[row]
                 there = bucket.take(bucket.between(place, place))
@@ -96,26 +110,30 @@ class Buckets:
         return found
 
     def rows_of_subjects(self, subjects: Collection[str]) -> dict[str, tuple[str, ...]]:
-        """Return the ids of each subject's rows, for those that have some.
+        """Return the ids of each subject's rows, for those that have some, or had some here.
 
         Cost and errors as of `get`; without an index nobody has rows.
         """
         if self.manifest.index is None:
             return {}
         groups = {name: group_of_subject(self.manifest.salt, name) for name in subjects}
-        parts = {name: self.manifest.buckets_of_group(group) for name, group in groups.items()}
-        needed = list(dict.fromkeys(part for several in parts.values() for part in several))
-        buckets = dict(zip(needed, self._buckets(needed), strict=True))
-        found: dict[str, tuple[str, ...]] = {}
-        for name, several in parts.items():
-            rows: list[str] = []
-            for part in several:
-                there = buckets[part].take(buckets[part].between(*bounds_of_group(groups[name])))
-                owners = zip(there.ids, there.subjects or (), strict=True)
-                rows += [row for row, owner in owners if owner == name]
-            if rows:
-                found[name] = tuple(rows)
-        return found
+        found: dict[str, list[str]] = {}
+        for parts_of, read in (
+            (self.manifest.buckets_of_group, self._bucket),
+            (self.manifest.former_of_group, self._former),
+        ):
+            parts = {name: parts_of(group) for name, group in groups.items()}
+            needed = list(dict.fromkeys(part for several in parts.values() for part in several))
+            buckets = dict(zip(needed, self._many(read, needed), strict=True))
+            for name, several in parts.items():
+                bounds = bounds_of_group(groups[name])
+                for bucket in (buckets[part] for part in several):
+                    there = bucket.take(bucket.between(*bounds))
+                    owners = zip(there.ids, there.subjects or (), strict=True)
+                    mine = [row for row, owner in owners if owner == name]
+                    if mine:
+                        found.setdefault(name, []).extend(mine)
+        return {name: tuple(rows) for name, rows in found.items()}
 
     def _groups(self, keys: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return the groups of rows by their ids; without those that the index does not have."""
@@ -172,8 +190,9 @@ class Buckets:
     ) -> Buckets:
         """Write some buckets again, without some rows and with others; return what is new.
 
-        Nothing is removed: this root stays valid. Cost: the files of the buckets concerned, and
-        with subjects of the index, are read and written.
+        Nothing is removed: this root stays valid. Of a subject's rows that are left out the ids are
+        kept, and whose they were. Cost: the files of the buckets concerned, and with subjects of
+        the index, are read and written.
 
         Parameters
         ----------
@@ -190,52 +209,58 @@ class Buckets:
             As `get`; what was written by then stays, under names that nothing has.
         """
         erased = frozenset(row_ids)
+        ending = erased.difference(() if added is None else added.ids)
         keys = {row: key_of(self.manifest.salt, row) for row in erased}
         groups = self._groups(keys)
         places = [groups[row] + keys[row] for row in erased if row in groups]
         leaving = {self.manifest.bucket_of(place) for place in places} - {None}
-        arriving = self._by_bucket(added)
+        arriving = by_part(self.manifest.buckets, added)
         concerned = leaving | arriving.keys()
-        buckets, done = list[Part](), 0
+        buckets, gone, done = list[Part](), list[Bucket](), 0
         for part in self.manifest.buckets or (None,):
             if part not in concerned:
                 buckets += [] if part is None else [part]
                 continue
-            kept = [] if part is None else [without(self._bucket_once(part).all(), erased)]
-            kept += arriving.get(part, ())
+            kept = list(arriving.get(part, ()))
+            if part is not None:
+                before = self._bucket_once(part).all()
+                gone.append(former_of(before, ending))
+                kept.append(without(before, erased))
             if part is not None and part not in arriving and len(kept[0]) == part.rows:
                 buckets.append(part)
             else:
-                buckets += [put_bucket(self._files, one) for one in self._cut(joined(kept))]
+                buckets += self._put(joined(kept))
             done += 1
             progress(done, len(concerned))
-        index = self.manifest.index
+        index, former = self.manifest.index, self.manifest.former
+        if any(map(len, gone)):
+            former = tuple(self._with_former(joined(gone)))
         if index is not None:
             entries = () if added is None else (row.tobytes() for row in added.orders)
             new = [entry[-KEY_BYTES:] + entry[:-KEY_BYTES] for entry in entries]
             index = tuple(self._changed_index(index, frozenset(keys.values()), new))
-        manifest = replace(self.manifest, buckets=tuple(buckets), index=index)
+        manifest = replace(self.manifest, buckets=tuple(buckets), index=index, former=former)
         root = put(self._files, manifest.pack())
         return self if root == self.root else Buckets(self._files, root, self._what)
 
-    def _by_bucket(self, added: Bucket | None) -> dict[Part | None, list[Bucket]]:
-        """Return rows by the bucket that they come into; None: there is no bucket yet."""
-        numbers: dict[Part | None, list[int]] = {}
-        first = next(iter(self.manifest.buckets), None)
-        for i, place in enumerate(() if added is None else added.orders):
-            part = self.manifest.bucket_of(place.tobytes()) or first
-            numbers.setdefault(part, []).append(i)
-        if added is None:
-            return {}
-        return {part: [added.take(np.array(rows))] for part, rows in numbers.items()}
-
-    def _cut(self, bucket: Bucket) -> Iterator[Bucket]:
-        """Cut a bucket into equal ones that are not much larger than others; none of no rows."""
-        most = max(1, writer.BUCKET_BYTES // row_bytes(self.manifest.p, self.manifest.m))
+    def _put(self, bucket: Bucket) -> Iterator[Part]:
+        """Write rows as buckets that are not much larger than others; none if there are no rows."""
+        p, m = bucket.rows.X.shape[1], bucket.rows.y.shape[1]
+        most = max(1, writer.BUCKET_BYTES // row_bytes(p, m))
         pieces = 1 if len(bucket) <= 2 * most else -(-len(bucket) // most)
         for rows in np.array_split(np.arange(len(bucket)), pieces):
             if len(rows):
-                yield bucket.take(rows)
+                yield put_bucket(self._files, bucket.take(rows))
+
+    def _with_former(self, gone: Bucket) -> Iterator[Part]:
+        """Yield the buckets of rows that are gone, with more of them."""
+        arriving = by_part(self.manifest.former, gone)
+        for part in self.manifest.former or (None,):
+            if part is not None and part not in arriving:
+                yield part
+                continue
+            others = [] if part is None else [self._former(part).all()]
+            yield from self._put(joined([*others, *arriving[part]]))
 
     def _changed_index(
         self, index: Sequence[Part], gone: frozenset[bytes], added: Sequence[bytes]
@@ -257,6 +282,11 @@ class Buckets:
             step = len(kept) if len(kept) <= 2 * size else size
             for start in range(0, len(kept), step or 1):
                 yield put_index(self._files, kept[start : start + step])
+
+    def former(self) -> Iterator[Bucket]:
+        """Yield the rows of subjects that are gone: ids and subjects, no numbers."""
+        for part in self.manifest.former:
+            yield self._former(part).all()
 
     def files(self) -> frozenset[str]:
         """Return the names of the files, the manifest's among them."""
@@ -284,9 +314,6 @@ class Buckets:
 
     # -- files --------------------------------------------------------------------------------
 
-    def _buckets(self, parts: Sequence[Part]) -> list[PackedBucket]:
-        return self._many(self._bucket, parts)
-
     def _many(self, read: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
         if len(parts) < 2:
             return [read(part) for part in parts]
@@ -294,18 +321,26 @@ class Buckets:
             return list(readers.map(read, parts))
 
     def _bucket(self, part: Part) -> PackedBucket:
+        return self._held(part, self._bucket_once)
+
+    def _former(self, part: Part) -> PackedBucket:
+        return self._held(part, lambda part: self._packed(part, 0, 0))
+
+    def _held(self, part: Part, read: Callable[[Part], PackedBucket]) -> PackedBucket:
         kept = self._kept(part)
         if isinstance(kept, PackedBucket):
             return kept
-        bucket = self._bucket_once(part)
+        bucket = read(part)
         self._keep(part, bucket, bucket.nbytes)
         return bucket
 
     def _bucket_once(self, part: Part) -> PackedBucket:
         """Return a bucket that is not worth keeping: of a pass over all rows."""
+        return self._packed(part, self.manifest.p, self.manifest.m)
+
+    def _packed(self, part: Part, p: int, m: int) -> PackedBucket:
         what = f"{self._what}, bucket {part.digest} of its rows"
-        data = self._read(part.digest)
-        bucket = PackedBucket.of_file(data, self.manifest.p, self.manifest.m, what)
+        bucket = PackedBucket.of_file(self._read(part.digest), p, m, what)
         if len(bucket) != part.rows:
             raise CorruptState(f"{what}: has {len(bucket)} rows where the manifest has {part.rows}")
         return bucket

@@ -57,6 +57,7 @@ class _Stored(BaseModel):
     targets: Annotated[int, Field(ge=1)]
     buckets: tuple[Part, ...]
     index: tuple[Part, ...] | None = None
+    former: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Manifest:
         In order.
     index
         None if rows have no subjects: a row's id then tells its place.
+    former
+        In order, buckets of the rows of subjects that have gone: their ids and whose they were.
     """
 
     salt: bytes
@@ -80,6 +83,7 @@ class Manifest:
     m: int
     buckets: tuple[Part, ...]
     index: tuple[Part, ...] | None = None
+    former: tuple[Part, ...] = ()
 
     @cached_property
     def rows(self) -> int:
@@ -88,29 +92,32 @@ class Manifest:
 
     @cached_property
     def _firsts(self) -> list[str]:
-        return [part.first for part in self.buckets]
+        return firsts_of(self.buckets)
 
     @cached_property
     def _index_firsts(self) -> list[str]:
-        return [part.first for part in self.index or ()]
+        return firsts_of(self.index or ())
 
     def bucket_of(self, order: bytes) -> Part | None:
         """Return the bucket that a row at this place lies in, if it is there at all."""
-        return _part_of(self.buckets, self._firsts, order.hex())
+        return part_of(self.buckets, self._firsts, order)
 
     def buckets_of_group(self, group: bytes) -> Sequence[Part]:
         """Return the buckets that rows of a group may lie in."""
-        least, most = group.hex(), group.hex() + "f" * (2 * KEY_BYTES)
-        first = max(bisect.bisect_left(self._firsts, least) - 1, 0)
-        return self.buckets[first : bisect.bisect_right(self._firsts, most)]
+        return _of_group(self.buckets, self._firsts, group)
+
+    def former_of_group(self, group: bytes) -> Sequence[Part]:
+        """Return the buckets that have a group's rows that are gone."""
+        return _of_group(self.former, firsts_of(self.former), group)
 
     def index_of(self, key: bytes) -> Part | None:
         """Return the part of the index that has a row of this key, if any has."""
-        return _part_of(self.index or (), self._index_firsts, key.hex())
+        return part_of(self.index or (), self._index_firsts, key)
 
     def files(self) -> frozenset[str]:
         """Return the names of all files of the rows, without the manifest's own."""
-        return frozenset(part.digest for part in (*self.buckets, *(self.index or ())))
+        parts = (*self.buckets, *self.former, *(self.index or ()))
+        return frozenset(part.digest for part in parts)
 
     def pack(self) -> bytes:
         """Return the manifest as the bytes of its file; their digest is the root."""
@@ -120,6 +127,7 @@ class Manifest:
             targets=self.m,
             buckets=self.buckets,
             index=self.index,
+            former=self.former,
         )
         return stored.model_dump_json(exclude_none=True).encode()
 
@@ -145,9 +153,11 @@ class Manifest:
             stored.targets,
             stored.buckets,
             stored.index,
+            stored.former,
         )
         for firsts, width in (
             (manifest._firsts, ORDER_BYTES),
+            (firsts_of(manifest.former), ORDER_BYTES),
             (manifest._index_firsts, KEY_BYTES),
         ):
             if firsts != sorted(set(firsts)) or any(len(first) != 2 * width for first in firsts):
@@ -157,6 +167,18 @@ class Manifest:
         return manifest
 
 
-def _part_of(parts: Sequence[Part], firsts: list[str], place: str) -> Part | None:
-    at = bisect.bisect_right(firsts, place) - 1
+def firsts_of(parts: Sequence[Part]) -> list[str]:
+    """Return the least place in each of some parts."""
+    return [part.first for part in parts]
+
+
+def part_of(parts: Sequence[Part], firsts: Sequence[str], place: bytes) -> Part | None:
+    """Return the part that a place lies in, if any; ``firsts`` are theirs."""
+    at = bisect.bisect_right(firsts, place.hex()) - 1
     return parts[at] if at >= 0 else None
+
+
+def _of_group(parts: Sequence[Part], firsts: Sequence[str], group: bytes) -> Sequence[Part]:
+    least, most = group.hex(), group.hex() + "f" * (2 * KEY_BYTES)
+    first = max(bisect.bisect_left(firsts, least) - 1, 0)
+    return parts[first : bisect.bisect_right(firsts, most)]

@@ -5,12 +5,14 @@ A part of the index is the key (16 bytes) and the group (8 bytes) of each row, i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from lethe.engine.rowstore.bucket import Bucket, pack_bucket
 from lethe.engine.rowstore.files import Files
 from lethe.engine.rowstore.keys import KEY_BYTES, ORDER_BYTES
-from lethe.engine.rowstore.manifest import Part, digest_of
+from lethe.engine.rowstore.manifest import Part, digest_of, firsts_of, part_of
 
 
 def put(files: Files, data: bytes) -> str:
@@ -30,6 +32,17 @@ def put_index(files: Files, entries: bytes) -> Part:
     """Write entries, which are in order, as a part of the index."""
     rows, first = len(entries) // ORDER_BYTES, entries[:KEY_BYTES].hex()
     return Part(first=first, digest=put(files, entries), rows=rows)
+
+
+def by_part(parts: Sequence[Part], added: Bucket | None) -> dict[Part | None, list[Bucket]]:
+    """Return rows that are added by the bucket that they come into; None: there is none yet."""
+    if added is None:
+        return {}
+    firsts, numbers = firsts_of(parts), dict[Part | None, list[int]]()
+    for i, place in enumerate(added.orders):
+        part = part_of(parts, firsts, place.tobytes()) or next(iter(parts), None)
+        numbers.setdefault(part, []).append(i)
+    return {part: [added.take(np.array(rows))] for part, rows in numbers.items()}
 
 
 def group_in(part: bytes, key: bytes) -> bytes | None:

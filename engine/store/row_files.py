@@ -11,6 +11,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -147,12 +148,14 @@ class RowFilesOfModels:
         return iter(()) if buckets is None else buckets.scan()
 
     def every_subject(self, meta: Meta) -> list[str]:
-        """Return whose rows files have, deleted or not."""
-        names = (name for bucket in self.every(meta) for name in bucket.subjects or ())
+        """Return whose rows files have, or had."""
+        buckets = self.of(meta)
+        every = () if buckets is None else chain(buckets.scan(), buckets.former())
+        names = (name for bucket in every for name in bucket.subjects or ())
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def subjects(self, meta: Meta, subject_ids: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-        """Return the rows of subjects that files have, deleted or not."""
+        """Return the rows of subjects that files have, or had."""
         buckets = self.of(meta)
         return {} if buckets is None else buckets.rows_of_subjects(list(subject_ids))
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.audit.verify import verify
-from lethe.consumers.erasures.models import read_models, rows_of_subjects
+from lethe.consumers.erasures.models import every_subject, read_models, rows_of_subjects
 from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.registration.checks import MOST_FILE_AGE
@@ -94,6 +94,26 @@ def test_the_rows_of_a_subject_are_found_and_deleted(memory: Platform, url: Path
     assert again.code == "UNKNOWN_ROWS"
     memory.delete("m", 12, 15)
     check_model(memory)
+
+
+def test_whose_rows_were_deleted_is_known_once_the_files_are_without_them(
+    memory: Platform, url: Path
+) -> None:
+    assert url.exists()
+    delete_subject(memory, "subject-4")
+    for number in range(2):
+        memory.refresh("m", RefreshSize.REBUILD)
+        memory.send_raw(
+            b'{"request_id": "again-%d", "model_id": "m", "subject_id": "subject-4"}' % number
+        )
+        memory.delete("m", 20 + number)
+        assert memory.final(f"again-{number}").status == "ALREADY_APPLIED"
+        [model] = read_models(memory.store).registered
+        [found] = rows_of_subjects(memory.store, [model], [["subject-4"]])
+        assert set(found["subject-4"]) == {"row-12", "row-13", "row-14"}
+        known = {name for some in every_subject(memory.store, model) for name in some}
+        assert known == {f"subject-{i // 3}" for i in range(len(memory.data["m"].X))}
+    check_row_files(memory)
 
 
 @pytest.mark.usefixtures("url")

@@ -959,6 +959,11 @@ MUTANTS = (
         put("without_files", "{'rows': 0, 'in_store': 0}", "{}"),
     ),
     mutant(
+        "files tell whose rows they had",
+        "test_whose_rows_were_deleted_is_known_once_the_files_are_without_them",
+        put("Buckets.rewritten", "any(map(len, gone))", "False"),
+    ),
+    mutant(
         "a row of the store that is lost is missed, though files have a former one",
         "test_rows_of_the_store_that_are_lost_are_missed",
         put("Meta.rows_in_store", "self.row_files.in_store", "0"),
