@@ -106,6 +106,10 @@ kernels: setup ## Measure the kernels: the cost of a deletion against d and n, d
 scale: setup ## Measure a model with its rows in files, beside pandas and scikit-learn, docs/scale.md (ROWS=n FEATURES=p)
 	$(BIN)/python scripts/scale.py $(if $(ROWS),--rows $(ROWS)) $(if $(FEATURES),--features $(FEATURES))
 
+.PHONY: capacity
+capacity: setup ## What a load needs, docs/capacity.md (USERS=n MODELS=n ERASURES=n a day; MEASURE=1, CALIBRATE=1)
+	$(BIN)/python scripts/study.py capacity $(if $(CALIBRATE),--calibrate) $(if $(MEASURE),--measure) $(if $(USERS),--users $(USERS)) $(if $(MODELS),--models $(MODELS)) $(if $(ERASURES),--erasures $(ERASURES))
+
 .PHONY: simulate
 simulate: setup ## Simulate 10,000 seeds of faults (SEEDS=n), or repeat one (SEED=s)
 	$(BIN)/python -m tests.proof.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000))

@@ -1,4 +1,4 @@
-"""Run a study: bench, certificates, kernels, paper or stream (scripts/README.md says what each is).
+"""Run a study: one of `STUDIES` (scripts/README.md says what each is).
 
 Usage: ``python scripts/study.py NAME [--help]``
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-STUDIES = ("bench", "certificates", "kernels", "paper", "stream")
+STUDIES = ("bench", "capacity", "certificates", "kernels", "paper", "stream")
 
 
 def main(arguments: list[str]) -> int:

@@ -137,22 +137,31 @@ class Ends:
         [partition] = self._versions
         end = self._reader.bounds(partition).end
         while self._versions[partition] < end:
-            self.next_versions()
+            self._read()
 
     def next_versions(self) -> list[Version]:
         """Wait for the next versions; return them, checked."""
-        [partition] = self._versions
         deadline = time.monotonic() + ANSWER_SECONDS
         while time.monotonic() < deadline:
-            records, after = self._reader.read(partition, self._versions[partition], 1.0, _READ)
-            self._versions[partition] = after
-            versions = [Version.model_validate_json(record.value or b"") for record in records]
-            for version in versions:
-                check_version(version, self.newest.get(version.model_id))
-                self.newest[version.model_id] = version
-            if versions:
+            if versions := self._read():
                 return versions
         raise Stuck(f"no version in {ANSWER_SECONDS:g} s")
+
+    def _read(self) -> list[Version]:
+        """Return what came within a second, checked, without what a fold published again."""
+        [partition] = self._versions
+        records, after = self._reader.read(partition, self._versions[partition], 1.0, _READ)
+        self._versions[partition] = after
+        fresh = []
+        for record in records:
+            version = Version.model_validate_json(record.value or b"")
+            before = self.newest.get(version.model_id)
+            if before is not None and before.digest == version.digest:
+                continue
+            check_version(version, before)
+            self.newest[version.model_id] = version
+            fresh.append(version)
+        return fresh
 
     def wait_version(self) -> None:
         """Return once a version of a request was seen and checked."""

@@ -49,6 +49,8 @@ class Job(BaseModel):
         measured.
     shared
         Whether they all have the same data: it is precomputed once.
+    exact_sums
+        Whether linear models have exact sums.
     records
         Of a poll, at most.
     """
@@ -67,6 +69,7 @@ class Job(BaseModel):
     seed: int = 0
     mixture: Mixture | None = None
     shared: bool = False
+    exact_sums: bool = False
     records: int = BatchLimits().records
 
 
@@ -139,7 +142,16 @@ def _register(job: Job, runtime: Runtime) -> None:
             rng = np.random.default_rng(seed)
             register_mixture(registrar, model_id(index), job.mixture, job.n, rng)
             continue
-        register_model(registrar, model_id(index), job.kind, job.n, job.d, seed, job.method)
+        register_model(
+            registrar,
+            model_id(index),
+            job.kind,
+            job.n,
+            job.d,
+            seed,
+            job.method,
+            exact_sums=job.exact_sums,
+        )
     producer.close()
     reader.close()
 

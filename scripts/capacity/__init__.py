@@ -1,0 +1,1 @@
+"""What ``make capacity`` measures, simulates and prints; see docs/capacity.md."""
