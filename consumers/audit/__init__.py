@@ -15,7 +15,8 @@ A model's history (`lethe audit`) against everything else:
 
 One model (`lethe verify`):
 
-- `verify`: a refit by independent code
+- `verify`: what is published beside a refit
+- `oracle`: the refit, by independent code
 - `digest_check`, `rational_refit`: a linear model to the last bit (`--digest`)
 - `pipeline_refit`: the same of a pipeline with exact sums
 - `pipeline_rows`: the rows of a refit whose preprocessing is fitted anew, too

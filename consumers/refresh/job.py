@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lethe.consumers.contract.events import RefreshRequested
-from lethe.consumers.refresh.lost_rows import with_rows_resolved
+from lethe.consumers.refresh.in_files import rebuild_in_files
 from lethe.consumers.refresh.new_generation import stage_generation
+from lethe.consumers.refresh.resolved import rows_resolved, to_resolve
 from lethe.consumers.refresh.result import Job, result_of, store_result
 from lethe.consumers.service.telemetry.progress import Progress, no_progress
 from lethe.consumers.service.telemetry.steps import AtStep, Step, no_hook
 from lethe.consumers.versions.certificates import first_ledger, leaves_enough_budget, with_new_noise
-from lethe.consumers.versions.refresh_schedule import AT_LEAST, choose_size, in_turn, resolvable
+from lethe.consumers.versions.refresh_schedule import choose_size
 from lethe.engine.deletion.generation import Generation
 from lethe.engine.error.certified import FAR_UNDER, Reference, measure_polished
-from lethe.engine.error.drift import SUMS_FAULT, audit, sums_fault
+from lethe.engine.error.drift import audit, sums_fault
 from lethe.engine.error.estimate import scale
 from lethe.engine.error.terms import gradient_limit
 from lethe.engine.errors import CommitConflict, CorruptState, IllConditioned, LetheError
-from lethe.engine.exact.digits import units_of
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
-from lethe.engine.exact.running import Solution
-from lethe.engine.exact.sums import RunningSums, Sums
 from lethe.engine.fit.classes import one_sided
-from lethe.engine.fit.objective import Array, Objective, Rows, ridge_penalty
+from lethe.engine.fit.objective import Array, Objective, Rows
 from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.policy import Choice
@@ -43,22 +37,13 @@ from lethe.engine.refresh.refreshes import (
     rebuild,
 )
 from lethe.engine.refresh.size import RefreshSize
-from lethe.engine.rowstore.bucket import Bucket
-from lethe.engine.rowstore.buckets import Buckets
-from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.exact_sums import solution_of
-from lethe.engine.store.layout.meta import RowFiles
 from lethe.engine.store.layout.preprocessing import layout_of, raw_columns, settings_of
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.jobs import JobResult
 from lethe.engine.store.offline.snapshot import Snapshot, load_factor, take_snapshot
-from lethe.engine.store.offline.touched import RowsTouched, rows_touched_now
 from lethe.engine.store.store import ModelStore
-
-RESOLVED_BYTES = 256 * 1024
-"""Bytes of request ids that one rebuild resolves: its version event must fit into a message."""
 
 
 class Superseded(LetheError):
@@ -98,11 +83,11 @@ def run_job(
         )
     try:
         return _do(job, state, now)
-    except CorruptState:
+    except (CorruptState, CommitConflict):
         # The keys of a generation are removed when another is swapped in.
         if store.load_model(event.model_id).meta.generation_key == state.meta.generation_key:
             raise
-    raise _superseded(state)
+    raise Superseded(f"model {event.model_id!r} moved to another generation meanwhile")
 
 
 def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
@@ -110,7 +95,7 @@ def _do(job: Job, state: ModelState, now: datetime) -> JobResult:
     if choice.size is RefreshSize.COMPLETE or (state.meta.rows_live == 0 and not state.deferred):
         return store_result(job, result_of(job, state, Choice(RefreshSize.COMPLETE, choice.reason)))
     if state.meta.row_files is not None:
-        return _rebuild_in_files(job, state, choice, state.meta.row_files)
+        return rebuild_in_files(job, state, choice, state.meta.row_files)
     return _with_rows(job, state, now)
 
 
@@ -251,10 +236,8 @@ def _compact(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
 
 def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     state = snapshot.state
-    resolved = _to_resolve(state)
-    requests = with_rows_resolved(job.store, state, resolved)
-    named = (row for request in requests.values() for row in request.row_ids)
-    remaining = snapshot.without(frozenset(named))
+    resolved = to_resolve(state)
+    remaining = snapshot.without(rows_resolved(job.store, state, resolved))
     if not remaining.ids:
         result = result_of(job, state, choice, status="EMPTY", resolved=resolved)
         return store_result(job, result)
@@ -306,139 +289,11 @@ def _rebuild(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     )
 
 
-def _rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFiles) -> JobResult:
-    """Write the files again, and begin a new generation.
-
-    Rows that were deleted leave them, and those that were inserted or corrected join them. The
-    sums are added up anew where they are lost, where rows of waiting requests leave, or where a
-    person asks: they are compared then. Otherwise those of the state are taken over, for they
-    include every change. Cost: of the files concerned; or a pass over all rows, O(n d^2).
-    """
-    store = job.store
-    state, touched = _touched(store, state)
-    meta, config = state.meta, state.meta.config
-    resolved = _to_resolve(state)
-    requests = with_rows_resolved(store, state, resolved)
-    named = frozenset(row for request in requests.values() for row in request.row_ids)
-    buckets, solution = store.row_files.of(meta), state.stream.solution
-    if buckets is None:
-        raise AssertionError("the rows are in files")
-    # What is deleted from now on stays, for the sums have it, too, and loses it with the others.
-    deleted = store.deleted_after(state.keys, before.version, until=state.version)
-    adds_up = solution is None or bool(named) or job.event.reason in AT_LEAST
-    if adds_up:  # nothing that was deleted may be added, whatever the store had lost
-        for bucket in buckets.scan(deleted):
-            deleted += store.rows_in_ledger(state.keys, bucket.ids)
-    changed = {row: one for row, one in touched.changed.items() if row not in named}
-    kept = buckets.rewritten(
-        {*named, *deleted, *touched.changed},
-        _in_order(store, state, buckets, changed),
-        lambda done, total: job.progress("writing files anew", done, total),
-    )
-    if not kept.manifest.rows:
-        result = result_of(job, state, choice, status="EMPTY", resolved=resolved)
-        return store_result(job, result)
-    penalty = ridge_penalty(
-        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
-    )
-    if solution is None or adds_up:
-        added = _added_up(job, config, kept, None if solution is None else solution.sums.unit)
-        if solution is not None and not named and not added.equal(solution.live_sums):
-            choice = replace(choice, reason=f"{choice.reason}; {SUMS_FAULT}")
-        solution = Solution.of(added, penalty)
-    number, objective = state.generation.number + 1, Objective(config.kind, penalty)
-    nothing = Rows(np.empty((0, config.d)), np.empty((0, config.m)), np.empty(0))
-    return stage_generation(
-        job,
-        Snapshot(state, (), nothing, np.empty((0, 0)), in_files=kept.manifest.rows),
-        begin_with_sums(number, objective, solution, 0),
-        choice,
-        status=meta.status,
-        resolved=resolved,
-        row_files=RowFiles(
-            folder=before.folder,
-            root=kept.root,
-            rows=kept.manifest.rows,
-            version=state.version,
-        ),
-    )
-
-
-def _touched(store: ModelStore, before: ModelState) -> tuple[ModelState, RowsTouched]:
-    """Return the newest state of a model whose rows are in files, with the rows of the store.
-
-    Raises
-    ------
-    Superseded
-        Another generation is live.
-    CommitConflict
-        Commits come too fast.
-    CorruptState
-        The store has lost some of them.
-    """
-    now = rows_touched_now(store, before)
-    if now is None:
-        if store.load_model(before.model_id).rows_generation != before.rows_generation:
-            raise _superseded(before)
-        raise CommitConflict(
-            f"model {before.model_id!r}: deletions were committed while it was read; try again in "
-            "a moment"
-        )
-    return now
-
-
-def _in_order(
-    store: ModelStore, state: ModelState, buckets: Buckets, records: Mapping[str, bytes]
-) -> Bucket | None:
-    """Return rows of the store as those that are added to files."""
-    if not records:
-        return None
-    config, ids = state.meta.config, tuple(records)
-    decoded = read_rows(config, None, [*records.values()], f"model {state.model_id!r}, rows").rows
-    rows = replace(decoded, X=decoded.X[:, : len(config.feature_names)])
-    owners: dict[str, str | None] = dict[str, str | None](store.owners(state))
-    for row, there in buckets.get(ids).items():
-        owners[row] = (there.subjects or (None,))[0]
-    return buckets.ordered(ids, rows, [owners.get(row) for row in ids])
-
-
-def _superseded(state: ModelState) -> Superseded:
-    return Superseded(f"model {state.model_id!r} moved to another generation meanwhile")
-
-
-def _added_up(
-    job: Job, config: ModelConfig, buckets: Buckets, unit: NDArray[np.int_] | None
-) -> Sums:
-    """Return the sums of all rows in files, in these units or in those that suit them."""
-    if unit is None:
-        largest = np.zeros(config.d + config.m)
-        for rows in buckets.blocks(intercept=config.fit_intercept):
-            largest = np.maximum(largest, np.abs(np.hstack([rows.X, rows.y])).max(axis=0))
-        unit = units_of(largest)
-    sums, done = RunningSums(unit, config.m), 0
-    for rows in buckets.blocks(intercept=config.fit_intercept):
-        sums.add(rows)
-        done += len(rows)
-        job.progress("adding up rows", done, buckets.manifest.rows)
-    return sums.sums()
-
-
 def _compared(choice: Choice, state: ModelState, rows: Rows) -> Choice:
     """Return the choice of a rebuild, which says if the sums that it replaces were damaged."""
     solution = state.stream.solution
     fault = None if solution is None else sums_fault(solution, rows)
     return choice if fault is None else replace(choice, reason=f"{choice.reason}; {fault}")
-
-
-def _to_resolve(state: ModelState) -> tuple[str, ...]:
-    """Return the first deferred requests, as many as one version event can name."""
-    ordered = in_turn(resolvable(state).values())
-    sizes = accumulate(len(json.dumps(request.request_id)) + 1 for request in ordered)
-    return tuple(
-        request.request_id
-        for request, size in zip(ordered, sizes, strict=True)
-        if size <= RESOLVED_BYTES
-    )
 
 
 def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Status]:

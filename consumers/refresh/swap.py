@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lethe.consumers.refresh.lost_rows import with_rows_resolved
+from lethe.consumers.refresh.resolved import with_rows_resolved
 from lethe.consumers.refresh.swap_commit import (
     dropped,
     emptied,

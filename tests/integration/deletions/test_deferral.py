@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.contract import topics
-from lethe.consumers.refresh import job as refresh_job
+from lethe.consumers.refresh import resolved
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.offline.staging import TIME_TO_LIVE
@@ -122,7 +122,7 @@ def test_a_deferral_is_resolved_although_its_job_was_superseded(full: Platform) 
 def test_many_deferrals_are_resolved_in_several_rebuilds(
     full: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refresh_job, "RESOLVED_BYTES", 80)
+    monkeypatch.setattr(resolved, "RESOLVED_BYTES", 80)
     waiting = [full.send_index("m", *range(10 * i, 10 * i + 12)) for i in range(8)]
     full.drain()
     finished = full.finals()

@@ -908,13 +908,13 @@ MUTANTS = (
     mutant(
         "a refresh erases every row that was deleted since its files were written",
         "test_the_refresh_is_ordered_within_half_of_the_time_that_is_promised",
-        put("_rebuild_in_files", "before.version", "state.version"),
+        put("rebuild_in_files", "before.version", "state.version"),
     ),
     mutant(
         "a row that is deleted after the sums were read stays in the files that belong to them",
         "test_a_row_that_is_deleted_as_a_refresh_begins_leaves_the_sums_once",
         put(
-            "_rebuild_in_files",
+            "rebuild_in_files",
             "store.deleted_after(state.keys, before.version, until=state.version)",
             "store.deleted_after(state.keys, before.version)",
         ),
@@ -976,7 +976,7 @@ MUTANTS = (
     mutant(
         "files that are written anew keep no row as it was before it was corrected",
         "test_a_refresh_moves_rows_of_the_store_into_the_files",
-        put("_rebuild_in_files", "{*named, *deleted, *touched.changed}", "{*named, *deleted}"),
+        put("rebuild_in_files", "{*named, *deleted, *touched.changed}", "{*named, *deleted}"),
     ),
     mutant(
         "inserted rows are found by their subject once they are in the files",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lethe.consumers.audit import verify
-from lethe.consumers.audit.verify import refit
+from lethe.consumers.audit import oracle as oracle_module
+from lethe.consumers.audit.oracle import refit
 from lethe.engine.errors import NotConverged
 from lethe.engine.fit.fit import fit
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
@@ -48,7 +48,7 @@ def test_a_linear_refit_is_within_its_residual(scales: Array, m: int) -> None:
 def test_a_linear_refit_by_blocks_is_that_of_all_rows_in_three_passes(
     family: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "_STACKED", 8)  # of families of some 100 rows
+    monkeypatch.setattr(oracle_module, "_STACKED", 8)  # of families of some 100 rows
     data = make_any(family, "linear")
     given = InBlocks(Rows(data.design, data.y.reshape(len(data.y), -1), data.weight), size)
 

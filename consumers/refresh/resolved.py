@@ -1,18 +1,42 @@
-"""Requests that came while rows of their model were missing (DATA_LOST), once the rows are back.
+"""The requests that wait for a rebuild, and the rows that leave with it.
 
-While rows are missing, it is unknown which rows a subject has, and whether the model ever had a row
-that has no record. Such a request is therefore stored with what it names, and its rows are looked
-up when a rebuild resolves it: by then a backup was restored, or the model replaced from a file.
+While rows of a model are missing (DATA_LOST), it is unknown which rows a subject has, and whether
+the model ever had a row that has no record. Such a request is therefore stored with what it names,
+and its rows are looked up when a rebuild resolves it: by then a backup was restored, or the model
+replaced from a file.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
+from itertools import accumulate
 
 from lethe.consumers.contract import codes
 from lethe.consumers.contract.commitment import rows_commitment
+from lethe.consumers.versions.refresh_schedule import in_turn, resolvable
 from lethe.engine.store.layout.state import DeferredRequest, ModelState
 from lethe.engine.store.store import ModelStore
+
+RESOLVED_BYTES = 256 * 1024
+"""Bytes of request ids that one rebuild resolves: its version event must fit into a message."""
+
+
+def to_resolve(state: ModelState) -> tuple[str, ...]:
+    """Return the first deferred requests, as many as one version event can name."""
+    ordered = in_turn(resolvable(state).values())
+    sizes = accumulate(len(json.dumps(request.request_id)) + 1 for request in ordered)
+    return tuple(
+        request.request_id
+        for request, size in zip(ordered, sizes, strict=True)
+        if size <= RESOLVED_BYTES
+    )
+
+
+def rows_resolved(store: ModelStore, state: ModelState, names: Collection[str]) -> frozenset[str]:
+    """Return the rows that leave with deferred requests; costs as `with_rows_resolved`."""
+    requests = with_rows_resolved(store, state, names)
+    return frozenset(row for request in requests.values() for row in request.row_ids)
 
 
 def with_rows_resolved(
