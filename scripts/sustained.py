@@ -79,7 +79,7 @@ def register(platform: Platform, rows: int, features: int, *, in_files: bool) ->
     y = X @ rng.standard_normal((features, 1)) + rng.standard_normal((rows, 1))
     data = replace(make("benign", "linear"), X=X, y=y, weight=np.ones(rows))
     url = platform.folder() if in_files else None
-    platform.register("m", data, method="exact", exact_sums=True, rows_url=url)
+    platform.register("m", data, method="exact", exact_sums=True, rows_url=url, subjects=False)
 
 
 def environment(platform: Platform, directory: Path) -> dict[str, str]:
