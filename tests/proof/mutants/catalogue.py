@@ -405,8 +405,8 @@ MUTANTS = (
         "test_a_refresh_beside_changes_loses_none",
         put(
             "_up_to_date",
-            "catch_up(store, staged, state.meta, later, touched.changed)",
-            "catch_up(store, staged, state.meta, later)",
+            "catch_up(store, staged, meta, later, touched.changed)",
+            "catch_up(store, staged, meta, later)",
         ),
     ),
     mutant(
