@@ -1,0 +1,89 @@
+"""``lethe register --rows`` as a user types it: from a directory of Parquet files to a rebuild."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from tests.support.command import Lethe
+
+pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_row_files")]
+
+PARTS, EACH, FEATURES = 4, 5_000, 10
+FIT = ("--id", "id", "--target", "y", "--subject", "person", "--kind", "linear", "--ridge", "1")
+
+
+def rows(first: int, count: int, seed: int) -> pa.Table:
+    """Return rows, ten of each person."""
+    draw = np.random.default_rng(seed)
+    X = draw.standard_normal((count, FEATURES))
+    columns = {f"x{j}": X[:, j] for j in range(FEATURES)}
+    columns["y"] = X.sum(axis=1) + draw.standard_normal(count)
+    numbers = range(first, first + count)
+    named = {"id": [f"row-{i}" for i in numbers], "person": [f"person-{i // 10}" for i in numbers]}
+    return pa.table({**columns, **named})
+
+
+def held(folder: Path) -> bytes:
+    """Return what all files below a folder hold."""
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def bytes_of(table: pa.Table, i: int) -> bytes:
+    """Return the features of a row, as a file of rows holds them."""
+    return np.array([table[f"x{j}"][i].as_py() for j in range(FEATURES)]).tobytes()
+
+
+def test_a_table_in_a_directory_forgets_changes_and_is_rebuilt(tmp_path: Path) -> None:
+    table, files = tmp_path / "table", tmp_path / "files"
+    table.mkdir()
+    parts = [rows(i * EACH, EACH, i) for i in range(PARTS)]
+    for i, part in enumerate(parts):
+        pq.write_table(part, table / f"part-{i}.parquet")
+    pacsv.write_csv(rows(PARTS * EACH, 20, 50), tmp_path / "new.csv")
+    better = rows(100, 5, 60)
+    pq.write_table(better.drop_columns(["person"]), tmp_path / "better.parquet")
+    source = ("--data", str(table), *FIT, "--rows", str(files))
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Lethe(server.data_dir)
+        planned = lethe("register", "big", *source, "--dry-run", "--json").document
+        assert (planned["rows"], planned["features"]) == (PARTS * EACH, FEATURES)
+        assert not files.exists()
+        refused = lethe("register", "big", *source, "--preprocess", "none.toml", code=2).err
+        assert refused.startswith("lethe: ")
+        registered = lethe("register", "big", *source).out
+        assert f"rows in files at {files}" in registered
+        assert bytes_of(parts[0], 12) in held(files)
+        with lethe.working() as worker:
+            by_person = lethe("delete", "big", "--subject", "person-1", "--wait", "120", "--json")
+            lethe("delete", "big", "--row", "row-777", "--wait", "120")
+            change = ("big", "--id", "id", "--wait", "120", "--data")
+            lethe("insert", "--subject", "person", *change, str(tmp_path / "new.csv"))
+            lethe("correct", *change, str(tmp_path / "better.parquet"))
+            lethe("verify", "big")
+            lethe("refresh", "big", "--size", "rebuild", "--wait", "120")
+            lethe("delete", "big", "--subject", f"person-{PARTS * EACH // 10}", "--wait", "120")
+            erased = lethe("erase", "person-3", "--wait", "120").out
+            again = lethe("delete", "big", "--subject", "person-1", "--wait", "120", "--json")
+            worker.terminate()
+            worker.communicate(timeout=120)
+        assert by_person.document["rows_deleted"] == 10
+        assert again.document["status"] == "ALREADY_APPLIED"
+        assert "10 rows deleted" in erased
+        after = held(files)
+        assert bytes_of(parts[0], 12) not in after
+        assert bytes_of(parts[0], 777) not in after
+        assert bytes_of(parts[0], 102) not in after
+        assert bytes_of(better, 2) in after
+        status = lethe("status", "big", "--json").document
+        assert status["rows_live"] == PARTS * EACH - 10 - 1 + 20 - 10 - 10
+        lethe("verify", "big", "--digest")
+        lethe("check")
+        lethe("unregister", "big", "--yes")
+    assert not [path for path in files.rglob("*") if path.is_file()]
