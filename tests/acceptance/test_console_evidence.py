@@ -51,6 +51,7 @@ class Officer:
         self.folder = folder
 
     def look(self) -> None:
+        self.page.wait_for_load_state("load")  # without its style sheet, any page is too wide
         wide = self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert wide <= 0, f"{self.page.url}: {wide} pixels too wide"
         assert not violations(self.page), self.page.url
@@ -121,7 +122,7 @@ def test_a_person_is_erased_found_again_and_given_one_file_that_is_verified_offl
         link = officer.page.locator("#evidence").get_by_role("link", name="Download", exact=True)
         anonymous = officer.saved("anonymous.bundle", link)
         officer.page.get_by_role("link", name="Answer for the person").click()
-        officer.page.wait_for_selector("#h-evidence")
+        officer.page.wait_for_url("**/erasure/answer?*", wait_until="commit")
         officer.look()
         again = officer.own_copy(subject)
         assert not seen.complaints
