@@ -37,7 +37,7 @@ def summaries(
     if not state.meta.rows_live:
         raise InvalidData(f"model {model_id!r} has no summary: every row is deleted")
     if state.meta.row_files is not None and solution is not None:
-        sums, rows = solution.live_sums, state.meta.rows_live  # each has the weight 1
+        sums, rows = solution.live_sums, state.meta.rows_live  # no weight is 0
     else:
         snapshot = take_snapshot(store, model_id)
         state, sums = snapshot.state, Sums.of(snapshot.rows)

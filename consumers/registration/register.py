@@ -299,11 +299,9 @@ class Registrar:
         if before.meta is None or before.meta.row_files is None:
             return members
         ids, subjects = list(members.ids), dict(members.subjects)
-        every = self._store.row_files.every
+        every = self._store.row_files.every_owned
         for rows, owners in by_the_newest(
-            self._store.client,
-            before.meta,
-            lambda now: [(bucket.ids, bucket.subjects or ()) for bucket in every(now)],
+            self._store.client, before.meta, lambda now: list(every(now))
         ):
             ids += rows
             for row, subject in zip(rows, owners, strict=False):

@@ -140,10 +140,10 @@ class IntakeWorker(PartitionWorker):
                 (record, translate(record, self._mapping, self._shapes)) for record in records
             ]
             self._send(translated)
+            self._look_for_snapshots(translated)
             self._at_step(IntakeStep.ADVANCE)
             self._advance({record.partition for record in records})
             self._report(translated)
-            self._look_for_snapshots(translated)
         self._measure()
         return len(records)
 

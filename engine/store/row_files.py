@@ -147,11 +147,15 @@ class RowFilesOfModels:
         buckets = self.of(meta)
         return iter(()) if buckets is None else buckets.scan()
 
+    def every_owned(self, meta: Meta) -> Iterator[tuple[tuple[str, ...], tuple[str | None, ...]]]:
+        """Yield ids and subjects of all rows that files have, and of a subject's that they had."""
+        buckets = self.of(meta)
+        for bucket in () if buckets is None else chain(buckets.scan(), buckets.former()):
+            yield bucket.ids, bucket.subjects or ()
+
     def every_subject(self, meta: Meta) -> list[str]:
         """Return whose rows files have, or had."""
-        buckets = self.of(meta)
-        every = () if buckets is None else chain(buckets.scan(), buckets.former())
-        names = (name for bucket in every for name in bucket.subjects or ())
+        names = (name for _, owners in self.every_owned(meta) for name in owners)
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def subjects(self, meta: Meta, subject_ids: Iterable[str]) -> Mapping[str, tuple[str, ...]]:

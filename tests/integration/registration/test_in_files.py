@@ -284,6 +284,8 @@ def test_nothing_is_left_of_the_files_of_a_model_that_ends(
     memory: Platform, url: Path, end: str
 ) -> None:
     memory.delete("m", 5)
+    delete_subject(memory, "subject-4")
+    memory.refresh("m", RefreshSize.REBUILD)
     if end == "unregistered":
         memory.registrar().unregister("m")
     elif end == "emptied":
@@ -294,15 +296,18 @@ def test_nothing_is_left_of_the_files_of_a_model_that_ends(
         with pytest.raises(ModelExists):
             memory.register("m", exact_sums=True, rows_url=str(url))
         memory.register("m", exact_sums=True, replace_model=True, keep=range(20, 120))
+        again = {"request_id": "again", "model_id": "m", "subject_id": "subject-4"}
+        memory.send_raw(json.dumps(again).encode())
         check = memory.send_index("m", 5, 30)
         only_old = memory.send_index("m", 6)
         memory.drain()
         assert (memory.final(check).rows_deleted, memory.final(check).rows_unknown) == (1, 0)
         assert memory.final(only_old).status == "ALREADY_APPLIED"
+        assert memory.final("again").status == "ALREADY_APPLIED"  # whose rows the files had
     assert files_in(url) == []
     if end == "unregistered":
         done = memory.register("m", exact_sums=True, rows_url=str(url))
-        assert done.in_ledger == 1
+        assert done.in_ledger == 4
         memory.delete("m", 8)
         check_model(memory)
 
