@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from lethe.consumers.registration.candidate import Candidate, Fit, stage_fit
 from lethe.consumers.registration.checks import (
     check_names,
     check_row_files,
+    check_same_shape,
     check_size,
     with_age_of_files,
 )
@@ -72,33 +73,41 @@ class _LeftOut:
 class FileRegistrar(Registrar):
     """Registers models whose rows are in files; one thread uses it."""
 
-    def register_in_files(self, config: ModelConfig, table: RowBlocks) -> Registered:
+    def register_in_files(
+        self,
+        config: ModelConfig,
+        table: RowBlocks,
+        *,
+        replace_model: bool = False,
+        accept_forgotten: bool = False,
+        allow_change: bool = False,
+    ) -> Registered:
         """Write the rows to files (``config.rows_url``), sum them up, store and publish.
 
-        Raises
-        ------
-        ModelExists
-            The model is registered.
-        InvalidData, IllConditioned, CorruptState, StoreUnavailable, LogUnavailable
-            As `register`.
+        Parameters and errors are those of `register`.
 
         Notes
         -----
-        Cost O(n d^2) time, and memory that does not depend on n.
+        Cost O(n d^2) time, and memory that does not depend on n; with the place of another model,
+        the ids of the rows of both.
         """
         config = with_age_of_files(config)
         for check in (check_names, check_size, check_terms, check_disclosure, check_row_files):
             check(config)
         keys = ModelKeys(config.model_id)
+        accept = replace_model and accept_forgotten
         for _ in range(COMMIT_TRIES):
-            before = self._read(keys, replace_model=False, accept=False)
-            if before.registered:
+            before = self._read(keys, replace_model=replace_model, accept=accept)
+            if before.registered and not replace_model:
                 raise exists(keys.model_id, before.version)
-            left_out = _LeftOut()
+            if before.registered and before.meta is not None and not allow_change:
+                check_same_shape(before.meta.config, config)
+            left_out, ids = _LeftOut(), list[str]()
+            blocks = self._kept_blocks(config, table, before, left_out)
             candidate = stage_in_files(
                 self._store,
                 config,
-                self._kept_blocks(config, table, before, left_out),
+                _noting(ids, blocks) if before.registered else blocks,
                 tip_of(self._reader, before).generation + 1,
                 before.head.commit + 1,
                 before.version,
@@ -106,8 +115,10 @@ class FileRegistrar(Registrar):
                 progress=self._staging_progress(),
                 now=self._now(),
             )
+            if ids:
+                candidate = replace(candidate, data=_named(config, ids), new=frozenset(ids))
             with suppress(Overtaken):
-                state = self._commit(candidate, before, replace_model=False, accept=False)
+                state = self._commit(candidate, before, replace_model=replace_model, accept=accept)
                 return Registered(state, left_out.in_ledger, left_out.erased, subjects=0)
         raise contested(config.model_id)
 
@@ -127,6 +138,19 @@ class FileRegistrar(Registrar):
             left_out.in_ledger += len(gone)
             if len(theirs) + len(gone) < len(block.ids):
                 yield block.without(gone | theirs)
+
+
+def _noting(ids: list[str], blocks: Iterable[TrainingData]) -> Iterator[TrainingData]:
+    """Yield blocks, and note the ids of their rows."""
+    for block in blocks:
+        ids += block.ids
+        yield block
+
+
+def _named(config: ModelConfig, ids: Sequence[str]) -> TrainingData:
+    """Return rows of which the ids alone are known, and not whose they are."""
+    nothing = np.empty((len(ids), 0))
+    return TrainingData(tuple(ids), nothing, nothing, config.feature_names, (), {})
 
 
 def stage_in_files(

@@ -338,7 +338,7 @@ class Registrar:
                 seconds = None if attempt else staging.TIME_TO_LIVE
                 staging.stage_subjects(store.client, candidate.dataset, subjects, seconds)
             try:
-                candidate = replace(candidate, state=self._onto(candidate, before))
+                candidate = self._onto(candidate, before)
                 mark = staging.mark_complete(
                     store.client,
                     candidate.where,
@@ -375,16 +375,19 @@ class Registrar:
 
     # -- the commit itself ----------------------------------------------------------------------
 
-    def _onto(self, candidate: Candidate, before: Predecessor) -> ModelState:
+    def _onto(self, candidate: Candidate, before: Predecessor) -> Candidate:
         """Return the candidate as successor of the present state, without rows deleted since."""
         later = self._gone(before, candidate.data) | self._erased_rows(candidate)
         try:
             state = successor_of(self._store, self._reader, candidate, before, sorted(later))
         except IllConditioned as error:
             raise Overtaken from error
-        if candidate.data.without(later).preprocess != candidate.data.preprocess:
+        left = candidate.data.without(later)
+        if left.preprocess != candidate.data.preprocess:
             raise Overtaken
-        return state
+        if state.meta.row_files is not None:  # files still have them when others commit first
+            candidate = replace(candidate, data=left)
+        return replace(candidate, state=state)
 
     def _erased_rows(self, candidate: Candidate) -> frozenset[str]:
         """Return the rows of subjects that were erased while they were staged."""

@@ -83,7 +83,7 @@ def successor_of(
             "class_counts": counts,
             "certified_bound": None if caught_up.deleted else fresh.meta.certified_bound,
             "first_deletion_at": fresh.meta.refreshed_at
-            if len(caught_up.staged.stream.V)
+            if len(caught_up.staged.stream.V) or (caught_up.deleted and fresh.meta.row_files)
             else None,
             "ledger": caught_up.staged.ledger,
             "disclosure": scale,

@@ -305,7 +305,13 @@ class Platform:
                 at_step=at_step,
                 **options,
             )
-            done = registrar.register_in_files(config, Blocks(training_data(data, keep, subjects)))
+            done = registrar.register_in_files(
+                config,
+                Blocks(training_data(data, keep, subjects)),
+                replace_model=replace_model,
+                accept_forgotten=accept_forgotten,
+                allow_change=allow_change,
+            )
             self.data[model_id] = data
             return done
         done = self.registrar(store, at_step=at_step, **options).register(

@@ -151,9 +151,8 @@ def _register_in_files(
     limits: LimitsRecord,
 ) -> None:
     """Register a model whose rows are read in blocks, and kept in files."""
-    for option in ("replace", "preprocess"):
-        if options[option]:
-            raise click.UsageError(f"--rows cannot be given with --{option} yet")
+    if options["preprocess"]:
+        raise click.UsageError("--rows cannot be given with --preprocess yet")
     features, targets = table.columns.features or (), table.columns.targets
     nothing = TrainingData(
         (), np.empty((0, len(features))), np.empty((0, len(targets))), features, targets, {}
@@ -161,8 +160,17 @@ def _register_in_files(
     config = _config(options, Kind(options["kind"]), limits, nothing)
     with out.progress() as report, open_runtime(settings) as runtime:
         refuse_eviction(runtime.store().client)
-        with committing(FileRegistrar, runtime, runtime.store(), report) as registering:
-            done = registering.register_in_files(config, table)
+        accept_forgotten = options["accept_forgotten"]
+        with committing(
+            FileRegistrar, runtime, runtime.store(), report, lost_keys=accept_forgotten
+        ) as registering:
+            done = registering.register_in_files(
+                config,
+                table,
+                replace_model=options["replace"],
+                accept_forgotten=accept_forgotten,
+                allow_change=options["allow_change"],
+            )
         stored = stored_bytes(runtime.store(), done.state)
     read = TableRead(nothing, table.left_out)
     files = done.state.meta.row_files

@@ -22,6 +22,7 @@ from lethe.consumers.erasures.models import every_subject, read_models, rows_of_
 from lethe.consumers.refresh.age_limit import past_age_limit
 from lethe.consumers.refresh.job import run_job
 from lethe.consumers.registration.checks import MOST_FILE_AGE
+from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers import halts
 from lethe.engine.errors import InvalidData, ModelExists, StoreUnavailable
 from lethe.engine.refresh.size import RefreshSize
@@ -322,6 +323,74 @@ def test_more_rows_of_a_subject_than_a_generation_takes_wait_for_a_refresh(
     assert memory.statuses(request) == ["DEFERRED", "APPLIED"]
     check_model(memory)
     check_row_files(memory)
+
+
+@pytest.mark.parametrize("first", ["in the store", "in files"])
+def test_files_take_the_place_of_another_registration(memory: Platform, first: str) -> None:
+    url = Path(memory.folder())
+    memory.register("m", exact_sums=True, rows_url=str(url) if first == "in files" else None)
+    delete_subject(memory, "subject-1")
+    if first == "in files":
+        memory.refresh("m", RefreshSize.REBUILD)
+    memory.delete("m", 20)
+    turns = iter(range(2))
+
+    def at_step(step: str) -> None:
+        turn = next(turns, None) if step == Step.REGISTER_APPEND else None
+        if turn == 0:  # others commit first, twice
+            memory.delete("m", 40)
+        elif turn == 1:
+            delete_subject(memory, "subject-15")
+
+    done = memory.register(
+        "m",
+        exact_sums=True,
+        rows_url=str(url),
+        replace_model=True,
+        keep=range(18, 120),
+        at_step=at_step,
+    )
+    assert done.in_ledger == 1
+    gone = {"row-3", "row-4", "row-5", "row-20", "row-40", "row-45", "row-46", "row-47"}
+    assert ledger_of(memory).keys() == gone
+    names = row_ids(memory.data["m"])
+    assert every_live_row(memory.raw(), "m") == set(names[18:]) - gone
+    assert memory.load().meta.rows_live == 97
+    assert memory.load().meta.rows_in_store == 0
+    twin = Platform.register(memory, "n", exact_sums=True, keep=[
+        i for i in range(18, 120) if names[i] not in gone
+    ])  # fmt: skip
+    assert np.array_equal(memory.load().stream.theta_exact, twin.state.stream.theta_exact)
+    # Retired rows, deleted ones and their subjects are known
+    answers = {
+        memory.send_index("m", 6): "ALREADY_APPLIED",
+        memory.send_index("m", 3): "ALREADY_APPLIED",
+        delete_subject(memory, "subject-2"): "ALREADY_APPLIED",
+        memory.send_index("m", 40): "ALREADY_APPLIED",
+        memory.send_index("m", 50): "APPLIED",
+        delete_subject(memory, "subject-20"): "APPLIED",
+    }
+    memory.drain()
+    assert {request: memory.final(request).status for request in answers} == answers
+    again = {"request_id": "again", "model_id": "m", "subject_id": "subject-1"}
+    memory.send_raw(json.dumps(again).encode())
+    memory.drain()
+    assert memory.final("again").status == "ALREADY_APPLIED"
+    order_refresh_of(memory)
+    assert set(files_in(url)) == live_files(memory, url)
+    held = b"".join(path.read_bytes() for path in files_in(url))
+    assert not any(row in held for row in bytes_of(memory, (3, 6, 40, 46, 50, 60)))
+    check_row_files(memory)
+    assert verify(memory.store, "m").holds
+
+
+def test_another_shape_takes_no_place_unless_told(memory: Platform, url: Path) -> None:
+    with pytest.raises(InvalidData, match="--allow-change"):
+        memory.register(
+            "m", "wide", exact_sums=True, rows_url=str(url), replace_model=True, allow_change=False
+        )
+    memory.delete("m", 5)
+    check_model(memory)
 
 
 # -- registration that fails -----------------------------------------------------------------------

@@ -137,10 +137,12 @@ class People:
         self._give(registrar, model, replace_model=replace_model)
 
     def _give(self, registrar: FileRegistrar, model: str, *, replace_model: bool) -> None:
-        """Register a model: with its rows in files, if it is to have some and is not replaced."""
+        """Register a model: with its rows in files, if it is to have some, or often if replaced."""
         config, data = self._configs[model], training_data(self._world.platform.data[model])
-        if config.rows_url is not None and not replace_model:
-            registrar.register_in_files(config, Blocks(data))
+        if config.rows_url is not None and not (replace_model and self._rng.random() < 0.3):
+            registrar.register_in_files(
+                config, Blocks(data), replace_model=replace_model, allow_change=replace_model
+            )
             return
         registrar.register(
             config.model_copy(update={"rows_url": None}),
