@@ -1,8 +1,8 @@
 """A refit by code that the engine does not use.
 
 Nothing of `engine.fit.fit` or `engine.fit.objective` is used for it. Linear models: QR of
-the augmented system [sqrt(w) X; sqrt(penalty)], which never forms X^T X, a block of rows after the
-other (sequential TSQR: Demmel, Grigori, Hoemmen and Langou 2012). Logistic models:
+the augmented system [sqrt(w) X; sqrt(penalty)], which never forms X^T X, of each block of rows
+and then of the triangles (TSQR: Demmel, Grigori, Hoemmen and Langou 2012). Logistic models:
 ``scipy.optimize.minimize`` with loss, gradient and Hessian written here. Both end with Newton steps
 whose gradient is summed in extended precision; the length of the last step bounds how far off the
 oracle itself may be, and is added to the tolerance.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -98,9 +99,9 @@ def _triangle(penalty: Array, rows: RowsInBlocks) -> tuple[Array, Array]:
     """Return R and Q^T y of the augmented system. Cost O(n d^2); memory O(d^2)."""
     d = len(penalty)
     stack: list[Array] = []
-    for block in rows.blocks():
-        stack.append(np.sqrt(block.weight)[:, None] * np.hstack([block.X, block.y]))
-        if sum(map(len, stack)) >= max(_STACKED, 3 * stack[0].shape[1]):
+    for part in rows.each(_triangle_of):
+        stack.append(part)
+        if sum(map(len, stack)) >= max(_STACKED, 3 * part.shape[1]):
             stack = [_triangular(stack)]
     # Last: a small penalty above large rows would lose its digits.
     ridge = np.hstack([np.diag(np.sqrt(penalty)), np.zeros((d, stack[0].shape[1] - d))])
@@ -108,9 +109,13 @@ def _triangle(penalty: Array, rows: RowsInBlocks) -> tuple[Array, Array]:
     return triangle[:d, :d], triangle[:d, d:]
 
 
+def _triangle_of(block: Rows) -> Array:
+    return _triangular([np.sqrt(block.weight)[:, None] * np.hstack([block.X, block.y])])
+
+
 def _triangular(stack: list[Array]) -> Array:
     [R] = qr(np.vstack(stack), mode="r", check_finite=False)
-    triangle: Array = R[: R.shape[1]]
+    triangle: Array = R[: R.shape[1]].copy()  # R has a row for each of the block
     return triangle
 
 
@@ -187,8 +192,12 @@ def gradient_of(
     total: Long = penalty.astype(np.longdouble)[:, None] * point
     if noise is not None:
         total = total + noise
-    for block in rows.blocks():
-        X: Long = block.X.astype(np.longdouble)
-        errors = _means(kind, X @ point) - block.y
-        total = total + X.T @ (block.weight[:, None] * errors)
+    for part in rows.each(partial(_slope, kind=kind, point=point)):
+        total = total + part
     return np.asarray(total, dtype=np.float64)
+
+
+def _slope(block: Rows, kind: Kind, point: Long) -> Long:
+    X: Long = block.X.astype(np.longdouble)
+    errors = _means(kind, X @ point) - block.y
+    return np.asarray(X.T @ (block.weight[:, None] * errors))

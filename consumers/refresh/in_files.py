@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from lethe.engine.error.drift import SUMS_FAULT
 from lethe.engine.errors import CommitConflict
 from lethe.engine.exact.digits import units_of
 from lethe.engine.exact.running import Solution
-from lethe.engine.exact.sums import RunningSums, Sums
+from lethe.engine.exact.sums import RunningSums, Sums, largest_of
 from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.refresh.refreshes import begin_with_sums
@@ -131,12 +132,13 @@ def _added_up(
     """Return the sums of all rows in files, in these units or in those that suit them."""
     if unit is None:
         largest = np.zeros(config.d + config.m)
-        for rows in buckets.blocks(intercept=config.fit_intercept):
-            largest = np.maximum(largest, np.abs(np.hstack([rows.X, rows.y])).max(axis=0))
+        for _, part in buckets.each(largest_of, intercept=config.fit_intercept):
+            largest = np.maximum(largest, part)
         unit = units_of(largest)
     sums, done = RunningSums(unit, config.m), 0
-    for rows in buckets.blocks(intercept=config.fit_intercept):
-        sums.add(rows)
-        done += len(rows)
+    kernel = partial(Sums.of, unit=unit)
+    for rows, part_sums in buckets.each(kernel, intercept=config.fit_intercept):
+        sums.add_sums(part_sums)
+        done += rows
         job.progress("adding up rows", done, buckets.manifest.rows)
     return sums.sums()

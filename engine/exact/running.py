@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -113,8 +114,8 @@ class Solution:
     def is_of(self, rows: RowsInBlocks) -> bool:
         """Return whether the sums are those of these rows, digit for digit. Cost O(n d^2)."""
         running = RunningSums(self.sums.unit, self.sums.m)
-        for block in rows.blocks():
-            running.add(block)
+        for part in rows.each(partial(Sums.of, unit=self.sums.unit)):
+            running.add_sums(part)
         return running.sums().equal(self.live_sums)
 
     def without_idle(self, theta: Array) -> Array:

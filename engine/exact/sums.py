@@ -68,7 +68,7 @@ class Sums:
             The numbers of a column differ too much in size: `engine.exact.digits.OutOfRange`.
         """
         if unit is None:
-            unit = units_of(np.concatenate([_largest(rows.X), _largest(rows.y)]))
+            unit = units_of(largest_of(rows))
         running = RunningSums(unit, rows.y.shape[1])
         running.add(rows)
         return running.sums()
@@ -120,9 +120,20 @@ class RunningSums:
                 raise error.moved(self._rows + start) from None
         self._rows += len(rows)
 
+    def add_sums(self, part: Sums) -> None:
+        """Add the sums of other rows, in the same units. Cost O(P D^2), P the digits."""
+        if not np.array_equal(part.unit, self._unit):
+            raise AssertionError("sums in other units")
+        self._total.add_digits(part.entries)
+
     def sums(self) -> Sums:
         """Return the sums so far."""
         return Sums(self._unit, self._total.balanced(), self._m)
+
+
+def largest_of(rows: Rows) -> Array:
+    """Return the largest magnitude of each column of (X, y), (D,)."""
+    return np.concatenate([_largest(rows.X), _largest(rows.y)])
 
 
 def _largest(values: Array) -> Array:
@@ -188,6 +199,13 @@ class _Total:
         for piece in right:
             if piece.rows is not None:
                 self._add_products(dense_left, [piece], piece.rows)
+
+    def add_digits(self, digits: Digits) -> None:
+        """Add balanced digits."""
+        if len(digits.places):
+            self._make_room(digits.first, digits.end)
+            start = digits.first - self._sum.first
+            self._sum.places[start : start + len(digits.places)] += digits.places
 
     def _add_products(
         self, left: list[_Piece], right: list[_Piece], rows: NDArray[np.intp] | None

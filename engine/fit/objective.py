@@ -16,11 +16,11 @@ x . theta, so sample weights never appear in the algebra of deletion.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.losses import LogisticLoss, Loss, PoissonLoss, SquareLoss
 
 Array: TypeAlias = NDArray[np.float64]
+
+T = TypeVar("T")
 
 _MIRRORED = 128  # columns: a second matrix as large as A would cost more than the copying
 _PLAIN = (1e-140, 1e150)  # a norm in this range has squares inside float64
@@ -85,6 +87,10 @@ class Rows:
         for start in range(0, len(self), _READ):
             yield self.take(slice(start, start + _READ))
 
+    def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
+        """Yield what a kernel makes of each block."""
+        return map(kernel, self.blocks())
+
     def check_finite(self) -> None:
         """Raise `InvalidData` on NaN or infinity: one such row would spoil the whole inverse."""
         for name, values in (("feature", self.X), ("target", self.y), ("weight", self.weight)):
@@ -99,6 +105,13 @@ class RowsInBlocks(Protocol):
 
     def blocks(self) -> Iterator[Rows]:
         """Yield them, the same with every pass."""
+
+    def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
+        """Yield what a kernel makes of each block, in the order of blocks: a pass.
+
+        Other processes may compute it: ``kernel`` depends on its argument alone, and is pickled by
+        name: a function of a module, or a `functools.partial` or an instance of a class of one.
+        """
 
 
 def in_memory(rows: RowsInBlocks) -> Rows:

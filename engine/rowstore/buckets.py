@@ -6,13 +6,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from threading import Lock
 from typing import TypeVar
 
 import numpy as np
 
-from lethe.engine.errors import CorruptState, RowsMissing
-from lethe.engine.fit.objective import Rows, with_intercept
+from lethe.engine.errors import CorruptState
+from lethe.engine.fit.objective import Rows
 from lethe.engine.rowstore import writer
 from lethe.engine.rowstore.bucket import (
     Bucket,
@@ -32,7 +33,7 @@ from lethe.engine.rowstore.keys import (
     key_of,
     orders_of,
 )
-from lethe.engine.rowstore.manifest import Manifest, Part, digest_of
+from lethe.engine.rowstore.manifest import Manifest, Part
 from lethe.engine.rowstore.parts import (
     by_part,
     changed_entries,
@@ -41,6 +42,7 @@ from lethe.engine.rowstore.parts import (
     put_bucket,
     put_index,
 )
+from lethe.engine.rowstore.passes import Pass, Source, read_file
 
 T = TypeVar("T")
 
@@ -77,6 +79,7 @@ class Buckets:
         self._cached = 0
         self._lock = Lock()
         self.manifest = Manifest.read(self._read(root), f"{what}, manifest {root} of its rows")
+        self._source = Source(files, what, self.manifest.p, self.manifest.m)
 
     # -- finding ------------------------------------------------------------------------------
 
@@ -156,22 +159,44 @@ class Buckets:
         A few buckets are read ahead, so that whoever computes does not wait.
         """
         left_out = frozenset(without_rows)
+        for packed in self._in_order():
+            bucket = without(packed.all(), left_out)
+            if len(bucket):
+                yield bucket
+
+    def blocks(self, *, intercept: bool, without_rows: Collection[str] = ()) -> Iterator[Rows]:
+        """Yield the rows in blocks, as `each` has them."""
+        each = self.each(_itself, intercept=intercept, without_rows=without_rows)
+        return (rows for _, rows in each)
+
+    def each(
+        self,
+        kernel: Callable[[Rows], T],
+        *,
+        intercept: bool,
+        without_rows: Collection[str] = (),
+    ) -> Iterator[tuple[int, T]]:
+        """Yield how many rows a block has, and what a kernel makes of them, in their order.
+
+        Rows are as the engine has them: with a last column of ones, if ``intercept``. Errors as
+        of `get`.
+        """
+        one_pass = Pass(self._source, kernel, intercept, frozenset(without_rows))
+        packed = self._in_order()
+        for block in self._source.blocks(self.manifest.buckets):
+            found = one_pass.of(islice(packed, len(block)))
+            if found is not None:
+                yield found
+
+    def _in_order(self) -> Iterator[PackedBucket]:
         parts = list(self.manifest.buckets)
         with ThreadPoolExecutor(_SCAN_AHEAD) as readers:
-            ahead = [readers.submit(self._bucket_once, part) for part in parts[:_SCAN_AHEAD]]
+            ahead = [readers.submit(self._source.bucket, part) for part in parts[:_SCAN_AHEAD]]
             for i in range(len(parts)):
                 packed = ahead.pop(0).result()
                 if i + _SCAN_AHEAD < len(parts):
-                    ahead.append(readers.submit(self._bucket_once, parts[i + _SCAN_AHEAD]))
-                bucket = without(packed.all(), left_out)
-                if len(bucket):
-                    yield bucket
-
-    def blocks(self, *, intercept: bool, without_rows: Collection[str] = ()) -> Iterator[Rows]:
-        """Yield the rows as the engine has them: with a last column of ones, if ``intercept``."""
-        for bucket in self.scan(without_rows):
-            rows = bucket.rows
-            yield replace(rows, X=with_intercept(rows.X)) if intercept else rows
+                    ahead.append(readers.submit(self._source.bucket, parts[i + _SCAN_AHEAD]))
+                yield packed
 
     # -- rewriting ----------------------------------------------------------------------------
 
@@ -223,7 +248,7 @@ class Buckets:
                 continue
             kept = list(arriving.get(part, ()))
             if part is not None:
-                before = self._bucket_once(part).all()
+                before = self._source.bucket(part).all()
                 gone.append(former_of(before, ending))
                 kept.append(without(before, erased))
             if part is not None and part not in arriving and len(kept[0]) == part.rows:
@@ -321,10 +346,10 @@ class Buckets:
             return list(readers.map(read, parts))
 
     def _bucket(self, part: Part) -> PackedBucket:
-        return self._held(part, self._bucket_once)
+        return self._held(part, self._source.bucket)
 
     def _former(self, part: Part) -> PackedBucket:
-        return self._held(part, lambda part: self._packed(part, 0, 0))
+        return self._held(part, replace(self._source, p=0, m=0).bucket)
 
     def _held(self, part: Part, read: Callable[[Part], PackedBucket]) -> PackedBucket:
         kept = self._kept(part)
@@ -332,17 +357,6 @@ class Buckets:
             return kept
         bucket = read(part)
         self._keep(part, bucket, bucket.nbytes)
-        return bucket
-
-    def _bucket_once(self, part: Part) -> PackedBucket:
-        """Return a bucket that is not worth keeping: of a pass over all rows."""
-        return self._packed(part, self.manifest.p, self.manifest.m)
-
-    def _packed(self, part: Part, p: int, m: int) -> PackedBucket:
-        what = f"{self._what}, bucket {part.digest} of its rows"
-        bucket = PackedBucket.of_file(self._read(part.digest), p, m, what)
-        if len(bucket) != part.rows:
-            raise CorruptState(f"{what}: has {len(bucket)} rows where the manifest has {part.rows}")
         return bucket
 
     def _index_part(self, part: Part) -> bytes:
@@ -373,12 +387,8 @@ class Buckets:
                 self._cached -= least_recent
 
     def _read(self, name: str) -> bytes:
-        data = self._files.get(name)
-        if data is not None and digest_of(data) == name:
-            return data
-        found = "is missing" if data is None else "has another content than its name says"
-        kind = RowsMissing if data is None else CorruptState
-        raise kind(
-            f"{self._what}: file {name} of its rows {found} at {self._files.url}; restore it from "
-            "a copy of this very file, or register the model again"
-        )
+        return read_file(self._files, name, self._what)
+
+
+def _itself(rows: Rows) -> Rows:
+    return rows

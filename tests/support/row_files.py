@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from pyarrow import fs
@@ -14,6 +15,8 @@ from lethe.engine.rowstore.bucket import Bucket
 from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.rowstore.files import Directory, Files, ObjectStorage
 from lethe.engine.rowstore.writer import BucketWriter
+
+T = TypeVar("T")
 
 Row = tuple[bytes, bytes, float, str | None]
 """What must come back of a row, bit by bit: features, targets, weight, subject."""
@@ -54,6 +57,10 @@ class InBlocks:
         self.passes += 1
         for start in range(0, len(self.rows), self.size):
             yield self.rows.take(slice(start, start + self.size))
+
+    def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
+        """Yield what a kernel makes of each block."""
+        return map(kernel, self.blocks())
 
 
 @dataclass(frozen=True)

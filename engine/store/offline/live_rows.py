@@ -77,6 +77,10 @@ def read_live_rows(store: ModelStore, model_id: str, read: Callable[[LiveRows], 
         return read(LiveRows(snapshot.state, snapshot.rows, snapshot))
 
 
+def _itself(rows: Rows) -> Rows:
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
 class _InFiles:
     """The rows of a version that are in files, and those that the store has beside them."""
@@ -102,14 +106,19 @@ class _InFiles:
         return self.state.meta.rows_live
 
     def blocks(self) -> Iterator[Rows]:
+        return self.each(_itself)
+
+    def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
         config, former = self.state.meta.config, self.deleted.union(self.beside)
         found = len(self.beside)
         if found:
             what = f"model {config.model_id!r}, rows"
-            yield read_rows(config, None, [*self.beside.values()], what).rows
-        for rows in self.buckets.blocks(intercept=config.fit_intercept, without_rows=former):
-            found += len(rows)
-            yield rows
+            yield kernel(read_rows(config, None, [*self.beside.values()], what).rows)
+        for rows, result in self.buckets.each(
+            kernel, intercept=config.fit_intercept, without_rows=former
+        ):
+            found += rows
+            yield result
         if found != len(self):
             raise CorruptState(
                 f"model {self.state.model_id!r}: files have {found} of its live rows and "

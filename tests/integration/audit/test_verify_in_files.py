@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,18 +24,20 @@ from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import CorruptState, RowsMissing
 from lethe.engine.fit.objective import Kind, Rows
 from lethe.engine.refresh.size import RefreshSize
-from lethe.engine.rowstore import writer
-from lethe.engine.rowstore.bucket import Bucket
+from lethe.engine.rowstore import passes, writer
 from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.store import ModelStore
 from tests.support.platform import Platform
+
+T = TypeVar("T")
 
 
 @pytest.fixture
 def url(memory: Platform, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A registered model ``m`` of several buckets, and where its files lie."""
     monkeypatch.setattr(writer, "BUCKET_BYTES", 2048)
+    monkeypatch.setattr(passes, "BLOCK_BYTES", 4096)
     url = memory.folder()
     memory.register("m", method="exact", exact_sums=True, rows_url=url)
     return Path(url)
@@ -98,12 +100,14 @@ def test_check_and_summary_say_what_they_say_of_rows_in_the_store(
         return found
 
     assert (drift("m").ok, drift("m").detail) == (True, drift("other").detail)
-    blocks = Buckets.blocks
+    each = Buckets.each
 
-    def others(*args: Any, **options: Any) -> Iterator[Rows]:
-        return (replace(block, y=block.y + 1e-9) for block in blocks(*args, **options))
+    def others(
+        buckets: Buckets, kernel: Callable[[Rows], T], **options: Any
+    ) -> Iterator[tuple[int, T]]:
+        return each(buckets, lambda rows: kernel(replace(rows, y=rows.y + 1e-9)), **options)
 
-    monkeypatch.setattr(Buckets, "blocks", others)
+    monkeypatch.setattr(Buckets, "each", others)
     assert not drift("m").ok
     assert not verify(memory.store, "m").holds
 
@@ -112,16 +116,16 @@ def test_check_and_summary_say_what_they_say_of_rows_in_the_store(
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, done: Callable[[int], None]) -> None:
-    """Have something done whenever a pass over the rows has read its first bucket."""
-    passes, scan = iter(range(1, 99)), Buckets.scan
+    """Have something done whenever a pass over the rows has read its first block."""
+    numbers, each = iter(range(1, 99)), Buckets.each
 
-    def scanned(buckets: Buckets, without_rows: frozenset[str]) -> Iterator[Bucket]:
-        for i, bucket in enumerate(scan(buckets, without_rows)):
-            yield bucket
+    def passed(*args: Any, **options: Any) -> Iterator[tuple[int, Any]]:
+        for i, found in enumerate(each(*args, **options)):
+            yield found
             if i == 0:
-                done(next(passes))
+                done(next(numbers))
 
-    monkeypatch.setattr(Buckets, "scan", scanned)
+    monkeypatch.setattr(Buckets, "each", passed)
 
 
 @pytest.mark.usefixtures("url")
@@ -130,10 +134,10 @@ def test_rows_that_are_deleted_while_it_reads_are_those_of_its_version(
     memory: Platform, check: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.delete("m", 5)
-    passes, deleted_after = list[int](), ModelStore.deleted_after
+    seen, deleted_after = list[int](), ModelStore.deleted_after
 
     def delete(number: int) -> None:
-        passes.append(number)
+        seen.append(number)
         memory.delete("m", 10 * number, 10 * number + 1)
 
     def a_little_later(*args: Any, **options: Any) -> list[str]:
@@ -145,8 +149,8 @@ def test_rows_that_are_deleted_while_it_reads_are_those_of_its_version(
     checked = check(memory.store, "m")
     assert checked.holds if isinstance(checked, Verification) else checked.equal
     assert checked.state.version == 1
-    assert 2 <= len(passes) <= (3 if check is verify else 2)
-    assert memory.load().version == 2 + len(passes)
+    assert 2 <= len(seen) <= (3 if check is verify else 2)
+    assert memory.load().version == 2 + len(seen)
 
 
 @pytest.mark.usefixtures("url")

@@ -1,0 +1,122 @@
+"""Blocks of a pass over all rows: some consecutive buckets each.
+
+Which buckets are a block depends on the manifest alone. So a sum over blocks has the same bits
+whoever computes them, and as few terms as a cluster's network bears: a block has megabytes, and
+what a kernel makes of it is of the size of a matrix of the features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from lethe.engine.errors import CorruptState, RowsMissing
+from lethe.engine.fit.objective import Rows
+from lethe.engine.rowstore.bucket import PackedBucket, without
+from lethe.engine.rowstore.files import Files
+from lethe.engine.rowstore.manifest import Part, digest_of
+
+T = TypeVar("T")
+
+BLOCK_BYTES = 2 << 20
+"""Of the numbers of a block: eight buckets of the usual size, or fewer. It takes tens of
+milliseconds, beside about one to have it computed elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where some buckets lie, and what they must be.
+
+    Attributes
+    ----------
+    files, what
+        As of `engine.rowstore.buckets.Buckets`.
+    p, m
+        Numbers of features and targets of a row.
+    """
+
+    files: Files
+    what: str
+    p: int
+    m: int
+
+    def bucket(self, part: Part) -> PackedBucket:
+        """Return a bucket.
+
+        Raises
+        ------
+        StoreUnavailable
+            Its file cannot be read.
+        CorruptState
+            It is missing, or has another content than the manifest says.
+        """
+        what = f"{self.what}, bucket {part.digest} of its rows"
+        data = read_file(self.files, part.digest, self.what)
+        bucket = PackedBucket.of_file(data, self.p, self.m, what)
+        if len(bucket) != part.rows:
+            raise CorruptState(f"{what}: has {len(bucket)} rows where the manifest has {part.rows}")
+        return bucket
+
+    def blocks(self, parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
+        """Yield the buckets of each block in order."""
+        block, size = list[Part](), 0
+        for part in parts:
+            block.append(part)
+            size += 8 * part.rows * (self.p + self.m + 1)
+            if size >= BLOCK_BYTES:
+                yield tuple(block)
+                block, size = [], 0
+        if block:
+            yield tuple(block)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass(Generic[T]):
+    """Computes a kernel of blocks of rows.
+
+    Attributes
+    ----------
+    source
+        Where the rows lie.
+    kernel
+        As of `engine.fit.objective.RowsInBlocks.each`.
+    intercept
+        Whether a row has a last column of ones.
+    left_out
+        Ids of rows that are not read.
+    """
+
+    source: Source
+    kernel: Callable[[Rows], T]
+    intercept: bool
+    left_out: frozenset[str]
+
+    def of(self, buckets: Iterable[PackedBucket]) -> tuple[int, T] | None:
+        """Return how many rows a block has, and what the kernel makes of them; None of no row."""
+        kept = [without(packed.all(), self.left_out).rows for packed in buckets]
+        k, p = sum(map(len, kept)), self.source.p
+        if not k:
+            return None
+        X = np.ones((k, p + self.intercept))
+        np.concatenate([rows.X for rows in kept], out=X[:, :p])
+        y, weight = (
+            np.concatenate(parts) for parts in ([r.y for r in kept], [r.weight for r in kept])
+        )
+        del kept
+        return k, self.kernel(Rows(X, y, weight))
+
+
+def read_file(files: Files, name: str, what: str) -> bytes:
+    """Return a file of this name, which is the digest of its bytes; errors as `Source.bucket`."""
+    data = files.get(name)
+    if data is not None and digest_of(data) == name:
+        return data
+    found = "is missing" if data is None else "has another content than its name says"
+    kind = RowsMissing if data is None else CorruptState
+    raise kind(
+        f"{what}: file {name} of its rows {found} at {files.url}; restore it from "
+        "a copy of this very file, or register the model again"
+    )
