@@ -22,7 +22,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from lethe.engine.errors import NotConverged
-from lethe.engine.fit.objective import Array, Kind, Rows, RowsInBlocks, in_memory, norm
+from lethe.engine.fit.objective import Array, Kind, Rows, RowsInBlocks, norm
+from lethe.engine.refresh.blockwise import rows_in_block
 
 _REFINEMENTS = 6
 _RESIDUAL = 1e-8  # relative to |theta|: an oracle that is further off is rejected
@@ -59,15 +60,10 @@ def refit(kind: Kind, penalty: Array, rows: RowsInBlocks, noise: Array | None = 
     if kind is Kind.LINEAR:
         oracle = _linear(penalty, rows, noise)
     else:
-        held = in_memory(rows)
-        columns = [slice(c, c + 1) for c in range(held.y.shape[1])]
+        h = rows.outputs
         parts = [
-            _logistic(
-                penalty,
-                Rows(held.X, held.y[:, c], held.weight),
-                None if noise is None else noise[:, c],
-            )
-            for c in columns
+            _logistic(penalty, rows_in_block(rows, c, h), None if noise is None else noise[:, c])
+            for c in range(h)
         ]
         theta = np.hstack([part.theta for part in parts])
         residual = norm(np.array([part.residual for part in parts]))
@@ -119,39 +115,63 @@ def _triangular(stack: list[Array]) -> Array:
     return triangle
 
 
-def _logistic(penalty: Array, rows: Rows, noise: Array | None) -> Oracle:
+class _LogLoss:
+    """The penalised loss of one class, its gradient and its Hessian; one pass for the three."""
+
+    def __init__(self, penalty: Array, rows: RowsInBlocks, tilt: Array) -> None:
+        self._penalty = penalty
+        self._rows = rows
+        self._tilt = tilt
+        self._theta = np.full(len(penalty), np.nan)
+        self._sums = 0.0, tilt, np.empty((0, 0))
+
+    def value(self, theta: Array) -> float:
+        log_likelihood, _, _ = self._at(theta)
+        return float(-log_likelihood + 0.5 * self._penalty @ theta**2 + self._tilt @ theta)
+
+    def gradient(self, theta: Array) -> Array:
+        _, slope, _ = self._at(theta)
+        return slope + self._penalty * theta + self._tilt
+
+    def hessian(self, theta: Array) -> Array:
+        _, _, curved = self._at(theta)
+        return curved + np.diag(self._penalty)
+
+    def _at(self, theta: Array) -> tuple[float, Array, Array]:
+        if not np.array_equal(theta, self._theta):
+            value, slope, curved = 0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta)))
+            for likely, part, bent in self._rows.each(partial(_log_likelihood, theta)):
+                value, slope, curved = value + likely, slope + part, curved + bent
+            self._theta, self._sums = theta.copy(), (value, slope, curved)
+        return self._sums
+
+
+def _log_likelihood(theta: Array, rows: Rows) -> tuple[float, Array, Array]:
+    """Return the log-likelihood of rows, and gradient and Hessian of its negative."""
+    margin, target, weight = rows.X @ theta, rows.y[:, 0], rows.weight
+    probability = expit(margin)
+    likely = target * log_expit(margin) + (1 - target) * log_expit(-margin)
+    curved: Array = (rows.X.T * (weight * probability * (1 - probability))) @ rows.X
+    return float(weight @ likely), rows.X.T @ (weight * (probability - target)), curved
+
+
+def _logistic(penalty: Array, rows: RowsInBlocks, noise: Array | None) -> Oracle:
     d = len(penalty)
-    target, weight = rows.y[:, 0], rows.weight
-    tilt = np.zeros(d) if noise is None else noise[:, 0]
-
-    def value(theta: Array) -> float:
-        margin = rows.X @ theta
-        log_likelihood = target * log_expit(margin) + (1 - target) * log_expit(-margin)
-        return float(-weight @ log_likelihood + 0.5 * penalty @ theta**2 + tilt @ theta)
-
-    def gradient(theta: Array) -> Array:
-        slope: Array = rows.X.T @ (weight * (expit(rows.X @ theta) - target)) + penalty * theta
-        return slope + tilt
-
-    def hessian(theta: Array) -> Array:
-        probability = expit(rows.X @ theta)
-        curved: Array = (rows.X.T * (weight * probability * (1 - probability))) @ rows.X
-        curved[np.diag_indices(d)] += penalty
-        return curved
-
+    loss = _LogLoss(penalty, rows, np.zeros(d) if noise is None else noise)
     method = "trust-exact" if d <= _EXACT_LIMIT else "trust-krylov"
     solution = minimize(
-        value,
+        loss.value,
         np.zeros(d),
-        jac=gradient,
-        hess=hessian,
+        jac=loss.gradient,
+        hess=loss.hessian,
         method=method,
-        options={"gtol": 1e-8 * max(1.0, norm(gradient(np.zeros(d)))), "maxiter": _ITERATIONS},
+        options={"gtol": 1e-8 * max(1.0, norm(loss.gradient(np.zeros(d)))), "maxiter": _ITERATIONS},
     )
 
     def step_at(point: Array) -> Array:
-        slope = gradient_of(rows, penalty, point, Kind.LOGISTIC, noise)
-        step: Array = cho_solve(cho_factor(hessian(point[:, 0])), slope)
+        tilt = None if noise is None else noise[:, None]
+        slope = gradient_of(rows, penalty, point, Kind.LOGISTIC, tilt)
+        step: Array = cho_solve(cho_factor(loss.hessian(point[:, 0])), slope)
         return step
 
     theta, residual = _refined(np.asarray(solution.x).reshape(d, 1), step_at)

@@ -26,7 +26,7 @@ from lethe.engine.fit.objective import (
 )
 from lethe.engine.fit.precompute import certify_afresh
 from lethe.engine.preprocess.input.table import Table
-from lethe.engine.refresh.blockwise import precompute_blocks, rows_of, together
+from lethe.engine.refresh.blockwise import precompute_blocks, rows_in_block, together
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.records import ErrorRecord, OutputCertificateRecord
 from lethe.engine.store.layout.state import ModelState
@@ -112,7 +112,8 @@ def verify(store: ModelStore, model_id: str) -> Verification:
     -----
     Cost O(n d^2) time. A linear model takes a pass over its rows for the triangle and one for each
     gradient of the refinement: three in all, and a few more where X^T X is near to singular. It
-    takes O(d^2) memory beside the rows that are in the store; a logistic one an n x d copy.
+    takes O(d^2) memory beside the rows that are in the store. A logistic model takes a pass for
+    each point that the optimiser tries, and where its version has no bound three more for that.
     """
     return read_live_rows(store, model_id, _verified)
 
@@ -201,14 +202,12 @@ def _bound_at(
     """
     if error.bound is not None:
         return error.bound, "version", error.kind
-    if not isinstance(rows, Rows):  # of every version with exact sums it is known
-        raise NotConverged(
-            f"model {model_id!r}: its newest version has no bound, and its rows are in files; run "
-            "`lethe refresh --size rebuild`"
-        )
     h = objective.blocks(theta.shape[1])
     certificate = together(
-        [certify_afresh(objective, rows_of(rows, c, h), outputs(theta, c, h)) for c in range(h)]
+        [
+            certify_afresh(objective, rows_in_block(rows, c, h), outputs(theta, c, h))
+            for c in range(h)
+        ]
     )
     if certificate.bound is not None:
         return certificate.bound, "audit", certificate.argument

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
-from lethe.engine.fit.factor import Factor
 from lethe.engine.store.layout.keys import commit_partition
 from lethe.engine.store.layout.state import Head, ModelState
 
@@ -28,7 +27,6 @@ class StateCache:
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._limit = limit
         self._states: OrderedDict[str, tuple[ModelState, int]] = OrderedDict()
-        self._factors: OrderedDict[str, tuple[str, Factor]] = OrderedDict()
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -53,26 +51,7 @@ class StateCache:
         self._bytes += size
         self._make_room()
 
-    def factor(self, state: ModelState) -> Factor | None:
-        """Return the factor of a state's generation, or None if it is not in memory."""
-        generation, factor = self._factors.get(state.model_id, ("", None))
-        return factor if generation == state.rows_generation else None
-
-    def put_factor(self, state: ModelState, factor: Factor) -> None:
-        """Keep the factor of a state's generation: only inserted rows need it."""
-        self._drop_factor(state.model_id)
-        self._factors[state.model_id] = (state.rows_generation, factor)
-        self._bytes += factor.L.nbytes
-        self._make_room()
-
-    def _drop_factor(self, model_id: str) -> None:
-        _, factor = self._factors.pop(model_id, ("", None))
-        self._bytes -= 0 if factor is None else factor.L.nbytes
-
     def _make_room(self) -> None:
-        """Forget factors first: a state is needed for every request."""
-        while self._bytes > self._limit and len(self._factors) > 1:
-            self._drop_factor(next(iter(self._factors)))
         while self._bytes > self._limit and len(self._states) > 1:
             _, (_, freed) = self._states.popitem(last=False)
             self._bytes -= freed
@@ -97,7 +76,6 @@ class StateCache:
     def clear(self) -> None:
         """Forget all."""
         self._states.clear()
-        self._factors.clear()
         self._bytes = 0
 
 

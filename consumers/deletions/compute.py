@@ -244,7 +244,7 @@ def _change(
     if at.stream.solution is not None:
         after = _added_to_sums(at, changed, moved, lookup)
     elif factor is not None:
-        after = _linearised(at, changed, moved, factor)
+        after = _linearised(at, changed, moved, factor, lookup)
     else:
         raise AssertionError(f"model {at.model_id!r}: its factor was not loaded")
     return replace(step, after=after, written=changed.written.after(step.written))
@@ -256,8 +256,7 @@ def _added_to_sums(
     """Add rows to exact sums: whatever these can hold is a row like any other."""
     config = at.meta.config
     try:
-        came = len(changed.written.inserted) + len(lookup.in_files.intersection(changed.corrected))
-        after = _brought_in(at, changed, moved, None, **_in_store(at, came))
+        after = _brought_in(at, changed, moved, None, lookup)
         left = _exact_error(after)
     except OutOfRange as error:
         columns = () if config.preprocess else (*config.coefficient_names, *config.target_names)
@@ -273,14 +272,14 @@ def _added_to_sums(
 
 
 def _linearised(
-    at: ModelState, changed: ChangedRows, moved: RowMoves, factor: Factor
+    at: ModelState, changed: ChangedRows, moved: RowMoves, factor: Factor, lookup: Lookup
 ) -> ModelState:
     """Bring rows into the linearised model, where a version with them is within the budget."""
     config = at.meta.config
     least = least_error_of(at, changed, factor)
     check_least(at, changed, factor, least)
     try:
-        after = _brought_in(at, changed, moved, factor)
+        after = _brought_in(at, changed, moved, factor, lookup)
         if after.pipeline is not None:
             after.pipeline.error(at.generation, after.stream)  # it can be stated
     except StatisticsMoved as error:
@@ -303,10 +302,11 @@ def _linearised(
 
 
 def _brought_in(
-    at: ModelState, changed: ChangedRows, moved: RowMoves, factor: Factor | None, **counts: object
+    at: ModelState, changed: ChangedRows, moved: RowMoves, factor: Factor | None, lookup: Lookup
 ) -> ModelState:
     """Return the state with rows inserted, and others in place of those that they correct."""
     meta, inserted, corrected = at.meta, len(changed.written.inserted), len(changed.corrected)
+    came_to_store = inserted + len(lookup.in_files.intersection(changed.corrected))
     return _changed(
         at,
         moved,
@@ -316,7 +316,7 @@ def _brought_in(
         rows_inserted=meta.rows_inserted + inserted,
         rows_corrected=meta.rows_corrected + corrected,
         class_counts=_class_counts(at, moved),
-        **counts,
+        **_in_store(at, came_to_store),
     )
 
 

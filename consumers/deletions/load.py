@@ -24,7 +24,7 @@ from lethe.consumers.suppression.suppressions import Suppressions
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import Lookup, LookupRequest
-from lethe.engine.store.offline.snapshot import load_factor, with_enough_sentinels
+from lethe.engine.store.offline.snapshot import with_enough_sentinels
 from lethe.engine.store.server.row_keys import no_key
 from lethe.engine.store.store import ModelStore
 
@@ -163,15 +163,10 @@ class BatchLoader:
         needed = needed and not state.meta.config.exact_sums
         if not needed or state.awaiting_rebuild or state.meta.rows_live == 0:
             return
-        batch.factor = self._states.factor(state)
-        if batch.factor is not None:
-            return
         try:
-            batch.factor = load_factor(self._store, state)
+            batch.factor = self._store.factor(state)
         except CorruptState as error:
             self._fail(state, error, out)
-            return
-        self._states.put_factor(state, batch.factor)
 
     def _fail(self, state: ModelState, error: CorruptState, out: Round) -> None:
         """Halt a model, unless the store has another state now: what this one names may be gone."""

@@ -21,7 +21,7 @@ from lethe.engine.errors import CommitConflict
 from lethe.engine.exact.digits import units_of
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import RunningSums, Sums, largest_of
-from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
+from lethe.engine.fit.objective import Objective, ridge_penalty
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.rowstore.bucket import Bucket
@@ -30,6 +30,7 @@ from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.meta import RowFiles
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
+from lethe.engine.store.offline.in_files import OfFiles, fit_files, no_sentinels, nobody
 from lethe.engine.store.offline.jobs import JobResult
 from lethe.engine.store.offline.snapshot import Snapshot
 from lethe.engine.store.offline.touched import RowsTouched, rows_touched_now
@@ -42,7 +43,8 @@ def rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFil
     Rows that were deleted leave them, and those that were inserted or corrected join them. The
     sums are added up anew where they are lost, where rows of waiting requests leave, or where a
     person asks: they are compared then. Otherwise those of the state are taken over, for they
-    include every change. Cost: of the files concerned; or a pass over all rows, O(n d^2).
+    include every change. A model without exact sums is fitted anew, from where it is. Cost: of the
+    files concerned; or a pass over all rows, O(n d^2), and of a fit some more.
     """
     store = job.store
     state, touched = _touched(store, state)
@@ -67,22 +69,25 @@ def rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFil
     if not kept.manifest.rows:
         result = result_of(job, state, choice, status="EMPTY", resolved=resolved)
         return store_result(job, result)
-    penalty = ridge_penalty(
-        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
-    )
-    if solution is None or adds_up:
-        added = _added_up(job, config, kept, None if solution is None else solution.sums.unit)
-        if solution is not None and not named and not added.equal(solution.live_sums):
-            choice = replace(choice, reason=f"{choice.reason}; {SUMS_FAULT}")
-        solution = Solution.of(added, penalty)
-    number, objective = state.generation.number + 1, Objective(config.kind, penalty)
-    nothing = Rows(np.empty((0, config.d)), np.empty((0, config.m)), np.empty(0))
+    number = state.generation.number + 1
+    if config.exact_sums:
+        made, choice = _with_sums(
+            job, state, choice, kept, number, added=adds_up, named=bool(named)
+        )
+    else:
+        made = fit_files(
+            config,
+            kept,
+            number,
+            None if state.awaiting_rebuild else state.stream.theta_exact,
+            on_pass=lambda passes: job.progress("fitting: passes over the rows", passes, 0),
+        )
     return stage_generation(
         job,
-        Snapshot(state, (), nothing, np.empty((0, 0)), in_files=kept.manifest.rows),
-        begin_with_sums(number, objective, solution, 0),
+        Snapshot(state, (), nobody(config), np.empty((0, 0)), in_files=kept.manifest.rows),
+        made.new,
         choice,
-        status=meta.status,
+        status=made.status,
         resolved=resolved,
         row_files=RowFiles(
             folder=before.folder,
@@ -90,7 +95,36 @@ def rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFil
             rows=kept.manifest.rows,
             version=state.version,
         ),
+        of_files=made,
     )
+
+
+def _with_sums(
+    job: Job,
+    state: ModelState,
+    choice: Choice,
+    kept: Buckets,
+    number: int,
+    *,
+    added: bool,
+    named: bool,
+) -> tuple[OfFiles, Choice]:
+    """Begin with exact sums: with those of the state, or ``added`` up anew from the files.
+
+    ``named``: rows of waiting requests leave with this refresh, so that the sums differ.
+    """
+    config, solution = state.meta.config, state.stream.solution
+    penalty = ridge_penalty(
+        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
+    )
+    if solution is None or added:
+        unit = None if solution is None else solution.sums.unit
+        sums = _added_up(job, config, kept, unit)
+        if solution is not None and not named and not sums.equal(solution.live_sums):
+            choice = replace(choice, reason=f"{choice.reason}; {SUMS_FAULT}")
+        solution = Solution.of(sums, penalty)
+    new = begin_with_sums(number, Objective(config.kind, penalty), solution, 0)
+    return OfFiles(new, no_sentinels(config)), choice
 
 
 def _touched(store: ModelStore, before: ModelState) -> tuple[ModelState, RowsTouched]:

@@ -123,9 +123,12 @@ def _with_rows(job: Job, state: ModelState, now: datetime) -> JobResult:
 def _available(state: ModelState, choice: Choice) -> Choice:
     """Return the choice, or a rebuild if a model with sums has no refresh of that size."""
     config, small = state.meta.config, choice.size in (RefreshSize.POLISH, RefreshSize.COMPACT)
-    if not (small and (config.preprocess or config.exact_sums)):
+    in_files = config.rows_url is not None
+    if not (small and (config.preprocess or config.exact_sums or in_files)):
         return choice
     with_what = "preprocessing" if config.preprocess else "exact sums"
+    if in_files and not config.exact_sums:
+        with_what = "rows in files"
     return Choice(RefreshSize.REBUILD, f"{choice.reason}; a model with {with_what} is rebuilt")
 
 

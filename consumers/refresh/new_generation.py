@@ -22,6 +22,7 @@ from lethe.engine.store.layout.meta import RowFiles, with_meta
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
+from lethe.engine.store.offline.in_files import OfFiles
 from lethe.engine.store.offline.jobs import JobResult, stream_fields
 from lethe.engine.store.offline.snapshot import Snapshot
 from lethe.engine.store.offline.staging import StagedGeneration
@@ -57,6 +58,7 @@ def stage_generation(
     ledger: Ledger | None = None,
     pipeline: LivePipeline | None = None,
     row_files: RowFiles | None = None,
+    of_files: OfFiles | None = None,
 ) -> JobResult:
     """Stage the new generation, catch up with deletions made meanwhile, and mark it complete."""
     state = snapshot.state
@@ -64,8 +66,9 @@ def stage_generation(
     # another, which may be live by now. What is left behind expires.
     where = state.keys.generation(f"{new.generation.number}-{uuid.uuid4().hex}")
     try:
-        staged = _write(job, snapshot, new, where, ledger, pipeline)
-        up_to_date = _caught_up(job, snapshot, new, staged, row_files)
+        staged = _write(job, snapshot, new, where, ledger, pipeline, of_files)
+        counts = _class_counts(snapshot) if of_files is None else of_files.class_counts
+        up_to_date = _caught_up(job, snapshot, new, staged, row_files, counts)
         mark = staging.mark_complete(job.store.client, where, staging.TIME_TO_LIVE)
     except Exception:
         # It may have filled the store. Not once the result is sent: if only the answer to that was
@@ -107,12 +110,16 @@ def _write(
     where: GenerationKeys,
     ledger: Ledger | None,
     pipeline: LivePipeline | None,
+    of_files: OfFiles | None,
 ) -> StagedGeneration:
     """Write a new generation under keys that expire."""
     n = len(snapshot.ids)
-    sentinels = sample_sentinels(
-        new.generation, snapshot.ids, snapshot.rows, new.dual_rows, new.generation.number
-    )
+    if of_files is None:
+        sentinels = sample_sentinels(
+            new.generation, snapshot.ids, snapshot.rows, new.dual_rows, new.generation.number
+        )
+    else:
+        sentinels = of_files.sentinels
 
     def written(done: int) -> None:
         job.progress("writing the new generation", done, n)
@@ -127,7 +134,7 @@ def _write(
         ids=snapshot.ids,
         rows=snapshot.rows,
         W=new.dual_rows,
-        sentinels=Sampled.of(sentinels),
+        sentinels=Sampled.of(sentinels, copied=of_files is not None),
         pipeline=pipeline,
         table=snapshot.table,
         on_rows=written,
@@ -136,17 +143,22 @@ def _write(
     return StagedGeneration(where, new.generation, new.stream, sentinels, ledger, pipeline)
 
 
+def _class_counts(snapshot: Snapshot) -> tuple[int, ...] | None:
+    counted = snapshot.state.meta.class_counts is not None
+    return class_counts(snapshot.rows.y) if counted else None
+
+
 def _caught_up(
     job: Job,
     snapshot: Snapshot,
     new: NewGeneration,
     staged: StagedGeneration,
     files: RowFiles | None,
+    counts: tuple[int, ...] | None,
 ) -> _UpToDate:
     """Let a staged generation catch up with requests since the snapshot, except a few rows."""
     meta = snapshot.state.meta
     live = len(snapshot.ids) + snapshot.in_files
-    counts = None if meta.class_counts is None else class_counts(snapshot.rows.y)
     up_to_date = _UpToDate(
         staged, meta.deletions_logged, meta.rows_changed, live, counts, new.certified, files
     )

@@ -24,6 +24,7 @@ from lethe.consumers.service.telemetry.logs import Logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.versions.refresh_schedule import choose_size
 from lethe.engine.errors import Unavailable, UnknownModel
+from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.jobs import read_pace, write_pace, write_refusal
@@ -123,7 +124,8 @@ def memory_of(state: ModelState) -> float:
     numbers = config.row_width + config.d * config.blocks + config.m + 1
     rows = state.meta.rows_live * (_PER_ROW + _COPIES * 8 * numbers)
     if state.meta.row_files is not None:
-        rows = min(rows, _IN_FILES)
+        per_row = 0 if config.kind is Kind.LINEAR else 8  # what its sentinels are chosen by
+        rows = min(rows, _IN_FILES + per_row * state.meta.rows_live)
     return rows + 3 * 8 * config.d**2 * max(config.blocks, 1)
 
 

@@ -161,8 +161,9 @@ class _Swap:
             )
         if touched.changed and store.row_keys is not None:
             return "rows changed before their records were encrypted"
-        if touched.changed and to_persist(store.client, staged.keys.required(), ()) is None:
-            return _EXPIRED  # new rows need its factor
+        needs_factor = touched.changed or (later and self.result.row_files is not None)
+        if needs_factor and to_persist(store.client, staged.keys.required(), ()) is None:
+            return _EXPIRED
         try:
             meta = with_meta(state.meta, row_files=self.result.row_files)
             return catch_up(store, staged, meta, later, touched.changed)

@@ -6,6 +6,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,6 +50,9 @@ from lethe.engine.store.offline import staging
 from lethe.engine.store.row_files import remove_all
 from lethe.engine.store.store import ModelStore
 
+if TYPE_CHECKING:  # Arrow: few commands that take part of this need it
+    from lethe.engine.store.offline.in_files import OfFiles
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -74,6 +78,8 @@ class Fit:
     bound: float | None
     ledger: Ledger | None = None
     pipeline: LivePipeline | None = None
+    in_files: OfFiles | None = None
+    """What of it the rows in files say; ``rows`` are then none."""
 
 
 def _fit(config: ModelConfig, data: TrainingData, number: int) -> Fit:
@@ -214,7 +220,10 @@ def stage_fit(
     generation, stream, rows = fit.generation, fit.stream, fit.rows
     keys = ModelKeys(config.model_id)
     where, dataset = keys.generation(name), keys.dataset(name)
-    sentinels = sample_sentinels(generation, data.ids, rows, fit.dual_rows, generation.number)
+    if fit.in_files is None:
+        sentinels = sample_sentinels(generation, data.ids, rows, fit.dual_rows, generation.number)
+    else:
+        sentinels = fit.in_files.sentinels
     try:
         staging.stage_generation(
             store.client,
@@ -225,7 +234,7 @@ def stage_fit(
             ids=data.ids,
             rows=rows,
             W=fit.dual_rows,
-            sentinels=Sampled.of(sentinels),
+            sentinels=Sampled.of(sentinels, copied=fit.in_files is not None),
             pipeline=fit.pipeline,
             table=data.table,
             on_rows=lambda done: progress("storing rows", done, len(data.ids)),
@@ -245,6 +254,7 @@ def stage_fit(
             _meta(config, rows, fit.status, name, stream, fit.bound, now),
             rows_live=len(rows) if files is None else files.rows,
             row_files=files,
+            class_counts=_class_counts(config, fit),
             ledger=fit.ledger,
             disclosure=measured_scale(config, generation, stream, rows, fit.dual_rows),
         ),
@@ -259,6 +269,12 @@ def stage_fit(
         pipeline=fit.pipeline,
     )
     return Candidate(state, where, dataset, data, frozenset(data.ids))
+
+
+def _class_counts(config: ModelConfig, fit: Fit) -> tuple[int, ...] | None:
+    if fit.in_files is not None:
+        return fit.in_files.class_counts
+    return class_counts(fit.rows.y) if config.kind is Kind.LOGISTIC else None
 
 
 def discard(
@@ -292,7 +308,6 @@ def _meta(
         rows_live=len(rows.y),
         rows_deleted=0,
         deletions_logged=0,
-        class_counts=class_counts(rows.y) if config.kind is Kind.LOGISTIC else None,
         **scalars_of(stream),
         error=ErrorRecord(
             value=0.0,

@@ -129,18 +129,18 @@ def check_exact_sums(config: ModelConfig) -> None:
 
 
 def check_row_files(config: ModelConfig) -> None:
-    """Refuse rows in files of a model that needs more than their sums.
+    """Refuse rows in files of a model for which there is no pass over them.
 
     Raises
     ------
     InvalidData
         The message says which models can have them.
     """
-    if config.rows_url is not None and not (config.exact_sums and not config.preprocess):
+    refused = config.preprocess or config.certify is not None or config.disclosure
+    if config.rows_url is not None and refused:
         raise InvalidData(
-            "--rows is for models with exact sums and without --preprocess so far: linear ones of "
-            f"at most {ROUNDED_FEATURES} coefficients, by --method exact or pru, without --certify "
-            "and --disclosure"
+            "--rows cannot be given with --preprocess, --certify, --certify-output or --disclosure "
+            "yet"
         )
     parts = urlsplit(config.rows_url or "")
     if parts.username or parts.password or parts.query:

@@ -41,11 +41,14 @@ from lethe.engine.fit.magnitude import check_data
 from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.rowstore.bucket import Bucket
+from lethe.engine.rowstore.buckets import Buckets
+from lethe.engine.rowstore.files import Files
 from lethe.engine.rowstore.writer import BucketWriter
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.meta import RowFiles
 from lethe.engine.store.offline import staging
+from lethe.engine.store.offline.in_files import OfFiles, fit_files, no_sentinels, nobody
 from lethe.engine.store.offline.predecessor import Predecessor
 from lethe.engine.store.row_files import as_model_has, files_of
 from lethe.engine.store.store import ModelStore
@@ -82,7 +85,7 @@ class FileRegistrar(Registrar):
         accept_forgotten: bool = False,
         allow_change: bool = False,
     ) -> Registered:
-        """Write the rows to files (``config.rows_url``), sum them up, store and publish.
+        """Write the rows to files (``config.rows_url``), fit, store and publish.
 
         Parameters and errors are those of `register`.
 
@@ -165,7 +168,7 @@ def stage_in_files(
     progress: Progress,
     now: datetime,
 ) -> Candidate:
-    """Write rows that come in blocks to files, sum them up, and stage the generation without them.
+    """Write rows that come in blocks to files, fit, and stage the generation without them.
 
     ``version`` is the newest one before, all of whose deletions are left out; ``rows`` is how many
     will come, if that is known. Files that were written are removed again if
@@ -180,16 +183,12 @@ def stage_in_files(
 
     Notes
     -----
-    Cost O(n d^2) time, and memory that does not depend on n.
+    Cost O(n d^2) time, and memory that does not depend on n, but for what `fit_files` says.
     """
     name, p = uuid.uuid4().hex, len(config.feature_names)
     keys = ModelKeys(config.model_id)
     staging.note_registration(store.client, keys, name, commit, config.rows_url)
     files = files_of(config, name)
-    penalty = ridge_penalty(
-        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
-    )
-    objective = Objective(config.kind, penalty)
     try:
         with BucketWriter(files, p, config.m, subjects=_has_subjects(config), rows=rows) as writer:
             for block in blocks:
@@ -197,38 +196,81 @@ def stage_in_files(
                 block_rows.check_finite()
                 writer.add(block.ids, block_rows, block.owners() if block.subjects else None)
                 progress("sorting rows", writer.count, rows or 0)
-            largest = np.insert(writer.largest, p, np.ones(int(config.fit_intercept)))
-            sums, done = RunningSums(units_of(largest), config.m), 0
-
-            def add(bucket: Bucket) -> None:
-                nonlocal done
-                block_rows = as_model_has(config, bucket)
-                check_data(objective, block_rows)
-                sums.add(block_rows)
-                done += len(block_rows)
-                progress("writing and adding up rows", done, writer.count)
-
-            root = writer.finish(add)
-        fit = _begun(config, number, objective, Solution.of(sums.sums(), penalty))
+            if config.exact_sums:
+                made, root = _summed(config, writer, number, progress)
+            else:
+                made, root = _fitted(config, writer, files, number, progress)
+        fit = _of_files(made, config)
+        check_error_budget(config, fit.generation, fit.stream)
     except BaseException:
         with suppress(StoreUnavailable):  # else the next registration removes them
             files.delete(files.names())
             staging.end_registration(store.client, keys, name)
         raise
-    nobody = TrainingData((), np.empty((0, p)), fit.rows.y, config.feature_names, (), {})
-    made = RowFiles(folder=name, root=root, rows=writer.count, version=version)
-    return stage_fit(store, config, nobody, fit, name, progress=progress, now=now, files=made)
+    none = TrainingData((), np.empty((0, p)), fit.rows.y, config.feature_names, (), {})
+    row_files = RowFiles(folder=name, root=root, rows=writer.count, version=version)
+    return stage_fit(store, config, none, fit, name, progress=progress, now=now, files=row_files)
+
+
+def _summed(
+    config: ModelConfig, writer: BucketWriter, number: int, progress: Progress
+) -> tuple[OfFiles, str]:
+    """Write the rows and add them up; return a fit by their sums, and the root of the files."""
+    penalty = ridge_penalty(
+        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
+    )
+    objective, p, done = Objective(config.kind, penalty), len(config.feature_names), 0
+    largest = np.insert(writer.largest, p, np.ones(int(config.fit_intercept)))
+    sums = RunningSums(units_of(largest), config.m)
+
+    def add(bucket: Bucket) -> None:
+        nonlocal done
+        rows = as_model_has(config, bucket)
+        check_data(objective, rows)
+        sums.add(rows)
+        done += len(rows)
+        progress("writing and adding up rows", done, writer.count)
+
+    root = writer.finish(add)
+    made = begin_with_sums(number, objective, Solution.of(sums.sums(), penalty), 0)
+    return OfFiles(made, no_sentinels(config)), root
+
+
+def _fitted(
+    config: ModelConfig, writer: BucketWriter, files: Files, number: int, progress: Progress
+) -> tuple[OfFiles, str]:
+    """Write the rows, and fit them in passes over the files; return the fit, and their root."""
+    done = 0
+
+    def written(bucket: Bucket) -> None:
+        nonlocal done
+        done += len(bucket)
+        progress("writing rows", done, writer.count)
+
+    root = writer.finish(written)
+    buckets = Buckets(files, root, f"model {config.model_id!r}")
+    made = fit_files(
+        config,
+        buckets,
+        number,
+        on_pass=lambda passes: progress("fitting: passes over the rows", passes, 0),
+    )
+    return made, root
+
+
+def _of_files(made: OfFiles, config: ModelConfig) -> Fit:
+    new = made.new
+    return Fit(
+        new.generation,
+        new.stream,
+        nobody(config),
+        new.dual_rows,
+        new.factor,
+        made.status,
+        new.certified,
+        in_files=made,
+    )
 
 
 def _has_subjects(config: ModelConfig) -> bool:
     return config.subject_namespace is not None
-
-
-def _begun(config: ModelConfig, number: int, objective: Objective, solution: Solution) -> Fit:
-    """Begin with the sums of rows that are in files. Cost O(d^3)."""
-    made = begin_with_sums(number, objective, solution, 0)
-    check_error_budget(config, made.generation, made.stream)
-    nothing = Rows(np.empty((0, config.d)), np.empty((0, config.m)), np.empty(0))
-    return Fit(
-        made.generation, made.stream, nothing, made.dual_rows, made.factor, "ACTIVE", made.certified
-    )

@@ -10,6 +10,7 @@ The lowest package of the engine: `precompute` imports `engine.error.certificate
 - `blocks`: outputs that share one Hessian, and how their arrays lie
 - `factor`: A = L L^T, and bounds of its spectrum
 - `magnitude`: numbers too large or too small for float64 are refused
+- `total`: the loss of rows in memory, or of rows that are read in passes
 - `fit`: the minimiser from scratch
 - `precompute`: everything that a deletion needs, computed offline
 """

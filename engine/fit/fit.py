@@ -12,7 +12,8 @@ from lethe.engine.exact.sums import Sums
 from lethe.engine.fit.factor import EPS, Factor, factorise, lower_triangle, solve_with
 from lethe.engine.fit.magnitude import check_data, check_fitted
 from lethe.engine.fit.multinomial import unvec, vec
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, RowsInBlocks, norm
+from lethe.engine.fit.total import TotalLoss, total_loss
 
 _REFINEMENTS = 2  # of the linear solution; the third changes nothing at condition 1e10
 _SETTLED = 1e-9  # a correction of this relative size leaves its square: far below rounding
@@ -37,7 +38,7 @@ class Fit:
 
 
 def fit(
-    objective: Objective, rows: Rows, start: Array | None = None, *, rounded: bool = False
+    objective: Objective, rows: RowsInBlocks, start: Array | None = None, *, rounded: bool = False
 ) -> Fit:
     """Minimise the objective over ``rows``.
 
@@ -48,11 +49,13 @@ def fit(
     start
         Where Newton's method begins.
     rounded
-        Whether a linear model's theta is to be correctly rounded (`engine.exact`), if it can be.
+        Whether a linear model's theta is to be correctly rounded (`engine.exact`), if it can be:
+        not of rows in blocks.
 
     Linear models: the normal equations (X^T X + lam I) theta = X^T Y (the paper prints XY) by
     Cholesky, with iterative refinement. Other models: Newton's method with backtracking
-    (Murphy 2012, cited in the paper's section 4.2). Cost O(n d^2) per Newton step.
+    (Murphy 2012, cited in the paper's section 4.2). Cost O(n d^2) per Newton step: of rows in
+    blocks a pass each, and one at the start.
 
     Raises
     ------
@@ -65,28 +68,27 @@ def fit(
     """
     if len(rows) == 0:
         raise InvalidData("there is no row to fit; give at least one")
-    rows.check_finite()
     pull = check_data(objective, rows)
+    loss, zero = total_loss(objective, rows), np.zeros((objective.d, rows.outputs))
     with np.errstate(over="ignore", invalid="ignore"):  # overflow is detected below
         if objective.kind is Kind.LINEAR:
-            fitted = _fit_linear(objective, rows)
-            if rounded:
+            fitted = _fit_linear(loss, zero)
+            if rounded and isinstance(rows, Rows):
                 fitted = _rounded(objective, rows, fitted)
         else:
-            fitted = _fit_by_newton(objective, rows, start)
+            fitted = _fit_by_newton(loss, zero, start)
     check_fitted(fitted.factor, fitted.theta, pull)
     return fitted
 
 
-def _fit_linear(objective: Objective, rows: Rows) -> Fit:
-    zero = np.zeros((objective.d, rows.y.shape[1]))
-    factor = factorise(objective.hessian(rows, zero))
-    theta = -factor.solve(objective.gradient(rows, zero))
-    gradient = objective.gradient(rows, theta)
+def _fit_linear(loss: TotalLoss, zero: Array) -> Fit:
+    factor = factorise(loss.hessian(zero))
+    theta = -factor.solve(loss.gradient(zero))
+    gradient = loss.gradient(theta)
     for _ in range(_REFINEMENTS):
         step = factor.solve(gradient)
         theta = theta - step
-        gradient = objective.gradient(rows, theta)
+        gradient = loss.gradient(theta)
         if norm(step) <= _SETTLED * norm(theta):
             break
     return Fit(theta, factor, gradient)
@@ -105,45 +107,44 @@ def _rounded(objective: Objective, rows: Rows, fitted: Fit) -> Fit:
     return Fit(found.theta, fitted.factor, objective.gradient(rows, found.theta), rounded=True)
 
 
-def _fit_by_newton(objective: Objective, rows: Rows, start: Array | None) -> Fit:
-    theta = np.zeros((objective.d, rows.y.shape[1]))
-    value = objective.value(rows, theta)
-    if start is not None and (warm := objective.value(rows, start)) < value:
+def _fit_by_newton(loss: TotalLoss, zero: Array, start: Array | None) -> Fit:
+    theta, value = zero, loss.value(zero)
+    if start is not None and (warm := loss.value(start)) < value:
         theta, value = start.copy(), warm
     for _ in range(_NEWTON_LIMIT):
-        gradient, step = _newton_step(objective, rows, theta)
+        gradient, step = _newton_step(loss, theta)
         slope = float(np.sum(gradient * step))
         if slope <= _RESOLVED * EPS * max(abs(value), 1.0):
-            return _last_steps(objective, rows, theta, step)
+            return _last_steps(loss, theta, step)
         size = 1.0
         for _ in range(_BACKTRACKS):
             moved = theta - size * step
-            trial = objective.value(rows, moved)
+            trial = loss.value(moved)
             if trial <= value - _ARMIJO * size * slope:
                 break
             size /= 2
         else:
-            return _last_steps(objective, rows, theta, step)
+            return _last_steps(loss, theta, step)
         theta, value = moved, trial
     raise NotConverged(
         f"Newton's method did not converge in {_NEWTON_LIMIT} steps; raise the ridge strength"
     )
 
 
-def _newton_step(objective: Objective, rows: Rows, theta: Array) -> tuple[Array, Array]:
+def _newton_step(loss: TotalLoss, theta: Array) -> tuple[Array, Array]:
     """Return the gradient and A^-1 times it, d x m: one output, or all classes of a softmax."""
-    gradient = objective.gradient(rows, theta)
-    step = solve_with(lower_triangle(objective.hessian(rows, theta)), vec(gradient))
-    return gradient, unvec(step, objective.d)
+    gradient = loss.gradient(theta)
+    step = solve_with(lower_triangle(loss.hessian(theta)), vec(gradient))
+    return gradient, unvec(step, len(theta))
 
 
-def _last_steps(objective: Objective, rows: Rows, theta: Array, step: Array) -> Fit:
+def _last_steps(loss: TotalLoss, theta: Array, step: Array) -> Fit:
     """Take full Newton steps, as long as they shrink: the value no longer resolves progress."""
     for _ in range(_LAST_STEPS):
         moved = theta - step
-        _, next_step = _newton_step(objective, rows, moved)
+        _, next_step = _newton_step(loss, moved)
         if not norm(next_step) < norm(step) / 2:
             break
         theta, step = moved, next_step
-    factor = factorise(objective.hessian(rows, theta))
-    return Fit(theta, factor, objective.gradient(rows, theta))
+    factor = factorise(loss.hessian(theta))
+    return Fit(theta, factor, loss.gradient(theta))

@@ -11,12 +11,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
 
 import numpy as np
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
+from lethe.engine.fit.objective import (
+    Array,
+    Kind,
+    Objective,
+    Rows,
+    RowsInBlocks,
+    lengths,
+    norm,
+    over,
+)
 
 LARGEST = 3e153
 """Largest root of the sum of squares of X, weighted or not, and largest sqrt(ridge): the trace of
@@ -50,7 +61,42 @@ class Pull:
     errors: float
 
 
-def check_data(objective: Objective, rows: Rows) -> Pull:
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """What `check_data` measures of rows; ``pulls``: one of them has a feature and an error."""
+
+    features: float
+    weighted: float
+    pull: float
+    errors: float
+    pulls: bool
+
+    @classmethod
+    def of(cls, kind: Kind, rows: Rows) -> _Sizes:
+        """Measure; raises `InvalidData` on NaN or infinity."""
+        rows.check_finite()
+        with np.errstate(over="ignore", invalid="ignore"):
+            x, weight = lengths(rows.X), rows.weight
+            y = _errors_at_zero(kind, rows)
+            return cls(
+                norm(x),
+                norm(np.sqrt(weight) * x),
+                float(weight * x @ y),
+                float(weight @ y),
+                bool(((x > 0) & (y > 0)).any()),
+            )
+
+    def __add__(self, other: _Sizes) -> _Sizes:
+        return _Sizes(
+            math.hypot(self.features, other.features),
+            math.hypot(self.weighted, other.weighted),
+            self.pull + other.pull,
+            self.errors + other.errors,
+            self.pulls or other.pulls,
+        )
+
+
+def check_data(objective: Objective, rows: RowsInBlocks) -> Pull:
     """Check rows before they are fitted, and return their pull.
 
     Parameters
@@ -58,25 +104,22 @@ def check_data(objective: Objective, rows: Rows) -> Pull:
     objective
         The loss, with the ridge.
     rows
-        All rows of the fit, finite.
+        All rows of the fit.
 
     Raises
     ------
     InvalidData
-        The numbers are too large or too small to compute with.
+        A number is not finite, or they are too large or too small to compute with.
 
     Notes
     -----
-    Cost O(n d).
+    Cost O(n d); a pass.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        x, weight = lengths(rows.X), rows.weight
-        y = _errors_at_zero(objective.kind, rows)
-        weighted = norm(np.sqrt(weight) * x)
-        largest = max(norm(x), weighted, math.sqrt(objective.penalty.max()))
-        pull, errors = float(weight * x @ y), float(weight @ y)
-        if objective.linear is not None:
-            pull += norm(objective.linear)
+    sizes = reduce(add, over(rows, partial(_Sizes.of, objective.kind)))
+    weighted, pull = sizes.weighted, sizes.pull
+    largest = max(sizes.features, weighted, math.sqrt(objective.penalty.max()))
+    if objective.linear is not None:
+        pull += norm(objective.linear)
     if not largest <= LARGEST:
         raise InvalidData(
             f"the features, weights and ridge are too large to compute with: the root of their "
@@ -87,13 +130,13 @@ def check_data(objective: Objective, rows: Rows) -> Pull:
             "features times targets are too large to compute with: their sum is "
             f"{pull:.0e}, at most {LARGEST_PULL:.0e}; {_RESCALE}"
         )
-    if not bool(((x > 0) & (y > 0)).any()):
+    if not sizes.pulls:
         return Pull(0.0, 0.0)  # nothing pulls: theta is 0, and no number is too small for that
     _check_not_vanishing("features times targets", pull, SMALLEST_PULL)
     if objective.kind is not Kind.LINEAR:
         size = math.hypot(weighted, math.sqrt(objective.penalty.max()))
         _check_not_vanishing("features beside the ridge", pull / size, SMALLEST_GAIN)
-    return Pull(pull, errors)
+    return Pull(pull, sizes.errors)
 
 
 def _errors_at_zero(kind: Kind, rows: Rows) -> Array:

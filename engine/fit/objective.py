@@ -16,7 +16,7 @@ x . theta, so sample weights never appear in the algebra of deletion.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -78,6 +78,11 @@ class Rows:
     def __len__(self) -> int:
         return int(self.X.shape[0])
 
+    @property
+    def outputs(self) -> int:
+        """How many targets each has."""
+        return int(self.y.shape[1])
+
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Rows:
         """Return the rows at ``index``."""
         return Rows(self.X[index], self.y[index], self.weight[index])
@@ -103,6 +108,10 @@ class RowsInBlocks(Protocol):
     def __len__(self) -> int:
         """How many there are."""
 
+    @property
+    def outputs(self) -> int:
+        """How many targets each has."""
+
     def blocks(self) -> Iterator[Rows]:
         """Yield them, the same with every pass."""
 
@@ -112,6 +121,11 @@ class RowsInBlocks(Protocol):
         Other processes may compute it: ``kernel`` depends on its argument alone, and is pickled by
         name: a function of a module, or a `functools.partial` or an instance of a class of one.
         """
+
+
+def over(rows: RowsInBlocks, kernel: Callable[[Rows], T]) -> Iterable[T]:
+    """Return what a kernel makes of rows: of all at once, or of each block in turn, a pass."""
+    return (kernel(rows),) if isinstance(rows, Rows) else rows.each(kernel)
 
 
 def in_memory(rows: RowsInBlocks) -> Rows:
@@ -165,6 +179,11 @@ class Objective:
         """Return the number of blocks of m outputs: each has one Hessian (`engine.fit.blocks`)."""
         return 1 if self.kind is Kind.LINEAR else m
 
+    @property
+    def of_rows(self) -> Objective:
+        """The part that rows add up to: without penalty and linear term."""
+        return Objective(self.kind, np.zeros(self.d))
+
     def of_block(self, c: int, h: int) -> Objective:
         """Return the objective of block c of h, with its own part of the linear term."""
         if h == 1 or self.linear is None:
@@ -214,8 +233,15 @@ class Objective:
     def value_at(self, rows: Rows, margin: Array, theta: Array) -> float:
         """Return `value` where the margins are known. Cost O((k + d) m)."""
         losses = np.sum(self.loss.value(margin, rows.y), axis=1)
-        tilt = 0.0 if self.linear is None else float(np.sum(self.linear * theta))
-        return float(rows.weight @ losses + 0.5 * np.sum(self.penalty[:, None] * theta**2)) + tilt
+        penalised = 0.5 * np.sum(self.penalty[:, None] * theta**2)
+        return float(rows.weight @ losses + penalised) + self._tilt(theta)
+
+    def base_value(self, theta: Array) -> float:
+        """Return the part of the value that no row adds: penalty and linear term."""
+        return float(0.5 * np.sum(self.penalty[:, None] * theta**2)) + self._tilt(theta)
+
+    def _tilt(self, theta: Array) -> float:
+        return 0.0 if self.linear is None else float(np.sum(self.linear * theta))
 
     def gradient(self, rows: Rows, theta: Array) -> Array:
         """Return the gradient of L, shape d x m. Cost O(n d m)."""

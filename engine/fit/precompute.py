@@ -7,6 +7,8 @@ the hat matrix is then one small product, H[I, J] = X_I W_J^T S_J (docs/algebra.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import dtrmm
@@ -21,7 +23,16 @@ from lethe.engine.error.certificate import (
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.factor import Factor, factorise
 from lethe.engine.fit.fit import Fit, fit
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths
+from lethe.engine.fit.objective import (
+    Array,
+    Kind,
+    Objective,
+    Rows,
+    RowsInBlocks,
+    lengths,
+    over,
+)
+from lethe.engine.fit.total import total_loss
 
 BLOCK_ROWS = 1024  # rows multiplied at once: keeps the extra memory small
 _CACHED = 128  # rows that stay in the cache between two products with few columns
@@ -49,7 +60,7 @@ class Precomputation:
     factor
         Cholesky factor of the Hessian at theta.
     dual_rows
-        W = X A^-1, n x d, row i belonging to row i of X.
+        W = X A^-1, n x d, row i belonging to row i of X; none of rows in blocks.
     certificate
         Bound of the distance from theta to the true minimiser (rounding, for linear models).
     dual_error
@@ -67,11 +78,12 @@ class Precomputation:
 
 
 def precompute(
-    objective: Objective, rows: Rows, start: Array | None = None, *, rounded: bool = False
+    objective: Objective, rows: RowsInBlocks, start: Array | None = None, *, rounded: bool = False
 ) -> Precomputation:
     """Fit and precompute. Cost O(n d^2) time, X and W in memory.
 
-    ``rounded`` is as of `engine.fit.fit.fit`.
+    ``rounded`` is as of `engine.fit.fit.fit`. Of rows in blocks no dual row is kept, and after the
+    fit there are two passes.
 
     Raises
     ------
@@ -82,39 +94,108 @@ def precompute(
     return from_fit(objective, rows, fitted)
 
 
-def from_fit(objective: Objective, rows: Rows, fitted: Fit) -> Precomputation:
+def from_fit(objective: Objective, rows: RowsInBlocks, fitted: Fit) -> Precomputation:
     """Add dual rows and the certificate to a fit."""
     theta, factor = fitted.theta, fitted.factor
-    W = dual_rows(factor, rows.X)
-    certificate = _certified(objective, rows, theta, factor, W, fitted.gradient)
-    off = dual_error(objective, rows, theta, W, factor.largest)
-    check_inverse(factor.smallest, off)
-    return Precomputation(theta, factor, W, certificate, off, fitted.rounded)
+    if isinstance(rows, Rows):
+        W = dual_rows(factor, rows.X)
+        measured = _Measured.of(objective, rows, theta, factor, W)
+    else:
+        W = np.empty((0, objective.d))
+        measured = _Measured.in_passes(objective, rows, theta, factor)
+    certificate = _certified(objective, theta, factor, measured, fitted.gradient)
+    check_inverse(factor.smallest, measured.dual_error)
+    return Precomputation(theta, factor, W, certificate, measured.dual_error, fitted.rounded)
 
 
-def certify_afresh(objective: Objective, rows: Rows, theta: Array) -> Certificate:
+def certify_afresh(objective: Objective, rows: RowsInBlocks, theta: Array) -> Certificate:
     """Return the certificate of any theta (d x m) by the Hessian of these rows at theta itself.
 
-    Cost O(n d^2), that of a precomputation without its fit.
+    Cost O(n d^2), that of a precomputation without its fit; of rows in blocks three passes.
 
     Raises
     ------
     IllConditioned
         That Hessian cannot be factored.
     """
-    factor = factorise(objective.hessian(rows, theta))
+    loss = total_loss(objective, rows)
+    factor, gradient = factorise(loss.hessian(theta)), loss.gradient(theta)
+    if isinstance(rows, Rows):
+        W = dual_rows(factor, rows.X)
+        reach, scale = _reach(objective, rows.X, W), objective.gradient_scale(rows, theta)
+        measured = _Measured(reach, scale, 0.0)
+    else:
+        measured = _Measured.in_passes(objective, rows, theta, factor)
+    return _certified(objective, theta, factor, measured, gradient)
+
+
+class _Measured(NamedTuple):
+    """What the rows say of a fit.
+
+    Attributes
+    ----------
+    reach
+        max over the rows of sqrt(x_i^T A^-1 x_i); 0 of a linear model.
+    scale
+        `Objective.gradient_scale` at theta.
+    dual_error
+        That of the dual rows (`dual_error`).
+    """
+
+    reach: float
+    scale: float
+    dual_error: float
+
+    @classmethod
+    def of(
+        cls, objective: Objective, rows: Rows, theta: Array, factor: Factor, W: Array
+    ) -> _Measured:
+        """Measure rows whose dual rows are there."""
+        reach, scale = _reach(objective, rows.X, W), objective.gradient_scale(rows, theta)
+        return cls(reach, scale, dual_error(objective, rows, theta, W, factor.largest))
+
+    @classmethod
+    def in_passes(
+        cls, objective: Objective, rows: RowsInBlocks, theta: Array, factor: Factor
+    ) -> _Measured:
+        """Measure rows that are read in blocks, in two passes."""
+        z = _directions(objective)
+        Az, scale = objective.penalty[:, None] * z, objective.base_scale(theta)
+        for product, part in over(rows, partial(_products, objective, theta, z)):
+            Az = Az + product
+            scale += part
+        reach, ratio = 0.0, 0.0
+        for far, worst in over(rows, partial(_dual_block, objective, factor, z, Az)):
+            reach, ratio = max(reach, far), _larger(ratio, worst)
+        return cls(reach, scale, PROBED * ratio + gradient_allowance(factor.largest))
+
+
+def _products(objective: Objective, theta: Array, z: Array, rows: Rows) -> tuple[Array, float]:
+    """Return what rows add to A z, and to what rounding of the gradient is proportional to."""
+    along = rows.X @ z
+    s = objective.curvature(rows, theta)[:, None]
+    return rows.X.T @ (s * along), objective.error_scale(rows, theta)
+
+
+def _dual_block(
+    objective: Objective, factor: Factor, z: Array, Az: Array, rows: Rows
+) -> tuple[float, float]:
+    """Return the reach of rows, and the largest part of a residual of their dual rows."""
     W = dual_rows(factor, rows.X)
-    return _certified(objective, rows, theta, factor, W, objective.gradient(rows, theta))
+    return _reach(objective, rows.X, W), float(np.max(_ratios(rows.X @ z, W, Az), initial=0.0))
+
+
+def _reach(objective: Objective, X: Array, W: Array) -> float:
+    if objective.kind is Kind.LINEAR:  # not used for a quadratic
+        return 0.0
+    return float(np.sqrt(np.max(np.einsum("ij,ij->i", X, W), initial=0.0)))
 
 
 def _certified(
-    objective: Objective, rows: Rows, theta: Array, factor: Factor, W: Array, gradient: Array
+    objective: Objective, theta: Array, factor: Factor, measured: _Measured, gradient: Array
 ) -> Certificate:
-    reach = 0.0  # not used for a quadratic
-    if objective.kind is not Kind.LINEAR:
-        reach = float(np.sqrt(np.max(np.einsum("ij,ij->i", rows.X, W), initial=0.0)))
-    measured = Measured(theta, gradient, objective.gradient_scale(rows, theta))
-    return certify_at_hessian(objective, factor, measured, reach=reach)
+    at = Measured(theta, gradient, measured.scale)
+    return certify_at_hessian(objective, factor, at, reach=measured.reach)
 
 
 def dual_rows(factor: Factor, X: Array) -> Array:
@@ -145,13 +226,24 @@ def dual_error(objective: Objective, rows: Rows, theta: Array, W: Array, largest
     """
     _z, along, Az = _probed(objective, rows, theta)
     ratios = np.zeros(len(rows))
-    with np.errstate(invalid="ignore"):  # detected in the ratios
-        for block in _blocks_of(rows):
-            residuals = np.abs(along[block] - W[block] @ Az).max(axis=1)
-            dual_lengths = lengths(W[block])
-            np.divide(residuals, dual_lengths, out=ratios[block], where=dual_lengths != 0)
-            ratios[block][(dual_lengths == 0) & (residuals > 0)] = np.inf
+    for block in _blocks_of(rows):
+        ratios[block] = _ratios(along[block], W[block], Az)
     return PROBED * float(np.max(ratios, initial=0.0)) + gradient_allowance(largest)
+
+
+def _ratios(along: Array, W: Array, Az: Array) -> Array:
+    """Return |x_i.z - w_i.A z| / |w_i| of each row, the largest over the directions z."""
+    with np.errstate(invalid="ignore"):  # detected in the ratios
+        residuals = np.abs(along - W @ Az).max(axis=1)
+        dual_lengths, ratios = lengths(W), np.zeros(len(W))
+        np.divide(residuals, dual_lengths, out=ratios, where=dual_lengths != 0)
+        ratios[(dual_lengths == 0) & (residuals > 0)] = np.inf
+    return ratios
+
+
+def _larger(one: float, other: float) -> float:
+    """Return the larger number; unlike max, this keeps a NaN."""
+    return float(np.maximum(one, other))
 
 
 def factor_error(objective: Objective, rows: Rows, theta: Array, factor: Factor) -> float:
@@ -168,7 +260,7 @@ def factor_error(objective: Objective, rows: Rows, theta: Array, factor: Factor)
 
 def _probed(objective: Objective, rows: Rows, theta: Array) -> tuple[Array, Array, Array]:
     """Return `PROBES` random directions z, X z and A z."""
-    z = np.random.default_rng(0).standard_normal((objective.d, PROBES))
+    z = _directions(objective)
     s = objective.curvature(rows, theta)[:, None]
     along = np.empty((len(rows), PROBES))
     Az = objective.penalty[:, None] * z
@@ -176,6 +268,10 @@ def _probed(objective: Objective, rows: Rows, theta: Array) -> tuple[Array, Arra
         along[block] = rows.X[block] @ z
         Az += rows.X[block].T @ (s[block] * along[block])
     return z, along, Az
+
+
+def _directions(objective: Objective) -> Array:
+    return np.random.default_rng(0).standard_normal((objective.d, PROBES))
 
 
 def _blocks_of(rows: Rows) -> list[slice]:

@@ -7,7 +7,9 @@ squares. With one block, each function is the one that it is named after.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -22,15 +24,62 @@ from lethe.engine.error.certificate import Certificate
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, RowsInBlocks
 from lethe.engine.fit.precompute import Precomputation, dual_error, factor_error, precompute
 from lethe.engine.refresh import folding
 from lethe.engine.refresh.polish import PolishedBlocks, polish
+
+T = TypeVar("T")
 
 
 def rows_of(rows: Rows, c: int, h: int) -> Rows:
     """Return rows with the targets of block c alone; features are shared, not copied."""
     return rows if h == 1 else Rows(rows.X, blocks.outputs(rows.y, c, h), rows.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class _RowsOf:
+    """Rows in blocks with the targets of block c alone."""
+
+    every: RowsInBlocks
+    c: int
+    h: int
+
+    def __len__(self) -> int:
+        return len(self.every)
+
+    @property
+    def outputs(self) -> int:
+        return self.every.outputs // self.h
+
+    def blocks(self) -> Iterator[Rows]:
+        return self.each(_itself)
+
+    def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
+        return self.every.each(_OfTarget(kernel, self.c, self.h))
+
+
+@dataclass(frozen=True, slots=True)
+class _OfTarget(Generic[T]):
+    """A kernel of the rows with the targets of block c alone."""
+
+    kernel: Callable[[Rows], T]
+    c: int
+    h: int
+
+    def __call__(self, rows: Rows) -> T:
+        return self.kernel(rows_of(rows, self.c, self.h))
+
+
+def _itself(rows: Rows) -> Rows:
+    return rows
+
+
+def rows_in_block(rows: RowsInBlocks, c: int, h: int) -> RowsInBlocks:
+    """Return rows, in memory or not, with the targets of block c alone."""
+    if isinstance(rows, Rows):
+        return rows_of(rows, c, h)
+    return rows if h == 1 else _RowsOf(rows, c, h)
 
 
 def stacked(factors: Sequence[Factor]) -> Factor:
@@ -58,26 +107,27 @@ def together(parts: Sequence[Certificate]) -> Certificate:
 
 
 def precompute_blocks(
-    objective: Objective, rows: Rows, start: Array | None = None, *, rounded: bool = False
+    objective: Objective, rows: RowsInBlocks, start: Array | None = None, *, rounded: bool = False
 ) -> Precomputation:
     """Fit and precompute every block; factors are stacked, dual rows lie side by side.
 
-    Cost O(n d^2) and n d numbers a block. ``rounded`` is as of `engine.fit.fit.fit`.
+    Cost O(n d^2) and n d numbers a block; rows in blocks are never all held. ``rounded`` is as of
+    `engine.fit.fit.fit`.
 
     Raises
     ------
     InvalidData, IllConditioned, NotConverged
         As `engine.fit.fit.fit`.
     """
-    h = objective.blocks(rows.y.shape[1])
+    h = objective.blocks(rows.outputs)
     if h == 1:
         return precompute(objective, rows, start, rounded=rounded)
     d = objective.d
-    W = np.empty((len(rows), h * d))
+    W = np.empty((len(rows) if isinstance(rows, Rows) else 0, h * d))
     thetas, factors, certificates, errors = [], [], [], []
     for c in range(h):
         begin = None if start is None else blocks.outputs(start, c, h)
-        precomputed = precompute(objective.of_block(c, h), rows_of(rows, c, h), begin)
+        precomputed = precompute(objective.of_block(c, h), rows_in_block(rows, c, h), begin)
         blocks.part(W, c, d)[:] = precomputed.dual_rows
         thetas.append(precomputed.theta)
         factors.append(precomputed.factor)

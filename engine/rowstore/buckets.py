@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Lock
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Rows
@@ -197,6 +198,21 @@ class Buckets:
                 if i + _SCAN_AHEAD < len(parts):
                     ahead.append(readers.submit(self._source.bucket, parts[i + _SCAN_AHEAD]))
                 yield packed
+
+    def at(self, places: NDArray[np.intp]) -> Bucket:
+        """Return the rows at places of the order of `scan`, in that order; `places` are sorted.
+
+        Only the buckets that hold some of them are read.
+        """
+        ends = np.cumsum([part.rows for part in self.manifest.buckets])
+        parts, firsts = np.searchsorted(ends, places, side="right"), ends - np.diff(ends, prepend=0)
+        needed = np.unique(parts)
+        found = self._many(self._source.bucket, [self.manifest.buckets[i] for i in needed])
+        taken = [
+            bucket.all().take(places[parts == i] - firsts[i])
+            for i, bucket in zip(needed, found, strict=True)
+        ]
+        return joined(taken)
 
     # -- rewriting ----------------------------------------------------------------------------
 
@@ -392,3 +408,27 @@ class Buckets:
 
 def _itself(rows: Rows) -> Rows:
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfBuckets:
+    """All rows of buckets as the engine has them, a pass at a time."""
+
+    buckets: Buckets
+    intercept: bool
+
+    def __len__(self) -> int:
+        return self.buckets.manifest.rows
+
+    @property
+    def outputs(self) -> int:
+        """How many targets each has."""
+        return self.buckets.manifest.m
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yield them in blocks; errors as of `Buckets.get`."""
+        return self.buckets.blocks(intercept=self.intercept)
+
+    def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
+        """Yield what a kernel makes of each block."""
+        return (made for _, made in self.buckets.each(kernel, intercept=self.intercept))

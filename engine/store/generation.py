@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,16 +42,29 @@ from lethe.engine.store.server.connection import reachable
 
 
 class Sampled(NamedTuple):
-    """Sentinels as they are stored: ids, and the chance of each; None if all had the same."""
+    """Sentinels as they are stored.
+
+    Attributes
+    ----------
+    ids, pi
+        Of each row its id, and the chance with which it was drawn; None if all had the same.
+    records
+        By id, copies of their records, if these are in files and not in the store.
+    """
 
     ids: tuple[str, ...] = ()
     pi: tuple[float, ...] | None = None
+    records: Mapping[str, bytes] = MappingProxyType({})
 
     @classmethod
-    def of(cls, sentinels: Sentinels) -> Sampled:
-        """Return what is stored of sentinels: their rows are stored with all others."""
-        pi = sentinels.pi
-        return cls(sentinels.ids, None if pi is None else tuple(map(float, pi)))
+    def of(cls, sentinels: Sentinels, *, copied: bool = False) -> Sampled:
+        """Return what is stored of sentinels; ``copied``: their rows are not stored with others."""
+        pi, records = sentinels.pi, dict[str, bytes]()
+        if copied:
+            rows = sentinels.rows
+            packed = codec.pack_rows(rows.X, rows.y, rows.weight, sentinels.W)
+            records = dict(zip(sentinels.ids, packed, strict=True))
+        return cls(sentinels.ids, None if pi is None else tuple(map(float, pi)), records)
 
 
 def generation_info(
@@ -74,6 +88,8 @@ def generation_info(
     }
     if pipeline is not None:
         fields["base"] = pack_base(pipeline.base)
+    if sampled.records:
+        fields["sentinel_rows"] = b"".join(sampled.records[row] for row in sampled.ids)
     noise = generation.objective.linear
     return fields if noise is None else {**fields, "noise": codec.pack(noise)}
 
@@ -127,7 +143,8 @@ def read_fixed(
         factor_error=float(info["factor_error"]),
         rounded=info.get("rounded") is True,
     )
-    return generation, _sampled(info, what)
+    sampled = _sampled(info, what)
+    return generation, sampled._replace(records=_copies(fixed, sampled.ids, config, what))
 
 
 def _info(stored: bytes, what: str) -> dict[str, Any]:
@@ -161,6 +178,18 @@ def _sampled(info: Mapping[str, Any], what: str) -> Sampled:
     if not all(_is_number(chance) and 0.0 < chance <= 1.0 for chance in chances):
         raise CorruptState(f"{what}: its sentinels have no valid chances; run `lethe check`")
     return Sampled(ids, tuple(map(float, chances)))
+
+
+def _copies(
+    fixed: Mapping[bytes, bytes], ids: Sequence[str], config: ModelConfig, what: str
+) -> dict[str, bytes]:
+    """Return the copies of the sentinels' records, if there are some."""
+    data = fixed.get(b"sentinel_rows", b"")
+    size = codec.row_size(config.d, config.m, config.blocks)
+    if data and len(data) != size * len(ids):
+        raise CorruptState(f"{what}: its sentinels have other rows; run `lethe check`")
+    copies = (data[start : start + size] for start in range(0, len(data), size))
+    return dict(zip(ids, copies, strict=False))
 
 
 def read_factor(client: redis.Redis, where: GenerationKeys, generation: Generation) -> Factor:

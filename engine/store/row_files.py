@@ -12,13 +12,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
+import numpy as np
 import redis
 
 from lethe.engine.errors import RowsMissing
-from lethe.engine.fit.objective import Rows, with_intercept
+from lethe.engine.fit.objective import Array, Rows, with_intercept
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.config import ModelConfig, parse_config
 from lethe.engine.store.layout.keys import ModelKeys
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from lethe.engine.rowstore.files import Files
 
 T = TypeVar("T")
+
+Duals: TypeAlias = Callable[[Array], Array]
+"""From features (k x d) to base dual rows (k x h d) of a generation."""
 
 FORMER = "files:"
 """What the name of files begins with, in a commit that leaves them behind."""
@@ -134,13 +138,24 @@ class RowFilesOfModels:
         self._open.move_to_end((model, root))
         return self._open[model, root]
 
-    def records(self, meta: Meta, row_ids: Collection[str]) -> dict[str, bytes]:
-        """Return the records of those of some rows that files have, deleted or corrected or not."""
+    def records(
+        self, meta: Meta, row_ids: Collection[str], duals: Callable[[], Duals] | None = None
+    ) -> dict[str, bytes]:
+        """Return the records of those of some rows that files have, deleted or corrected or not.
+
+        ``duals`` returns what makes the base dual rows, which no file has. Without it they are 0:
+        of models whose versions need none, and where nothing is computed with them.
+        """
         buckets = self.of(meta) if row_ids else None
-        if buckets is None:
+        found = {} if buckets is None else buckets.get(row_ids)
+        if not found:
             return {}
-        found = buckets.get(row_ids)
-        return {row: packed(as_model_has(meta.config, one), 0) for row, one in found.items()}
+        config = meta.config
+        rows = stacked([as_model_has(config, one) for one in found.values()])
+        W = np.zeros((len(rows), config.blocks * config.d))
+        if duals is not None and config.blocks:
+            W = duals()(rows.X)
+        return {row: packed(rows, W, i) for i, row in enumerate(found)}
 
     def every(self, meta: Meta) -> Iterator[Bucket]:
         """Yield all rows that files have, deleted or not."""
@@ -194,9 +209,18 @@ def with_those_of_files(
     }
 
 
-def packed(rows: Rows, i: int) -> bytes:
-    """Return the record of a row, as the store would keep it: with exact sums, no dual row."""
-    return codec.pack_row(rows.X[i], rows.y[i], float(rows.weight[i]), rows.X[i, :0])
+def packed(rows: Rows, W: Array, i: int) -> bytes:
+    """Return the record of a row, as the store would keep it."""
+    return codec.pack_row(rows.X[i], rows.y[i], float(rows.weight[i]), W[i])
+
+
+def stacked(parts: Sequence[Rows]) -> Rows:
+    """Return rows, at least some, one below the other."""
+    return Rows(
+        np.vstack([part.X for part in parts]),
+        np.vstack([part.y for part in parts]),
+        np.concatenate([part.weight for part in parts]),
+    )
 
 
 def as_model_has(config: ModelConfig, bucket: Bucket) -> Rows:

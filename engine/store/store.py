@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import redis
 
+from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.error.sentinels import SENTINELS, Sentinels
-from lethe.engine.errors import CorruptState, RowsMissing, StoreUnavailable
+from lethe.engine.errors import CorruptState, StoreUnavailable
+from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import APPLY, ApplyAnswer, StoreChange
 from lethe.engine.store.counts import lost_keys
@@ -19,6 +23,7 @@ from lethe.engine.store.cursors import MOVE, RAISE, Cursors, applied_of, queue_a
 from lethe.engine.store.generation import (
     Sampled,
     queue_generation,
+    read_factor,
     read_fixed,
     read_pipeline,
     read_published,
@@ -41,13 +46,14 @@ from lethe.engine.store.layout.state import (
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
 from lethe.engine.store.membership import unknown
-from lethe.engine.store.row_files import RowFilesOfModels, with_those_of_files
+from lethe.engine.store.row_files import Duals, RowFilesOfModels, with_those_of_files
 from lethe.engine.store.server.barrier import Barrier
 from lethe.engine.store.server.connection import reachable, surface_breaks, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, present, read_shards, run_pipeline
 from lethe.engine.store.server.row_keys import SEALED, Opened, RowKeys, no_key
 from lethe.engine.store.topics import KnownTopics
 
+_FACTORS = 256 << 20  # bytes of factors that are kept; the newest is whatever its size
 _LOAD_TRIES = 5  # the first finds the live generation; more are needed only while that changes
 
 
@@ -79,6 +85,7 @@ class ModelStore:
         surface_breaks(client)
         self.row_keys = row_keys
         self.row_files = RowFilesOfModels()
+        self._factors: OrderedDict[str, Factor] = OrderedDict()
         self.cursors = Cursors(client)
         self.topics = KnownTopics(client)
         self.client = client
@@ -241,7 +248,8 @@ class ModelStore:
             return self.sentinels(live, meta, sampled)
         kept = {row: pi for row, pi in zip(sampled.ids, sampled.pi, strict=True) if row not in rows}
         together = kept | dict.fromkeys(rows, 1.0)
-        return self.sentinels(live, meta, Sampled(tuple(together), tuple(together.values())))
+        chances = tuple(together.values())
+        return self.sentinels(live, meta, Sampled(tuple(together), chances, sampled.records))
 
     def sentinels(self, live: GenerationKeys, meta: Meta, sampled: Sampled) -> Sentinels:
         """Return those of the chosen sentinels whose rows are still live.
@@ -250,7 +258,7 @@ class ModelStore:
         """
         records: Mapping[str, bytes] = {}
         if meta.config.kind is not Kind.LINEAR:
-            records = self.records_if_there(live, sampled.ids)
+            records = self._sentinel_records(live, sampled)
         live_ids = tuple(row for row in sampled.ids if row in records)
         config = meta.config
         what = f"model {config.model_id!r}, sentinels"
@@ -261,6 +269,46 @@ class ModelStore:
             chances = dict(zip(sampled.ids, sampled.pi, strict=True))
             pi = np.array([chances[row] for row in live_ids])
         return Sentinels(live_ids, decoded.rows, decoded.W, pi)
+
+    def _sentinel_records(self, live: GenerationKeys, sampled: Sampled) -> Mapping[str, bytes]:
+        """Return the records of those sentinels that are live.
+
+        Of rows in files, the generation has copies: a row of the store stands in place of them.
+        """
+        records = self.records_if_there(live, sampled.ids)
+        if not sampled.records:
+            return records
+        gone = self.rows_in_ledger(live.model, sampled.ids)
+        copies = {row: copy for row, copy in sampled.records.items() if row not in gone}
+        return {**copies, **records}
+
+    def factor(self, state: ModelState) -> Factor:
+        """Return the factored Hessian of the live generation, stacked; it is kept in memory.
+
+        Cost O(h d^2) bytes, unless it was read of late.
+
+        Raises
+        ------
+        CorruptState
+            It is missing, or has another size.
+        """
+        name = f"{state.model_id}/{state.rows_generation}"
+        if name not in self._factors:
+            self._factors[name] = read_factor(self.client, state.generation_keys, state.generation)
+        self._factors.move_to_end(name)
+        while len(self._factors) > 1 and sum(f.L.nbytes for f in self._factors.values()) > _FACTORS:
+            self._factors.popitem(last=False)
+        return self._factors[name]
+
+    def dual_rows_of(self, state: ModelState) -> Duals:
+        """Return what makes base dual rows of the live generation; errors as of `factor`."""
+        generation, factor = state.generation, self.factor(state)
+        return lambda X: base_dual_rows(generation, factor, X)[0]
+
+    def _records_in_files(self, state: ModelState, row_ids: Sequence[str]) -> dict[str, bytes]:
+        """Return records of files; while a model waits for a rebuild, nothing is computed."""
+        duals = None if state.awaiting_rebuild else partial(self.dual_rows_of, state)
+        return self.row_files.records(state.meta, row_ids, duals)
 
     # -- looking up ---------------------------------------------------------------------------
 
@@ -315,8 +363,8 @@ class ModelStore:
         here = lookup.ledger.keys() | lookup.records.keys() | lookup.unread
         wanted = [row for row in request.row_ids if row not in here]
         try:
-            records = self.row_files.records(state.meta, wanted)
-        except RowsMissing:
+            records = self._records_in_files(state, wanted)
+        except CorruptState:
             [again] = look_up(self.client, [LookupRequest(state, (), ())])
             if again.is_of(state):
                 raise
@@ -331,7 +379,7 @@ class ModelStore:
         """Return the records of those rows of a model that have one, in the store or in files."""
         records = self.records_if_there(state.generation_keys, row_ids)
         missing = [row for row in row_ids if row not in records]
-        return {**self.row_files.records(state.meta, missing), **records}
+        return {**self._records_in_files(state, missing), **records}
 
     def hidden(self, state: ModelState, row_ids: Sequence[str]) -> frozenset[str]:
         """Return those of some rows of files that are not live: deleted, or corrected since."""

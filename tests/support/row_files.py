@@ -49,6 +49,11 @@ class InBlocks:
     size: int
     passes: int = 0
 
+    @property
+    def outputs(self) -> int:
+        """How many targets each has."""
+        return self.rows.outputs
+
     def __len__(self) -> int:
         return len(self.rows)
 

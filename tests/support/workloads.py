@@ -130,7 +130,7 @@ class InFiles(Workload):
     """Deletions of a model whose rows are in files."""
 
     def __init__(self, platform: Platform, **options: Any) -> None:
-        super().__init__(platform, exact_sums=True, rows_url=platform.folder(), **options)
+        super().__init__(platform, rows_url=platform.folder(), **options)
 
     def check(self) -> None:
         """Check that no file holds a row that was deleted before its root was made."""
@@ -272,8 +272,11 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "changes-influence": partial(Changes, method="influence"),
     "sums": partial(ExactSums, method="exact", exact_sums=True),
     "sums-pru": partial(ExactSums, exact_sums=True),
-    "files": InFiles,
-    "files-exact": partial(InFiles, method="exact"),
+    "files": partial(InFiles, exact_sums=True),
+    "files-exact": partial(InFiles, method="exact", exact_sums=True),
+    "files-linear": InFiles,
+    "files-logistic": partial(InFiles, kind="logistic"),
+    "files-classes": partial(InFiles, family="classes", kind="logistic", method="exact"),
     "files-changes": partial(ChangesInFiles, method="exact"),
     "files-changes-pru": ChangesInFiles,
     "pipeline": Pipeline,
@@ -290,7 +293,8 @@ ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {
 """Where the store goes back without the keys, their rows are lost: they stand apart."""
 
 MAIN = (
-    "linear", "logistic", "classes", "noise", "changes", "sums", "files", "files-changes",
+    "linear", "logistic", "classes", "noise", "changes", "sums", "files", "files-logistic",
+    "files-changes",
     "pipeline", "pipeline-sums",
 )  # fmt: skip
 """One of each kind that is kept in the store in another way."""

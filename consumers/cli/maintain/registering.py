@@ -86,7 +86,8 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options)
         return
     if in_files:
-        _register_in_files(settings, out, options, TableInBlocks.of(foreseen, columns), limits)
+        table = TableInBlocks.of(foreseen, columns, kind)
+        _register_in_files(settings, out, options, table, limits)
         return
     with out.progress() as report, open_runtime(settings) as runtime:
         refuse_eviction(runtime.store().client)
@@ -155,7 +156,13 @@ def _register_in_files(
         raise click.UsageError("--rows cannot be given with --preprocess yet")
     features, targets = table.columns.features or (), table.columns.targets
     nothing = TrainingData(
-        (), np.empty((0, len(features))), np.empty((0, len(targets))), features, targets, {}
+        (),
+        np.empty((0, len(features))),
+        np.empty((0, len(targets))),
+        features,
+        targets,
+        {},
+        table.columns.classes or (),
     )
     config = _config(options, Kind(options["kind"]), limits, nothing)
     with out.progress() as report, open_runtime(settings) as runtime:

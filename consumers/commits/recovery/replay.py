@@ -38,12 +38,10 @@ from lethe.consumers.contract.events import RowsChanged
 from lethe.consumers.log.base import Partition, Reader
 from lethe.engine.deletion.change import RowMoves, RowsAndDuals
 from lethe.engine.errors import CorruptState, IllConditioned, LogReset, RowsMissing
-from lethe.engine.fit.factor import Factor
 from lethe.engine.store.apply import RowsWritten, StoreChange
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import Head, ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
-from lethe.engine.store.offline.snapshot import load_factor
 from lethe.engine.store.store import ModelStore
 
 
@@ -210,7 +208,7 @@ class Replay:
         anyway.
         """
         steps = not state.awaiting_rebuild
-        factor = self._factor(state) if steps and not commit.meta.config.exact_sums else None
+        factor = self._store.factor(state) if steps and not commit.meta.config.exact_sums else None
         found = [request_in(given[change]) for change in commit.changes if change in given]
         known = [request for request in found if _has_weights(request, records)]
         changed = changed_rows(state, known, records, factor)
@@ -225,13 +223,6 @@ class Replay:
             records.pop(row, None)
         records.update(written.records)
         return written, changed, moved
-
-    def _factor(self, state: ModelState) -> Factor:
-        factor = self._states.factor(state)
-        if factor is None:
-            factor = load_factor(self._store, state)
-            self._states.put_factor(state, factor)
-        return factor
 
     def _swap(self, logged: LoggedCommit, state: ModelState | None) -> StoreChange:
         commit = logged.commit

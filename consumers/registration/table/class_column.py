@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow.compute as pc
 
@@ -15,7 +17,7 @@ from lethe.consumers.registration.table.values import (
     numeric_type,
 )
 from lethe.engine.errors import InvalidData
-from lethe.engine.fit.classes import UnknownLabel, encoded, encoded_as
+from lethe.engine.fit.classes import MAX_CLASSES, UnknownLabel, encoded, encoded_as
 from lethe.engine.fit.objective import Array
 
 
@@ -38,6 +40,32 @@ def class_column(
     except UnknownLabel as error:
         place = file.place(error.row)
         raise InvalidData(f"{file.path}, {place}, column {name!r}: {error.what}") from None
+    except InvalidData as error:
+        raise InvalidData(f"{file.path}, column {name!r}: {error}") from None
+
+
+def class_names(blocks: Iterable[TableFile], name: str) -> tuple[str, ...]:
+    """Return the names of the classes of a table that is read in blocks; empty for 0 and 1.
+
+    Raises
+    ------
+    InvalidData
+        As `class_column` without known classes.
+    """
+    found: dict[bool, set[float | str]] = {True: set(), False: set()}
+    for file in blocks:
+        numeric = _holds_numbers(file, name)
+        found[numeric].update(_numbers_of(file, name) if numeric else _names_of(file, name))
+        if found[True] and found[False]:
+            raise InvalidData(
+                f"{file.path}, {file.place(0)}, column {name!r}: some lines hold text, others "
+                "numbers; correct them, or make all classes text"
+            )
+        labels = sorted(found[numeric])
+        if len(labels) > MAX_CLASSES:
+            break
+    try:
+        return encoded(labels)[0]
     except InvalidData as error:
         raise InvalidData(f"{file.path}, column {name!r}: {error}") from None
 

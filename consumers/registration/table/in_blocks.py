@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from lethe.consumers.registration.table.class_column import class_names
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.foreseen import Columns, Foreseen
 from lethe.consumers.registration.table.reader import rows_in
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,10 @@ class TableInBlocks:
     left_out: Mapping[str, str]
 
     @classmethod
-    def of(cls, foreseen: Foreseen, columns: Columns) -> TableInBlocks:
+    def of(cls, foreseen: Foreseen, columns: Columns, kind: Kind = Kind.LINEAR) -> TableInBlocks:
         """Return a table in blocks: without named ones, the features are what is numbers by type.
+
+        For a logistic model, the column of classes is read.
 
         Raises
         ------
@@ -52,7 +56,11 @@ class TableInBlocks:
         others = {name: f"of type {foreseen.kinds[name]}" for name in foreseen.candidates}
         left_out = {} if columns.features is not None else others
         left_out = {name: what for name, what in left_out.items() if name not in names}
-        return cls(foreseen, replace(columns, features=names), left_out)
+        table = cls(foreseen, replace(columns, features=names), left_out)
+        if kind is not Kind.LOGISTIC:
+            return table
+        classes = class_names(table._files(columns.targets), columns.targets[0])
+        return replace(table, columns=replace(table.columns, classes=classes))
 
     @property
     def rows(self) -> int:
@@ -67,16 +75,21 @@ class TableInBlocks:
         InvalidData
             A file cannot be read, or a value cannot be used; the message says which and where.
         """
-        opened, columns = self.foreseen.opened, self.columns
+        columns = self.columns
         only = [columns.id, *columns.targets, *(columns.features or ())]
         only += [] if columns.subject is None else [columns.subject]
+        for file in self._files(only):
+            yield rows_in(file, columns)
+
+    def _files(self, only: Sequence[str]) -> Iterator[TableFile]:
+        """Yield these columns in blocks."""
+        opened = self.foreseen.opened
         counts, done = [0] * len(opened.source.files), 0
         try:
             for index, block in opened.blocks(self.foreseen.kinds, only):
                 counts[index] += len(block)
-                file = TableFile(opened.source, block, tuple(counts), done)
+                yield TableFile(opened.source, block, tuple(counts), done)
                 done += len(block)
-                yield rows_in(file, columns)
         except pa.ArrowInvalid as error:
             what = str(error).partition("\n")[0]
             raise InvalidData(f"{opened.path}: {what}; correct it, or use Parquet") from None

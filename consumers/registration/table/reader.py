@@ -141,7 +141,9 @@ def read_table(
 
 
 def rows_in(file: TableFile, columns: Columns) -> TrainingData:
-    """Return the rows of a block of a table, with the named features, of a linear model.
+    """Return the rows of a block of a table, with the named features.
+
+    Of a logistic model, the classes are known, and of others there are none.
 
     Raises
     ------
@@ -150,9 +152,10 @@ def rows_in(file: TableFile, columns: Columns) -> TrainingData:
     """
     ids, names = _ids(file, columns.id), columns.features or ()
     X = np.column_stack([numbers(file, name) for name in names])
-    _, y = _targets(file, columns, Kind.LINEAR)
+    kind = Kind.LINEAR if columns.classes is None else Kind.LOGISTIC
+    classes, y = _targets(file, columns, kind)
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
-    return TrainingData(ids, X, y, names, columns.targets, subjects)
+    return TrainingData(ids, X, y, names, columns.targets, subjects, classes)
 
 
 def _streamed(foreseen: Foreseen, columns: Columns, progress: Progress) -> Streamed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.stored_rows import StoredRows, read_rows
 from lethe.engine.store.offline.staging import StagedGeneration
+from lethe.engine.store.row_files import Duals
 from lethe.engine.store.store import ModelStore
 
 
@@ -106,7 +108,8 @@ def catch_up(
     changed = changed or {}
     named = [*deleted, *changed]
     own = store.row_records(staged.keys, named)
-    had = {**own, **store.row_files.records(meta, [row for row in named if row not in own])}
+    others = [row for row in named if row not in own]
+    had = {**own, **store.row_files.records(meta, others, partial(_duals, store, staged))}
     width, m = meta.config.row_width, meta.config.m
     new = {
         row: record
@@ -161,6 +164,11 @@ def catch_up(
         moved,
         len(records.keys() - own.keys()) - len(own.keys() & set(gone)),
     )
+
+
+def _duals(store: ModelStore, staged: StagedGeneration) -> Duals:
+    factor = read_factor(store.client, staged.keys, staged.generation)
+    return lambda X: base_dual_rows(staged.generation, factor, X)[0]
 
 
 def _decoded(staged: StagedGeneration, meta: Meta, records: Mapping[str, bytes]) -> StoredRows:

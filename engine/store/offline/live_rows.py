@@ -105,6 +105,10 @@ class _InFiles:
     def __len__(self) -> int:
         return self.state.meta.rows_live
 
+    @property
+    def outputs(self) -> int:
+        return self.state.meta.config.m
+
     def blocks(self) -> Iterator[Rows]:
         return self.each(_itself)
 

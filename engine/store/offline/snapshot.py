@@ -6,6 +6,7 @@ afterwards, with all rows that were ever changed in its generation: the other re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -99,17 +100,20 @@ def _read_records(
     store: ModelStore, state: ModelState, on_rows: Callable[[int], None]
 ) -> dict[str, bytes]:
     records: dict[str, bytes] = {}
-    done = 0
+    config, duals, done = state.meta.config, None, 0
     for chunk in read_list(store.client, state.keys.dataset(state.meta.dataset_key).ids):
         records |= store.row_records(state.generation_keys, chunk)
         done += len(chunk)
         on_rows(done)
     for bucket in store.row_files.every(state.meta):
         deleted = store.rows_in_ledger(state.keys, bucket.ids)
-        rows = as_model_has(state.meta.config, bucket)
+        rows = as_model_has(config, bucket)
+        if duals is None and config.blocks:
+            duals = store.dual_rows_of(state)
+        W = rows.X[:, :0] if duals is None else duals(rows.X)
         for i, row in enumerate(bucket.ids):
             if row not in deleted:
-                records[row] = packed(rows, i)
+                records[row] = packed(rows, W, i)
         done += len(bucket)
         on_rows(done)
     return records
@@ -170,8 +174,9 @@ def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
         return state
     certain = _certain(state.sentinels)
     certain_ids = frozenset(certain.ids)
-    ids = sorted(row for row in _drawn(store, state) if row not in certain_ids)
-    pool = store.sentinels(state.generation_keys, state.meta, Sampled(tuple(ids)))
+    copies = _drawn_from_files(store, state, certain_ids)
+    ids = sorted(row for row in {*_drawn(store, state), *copies} if row not in certain_ids)
+    pool = store.sentinels(state.generation_keys, state.meta, Sampled(tuple(ids), records=copies))
     others = max(state.meta.rows_live - len(certain_ids), 1)
     pool_chance = min(1.0, len(pool.ids) / others)
     parts = possible_parts(state.generation, pool.rows, pool.W)
@@ -192,16 +197,32 @@ def _certain(sentinels: Sentinels) -> Sentinels:
 
 def _drawn(store: ModelStore, state: ModelState) -> list[str]:
     """Return live rows, about as many from each shard: ids fall into shards at random."""
-    live = state.generation_keys
+    live, share = state.generation_keys, state.meta.rows_in_store / max(state.meta.rows_live, 1)
     with reachable(store.client):
         pipeline = store.client.pipeline(transaction=False)
         for shard in range(SHARDS):
-            pipeline.hrandfield(live.rows(shard), _POOL // SHARDS)
+            pipeline.hrandfield(live.rows(shard), math.ceil(share * _POOL / SHARDS))
         answers: list[Any] = pipeline.execute()
     drawn = [text(row) for shard in answers for row in shard or ()]
     # A row that was just deleted may still have its record.
     gone = store.rows_in_ledger(state.keys, drawn)
     return sorted(set(drawn) - gone)
+
+
+def _drawn_from_files(
+    store: ModelStore, state: ModelState, certain: frozenset[str]
+) -> dict[str, bytes]:
+    """Return the records of rows of files, drawn uniformly; some may not be live any more."""
+    buckets = store.row_files.of(state.meta)
+    if buckets is None:
+        return {}
+    there = buckets.manifest.rows
+    count = min(there, math.ceil(_POOL * (1 - state.meta.rows_in_store / state.meta.rows_live)))
+    rng = np.random.default_rng(state.head.commit)
+    drawn = buckets.at(np.sort(rng.choice(there, count, replace=False)))
+    rows = as_model_has(state.meta.config, drawn)
+    W = store.dual_rows_of(state)(rows.X)
+    return {row: packed(rows, W, i) for i, row in enumerate(drawn.ids) if row not in certain}
 
 
 def _together(certain: Sentinels, others: Sentinels) -> Sentinels:

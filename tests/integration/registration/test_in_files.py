@@ -425,10 +425,9 @@ def test_a_registration_without_room_says_so_and_leaves_nothing_behind(
     assert keys_of(memory, "m") == []
 
 
-@pytest.mark.parametrize("kind", ["logistic", "linear"])
-def test_models_that_need_more_than_sums_are_refused(memory: Platform, kind: str) -> None:
-    with pytest.raises(InvalidData, match="--rows is for models with exact sums"):
-        memory.register("m", kind=kind, rows_url=memory.folder())
+def test_what_needs_all_rows_at_hand_is_refused(memory: Platform) -> None:
+    with pytest.raises(InvalidData, match="--rows cannot be given with"):
+        memory.register("m", method="exact", disclosure=True, rows_url=memory.folder())
 
 
 # -- damage ----------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ def plans(rng: random.Random, rows: int) -> list[Plan]:
             "in-files", make(drawn, "linear", rows, 6), "pru", 0.02, exact_sums=True, in_files=True
         ),
         Plan("logistic-pru", make(drawn, "logistic", rows, 8), "pru", 0.02, wide),
+        Plan("logistic-in-files", make(drawn, "logistic", rows, 6), "pru", 0.02, in_files=True),
         Plan("logistic-exact", make(drawn, "logistic", rows, 12), "exact", 0.005),
         Plan("logistic-influence", make(drawn, "logistic", rows, 5), "influence", 0.02),
         Plan("classes", make(drawn, "classes", rows // 2, 6), "pru", 0.02, wide),

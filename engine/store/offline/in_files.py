@@ -1,0 +1,160 @@
+"""A generation of rows in files: fitted in passes, with no dual row stored.
+
+A worker makes the dual rows of what it deletes from the factor. The sentinels' are stored with
+copies of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from lethe.engine.deletion.generation import Generation, begin
+from lethe.engine.deletion.insertion import base_dual_rows
+from lethe.engine.error.sentinels import Sentinels, choose_sentinels, possible_parts
+from lethe.engine.fit.classes import class_counts, unbounded, weighted_counts
+from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import (
+    Array,
+    Kind,
+    Objective,
+    Rows,
+    over,
+    ridge_penalty,
+)
+from lethe.engine.fit.precompute import dual_rows
+from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.refresh.refreshes import NewGeneration
+from lethe.engine.rowstore.buckets import Buckets, RowsOfBuckets
+from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.records import Status
+from lethe.engine.store.row_files import as_model_has
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class OfFiles:
+    """A new generation of rows in files.
+
+    Attributes
+    ----------
+    new
+        It; its dual rows have no rows.
+    sentinels
+        With their rows; none of a linear model.
+    class_counts
+        How many rows each class has; None of a linear model.
+    status
+        Whether the intercept had to be penalised.
+    """
+
+    new: NewGeneration
+    sentinels: Sentinels
+    class_counts: tuple[int, ...] | None = None
+    status: Status = "ACTIVE"
+
+
+def nobody(config: ModelConfig) -> Rows:
+    """Return no rows of a model."""
+    return Rows(np.empty((0, config.d)), np.empty((0, config.m)), np.empty(0))
+
+
+def no_sentinels(config: ModelConfig) -> Sentinels:
+    """Return the sentinels of a model that needs none."""
+    return Sentinels((), nobody(config), np.empty((0, config.blocks * config.d)))
+
+
+def fit_files(
+    config: ModelConfig,
+    buckets: Buckets,
+    number: int,
+    start: Array | None = None,
+    on_pass: Callable[[int], None] = lambda _: None,
+) -> OfFiles:
+    """Fit a model without exact sums to the rows in files, and precompute.
+
+    Parameters
+    ----------
+    config, buckets
+        The model, and all its rows.
+    number
+        Of the generation.
+    start
+        Where Newton's method begins.
+    on_pass
+        Called with the number of the pass over the rows that begins.
+
+    Raises
+    ------
+    InvalidData, IllConditioned, NotConverged
+        As `engine.fit.fit.fit`.
+
+    Notes
+    -----
+    Cost O(n d^2) for each pass: one for each Newton step, and six. Memory does not depend on n but
+    for 8 bytes a row of a logistic model, by which its sentinels are chosen.
+    """
+    rows = _Counted(RowsOfBuckets(buckets, config.fit_intercept), on_pass)
+    counted = [*over(rows, partial(_counts, config.kind))]
+    one_sided = unbounded(config.kind, _added([weighted for weighted, _ in counted]))
+    unpenalised = config.fit_intercept and not one_sided
+    penalty = ridge_penalty(
+        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=not unpenalised
+    )
+    made = precompute_blocks(Objective(config.kind, penalty), rows, start)
+    generation, stream = begin(number, Objective(config.kind, penalty), made)
+    new = NewGeneration(generation, stream, made.factor, made.dual_rows, made.certificate.bound)
+    if config.kind is Kind.LINEAR:
+        return OfFiles(new, no_sentinels(config))
+    counts = _added([of_classes for _, of_classes in counted])
+    status: Status = "INTERCEPT_PENALISED" if config.fit_intercept and one_sided else "ACTIVE"
+    parts = np.concatenate([*over(rows, partial(_parts, generation, made.factor))])
+    places, pi = choose_sentinels(parts, number)
+    chosen = buckets.at(places)
+    theirs = as_model_has(config, chosen)
+    W, _ = base_dual_rows(generation, made.factor, theirs.X)
+    return OfFiles(new, Sentinels(chosen.ids, theirs, W, pi), counts, status)
+
+
+class _Counted:
+    """Rows in blocks that count the passes over them."""
+
+    def __init__(self, rows: RowsOfBuckets, on_pass: Callable[[int], None]) -> None:
+        self._rows = rows
+        self._on_pass = on_pass
+        self._passes = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def outputs(self) -> int:
+        return self._rows.outputs
+
+    def blocks(self) -> Iterator[Rows]:
+        return self._rows.blocks()
+
+    def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
+        self._passes += 1
+        self._on_pass(self._passes)
+        return self._rows.each(kernel)
+
+
+def _counts(kind: Kind, rows: Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    of_classes = () if kind is Kind.LINEAR else class_counts(rows.y)
+    return weighted_counts(kind, rows), of_classes
+
+
+def _added(counts: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*counts, strict=True)))
+
+
+def _parts(generation: Generation, factor: Factor, rows: Rows) -> Array:
+    """Return what each row can add to the estimate (`possible_parts`)."""
+    W = np.hstack([dual_rows(factor.block(c), rows.X) for c in range(generation.blocks)])
+    return possible_parts(generation, rows, W)
