@@ -87,3 +87,36 @@ def test_a_table_in_a_directory_forgets_changes_and_is_rebuilt(tmp_path: Path) -
         lethe("check")
         lethe("unregister", "big", "--yes")
     assert not [path for path in files.rglob("*") if path.is_file()]
+
+
+def test_a_logistic_model_of_named_classes_forgets_rows_of_files(tmp_path: Path) -> None:
+    table, files = tmp_path / "table", tmp_path / "files"
+    table.mkdir()
+    named = pa.array(["cold", "mild", "warm"])
+    parts = [rows(i * 600, 600, i) for i in range(3)]
+    for i, part in enumerate(parts):
+        thirds = np.digitize(part["y"].to_numpy(), [-1.5, 1.5])
+        column = part.column_names.index("y")
+        pq.write_table(
+            part.set_column(column, "y", named.take(pa.array(thirds))), table / f"part-{i}.parquet"
+        )
+    source = ("--data", str(table), *FIT[:6], "--kind", "logistic", "--ridge", "1")
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Lethe(server.data_dir)
+        registered = lethe("register", "klimate", *source, "--rows", str(files)).out
+        assert "cold" in registered
+        assert f"rows in files at {files}" in registered
+        with lethe.working() as worker:
+            by_person = lethe(
+                "delete", "klimate", "--subject", "person-1", "--wait", "60", "--json"
+            )
+            lethe("delete", "klimate", "--row", "row-777", "--wait", "60")
+            lethe("verify", "klimate")
+            lethe("refresh", "klimate", "--size", "rebuild", "--wait", "60")
+            worker.terminate()
+            worker.communicate(timeout=120)
+        assert by_person.document["rows_deleted"] == 10
+        assert bytes_of(parts[1], 177) not in held(files)
+        assert lethe("status", "klimate", "--json").document["rows_live"] == 1800 - 11
+        lethe("verify", "klimate")
+        lethe("check")

@@ -170,7 +170,9 @@ def with_enough_sentinels(store: ModelStore, state: ModelState) -> ModelState:
     for m' sentinels, once in a while.
     """
     wanted, there = min(SENTINELS, state.meta.rows_live), len(state.sentinels.ids)
-    if state.generation.objective.kind is Kind.LINEAR or wanted <= 2 * there <= 4 * SENTINELS:
+    if state.generation.objective.kind is Kind.LINEAR or state.awaiting_rebuild:
+        return state
+    if wanted <= 2 * there <= 4 * SENTINELS:
         return state
     certain = _certain(state.sentinels)
     certain_ids = frozenset(certain.ids)
