@@ -161,7 +161,7 @@ class _Swap:
             )
         if touched.changed and store.row_keys is not None:
             return "rows changed before their records were encrypted"
-        needs_factor = touched.changed or (later and self.result.row_files is not None)
+        needs_factor = touched.changed or (later and state.meta.config.rows_url is not None)
         if needs_factor and to_persist(store.client, staged.keys.required(), ()) is None:
             return _EXPIRED
         try:

@@ -898,7 +898,7 @@ MUTANTS = (
     mutant(
         "a file of rows has the content that its name says",
         "test_a_damaged_file_halts_its_model_alone_until_it_is_back",
-        always("Buckets._read", "digest_of(data) == name"),
+        always("read_file", "digest_of(data) == name"),
     ),
     mutant(
         "files that a refresh leaves behind are removed",
@@ -932,7 +932,7 @@ MUTANTS = (
     mutant(
         "files that lack rows of the version are not refitted",
         "test_parameters_that_are_of_other_rows_are_noticed",
-        never("_InFiles.blocks", "found != len(self)"),
+        never("_InFiles.each", "found != len(self)"),
     ),
     mutant(
         "a refit begins again once a refresh has removed its files",
@@ -981,7 +981,22 @@ MUTANTS = (
     mutant(
         "inserted rows are found by their subject once they are in the files",
         "test_inserted_rows_are_found_by_their_subject_wherever_they_are",
-        put("_in_order", "[owners.get(row) for row in ids]", "None"),
+        put("refresh.in_files._in_order", "[owners.get(row) for row in ids]", "None"),
+    ),
+    mutant(
+        "a deleted row is no sentinel, though the generation has a copy of it",
+        "test_a_deleted_sentinel_is_not_one_of_the_state_that_is_read",
+        put("ModelStore._sentinel_records", "row not in gone", "True"),
+    ),
+    mutant(
+        "a row that comes to the store beside its file is counted",
+        "test_mixed_requests_over_rebuilds_are_as_if_refitted",
+        put("compute._brought_in", "came_to_store", "0"),
+    ),
+    mutant(
+        "dual rows of files are computed from the factor",
+        "test_versions_are_those_of_a_model_whose_rows_are_in_the_store",
+        put("RowFilesOfModels.records", "duals()(rows.X)", "W"),
     ),
     # -- a store on a cluster
     mutant(
