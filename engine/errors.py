@@ -176,6 +176,12 @@ class RegistryUnavailable(Unavailable):
     code = "REGISTRY_UNAVAILABLE"
 
 
+class ClusterUnavailable(Unavailable):
+    """The cluster that reads rows in files (Dask, Spark) cannot be reached, or lost its workers."""
+
+    code = "CLUSTER_UNAVAILABLE"
+
+
 class LogReset(LetheError):
     """A position lies outside what the partition holds: records were lost or the log was reset."""
 

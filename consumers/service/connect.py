@@ -19,6 +19,7 @@ from lethe.consumers.contract.signatures import Signer, TrustedKeys
 from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
+from lethe.consumers.passes.dask_cluster import DaskWorkers
 from lethe.consumers.service.configuration.credentials import store_access
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.configuration.signing_keys import signer_for_publishing, trusted_keys
@@ -34,6 +35,7 @@ from lethe.engine.store.server.row_keys import RowKeys
 from lethe.engine.store.topics import KnownTopics
 
 if TYPE_CHECKING:
+    from lethe.engine.rowstore.passes import Workers
     from lethe.engine.store.store import ModelStore
 
 
@@ -46,6 +48,7 @@ class Runtime:
     redis_url: str = field(repr=False)  # it can hold a password
     blas_threads: int
     _stack: ExitStack
+    _workers: Workers | None = None
 
     def store(self) -> ModelStore:
         """Return a store with its own connections; it is closed with the runtime.
@@ -67,7 +70,8 @@ class Runtime:
         with ExitStack() as opening:  # a try that fails leaves nothing open: there may be thousands
             opening.enter_context(threadpool_limits(self.blas_threads))
             client, barrier = opening.enter_context(self._connected())
-            store = ModelStore(client, barrier, self._row_keys(client, opening))
+            row_keys = self._row_keys(client, opening)
+            store = ModelStore(client, barrier, row_keys, self._workers)
             self._stack.enter_context(opening.pop_all())
         return store
 
@@ -198,6 +202,20 @@ def _barrier(settings: Settings, client: redis.Redis, *, required: bool) -> Barr
     return Barrier(client, required=required)
 
 
+def _workers(settings: Settings, stack: ExitStack) -> Workers | None:
+    """Return what computes passes over rows in files; None: the process that needs them."""
+    if settings.dask_address is None and settings.dask_workers is None:
+        return None
+    if settings.dask_address is not None and settings.dask_workers is not None:
+        raise InvalidData(
+            "LETHE_DASK_ADDRESS (--dask) names a cluster, and LETHE_DASK_WORKERS (--workers) "
+            "processes of this machine: give one of them"
+        )
+    workers = DaskWorkers(settings.dask_address, settings.dask_workers or 1)
+    stack.callback(workers.close)
+    return workers
+
+
 _LOG_NAMES = {"kafka": "Kafka", "streams": "Redis Streams"}
 _NAME_LOG = {
     "kafka": "give --kafka (LETHE_KAFKA_BOOTSTRAP_SERVERS)",
@@ -235,4 +253,4 @@ def open_runtime(settings: Settings, *, blas_threads: int = 1) -> Iterator[Runti
             log = StreamsLog(client, barrier=partial(_barrier, settings, required=True))
         stack.callback(log.close)
         signed = SignedLog(log, lambda: signer_for_publishing(settings))
-        yield Runtime(settings, signed, url, blas_threads, stack)
+        yield Runtime(settings, signed, url, blas_threads, stack, _workers(settings, stack))

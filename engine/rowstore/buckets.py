@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.errors import CorruptState
+from lethe.engine.errors import ClusterUnavailable, CorruptState, RowsMissing
 from lethe.engine.fit.objective import Rows
 from lethe.engine.rowstore import writer
 from lethe.engine.rowstore.bucket import (
@@ -43,7 +43,7 @@ from lethe.engine.rowstore.parts import (
     put_bucket,
     put_index,
 )
-from lethe.engine.rowstore.passes import Pass, Source, read_file
+from lethe.engine.rowstore.passes import Pass, Source, Workers, read_file
 
 T = TypeVar("T")
 
@@ -65,6 +65,8 @@ class Buckets:
         Digest of the manifest.
     what
         Whose rows these are, for messages: ``model 'churn'``.
+    workers
+        What computes the kernels of `each`; None for this process.
 
     Notes
     -----
@@ -72,8 +74,9 @@ class Buckets:
     read, `_CACHED_BYTES` are kept.
     """
 
-    def __init__(self, files: Files, root: str, what: str) -> None:
+    def __init__(self, files: Files, root: str, what: str, workers: Workers | None = None) -> None:
         self.root = root
+        self._workers = workers
         self._files = files
         self._what = what
         self._cache: OrderedDict[str, tuple[PackedBucket | bytes, int]] = OrderedDict()
@@ -165,29 +168,50 @@ class Buckets:
             if len(bucket):
                 yield bucket
 
-    def blocks(self, *, intercept: bool, without_rows: Collection[str] = ()) -> Iterator[Rows]:
-        """Yield the rows in blocks, as `each` has them."""
-        each = self.each(_itself, intercept=intercept, without_rows=without_rows)
-        return (rows for _, rows in each)
-
     def each(
         self,
         kernel: Callable[[Rows], T],
         *,
         intercept: bool,
         without_rows: Collection[str] = (),
+        here: bool = False,
     ) -> Iterator[tuple[int, T]]:
         """Yield how many rows a block has, and what a kernel makes of them, in their order.
 
-        Rows are as the engine has them: with a last column of ones, if ``intercept``. Errors as
-        of `get`.
+        Rows are as the engine has them: with a last column of ones, if ``intercept``. With workers
+        and not ``here``, they compute it (`engine.fit.objective.RowsInBlocks.each`).
+
+        Raises
+        ------
+        StoreUnavailable, CorruptState
+            As `get`.
+        ClusterUnavailable
+            From the workers.
         """
         one_pass = Pass(self._source, kernel, intercept, frozenset(without_rows))
+        if self._workers is None or here:
+            return self._here(one_pass)
+        return self._by(self._workers, one_pass)
+
+    def _here(self, one_pass: Pass[T]) -> Iterator[tuple[int, T]]:
         packed = self._in_order()
         for block in self._source.blocks(self.manifest.buckets):
             found = one_pass.of(islice(packed, len(block)))
             if found is not None:
                 yield found
+
+    def _by(self, workers: Workers, one_pass: Pass[T]) -> Iterator[tuple[int, T]]:
+        blocks = self._source.blocks(self.manifest.buckets)
+        try:
+            yield from (found for found in workers.map(one_pass, blocks) if found is not None)
+        except RowsMissing as error:
+            if not self.files().issubset(self._files.names()):
+                raise
+            raise ClusterUnavailable(
+                f"{self._what}: a worker of the pass does not see the files of its rows at "
+                f"{self._files.url}, which this process does; mount that directory there, or use "
+                "object storage"
+            ) from error
 
     def _in_order(self) -> Iterator[PackedBucket]:
         parts = list(self.manifest.buckets)
@@ -282,7 +306,7 @@ class Buckets:
             index = tuple(self._changed_index(index, frozenset(keys.values()), new))
         manifest = replace(self.manifest, buckets=tuple(buckets), index=index, former=former)
         root = put(self._files, manifest.pack())
-        return self if root == self.root else Buckets(self._files, root, self._what)
+        return self if root == self.root else Buckets(self._files, root, self._what, self._workers)
 
     def _put(self, bucket: Bucket) -> Iterator[Part]:
         """Write rows as buckets that are not much larger than others; none if there are no rows."""
@@ -427,7 +451,8 @@ class RowsOfBuckets:
 
     def blocks(self) -> Iterator[Rows]:
         """Yield them in blocks; errors as of `Buckets.get`."""
-        return self.buckets.blocks(intercept=self.intercept)
+        found = self.buckets.each(_itself, intercept=self.intercept, here=True)
+        return (rows for _, rows in found)
 
     def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
         """Yield what a kernel makes of each block."""

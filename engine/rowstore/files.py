@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -132,10 +133,15 @@ class Directory:
 class ObjectStorage:
     """Files of object storage that pyarrow has: S3, Google Cloud Storage, Azure."""
 
-    def __init__(self, url: str, system: Any, root: str) -> None:
+    def __init__(self, url: str, system: Any, root: str, opened: tuple[str, ...] = ()) -> None:
         self.url = url
+        self._opened = opened
         self._system = system
         self._root = root.rstrip("/")
+
+    def __reduce__(self) -> tuple[Callable[..., Files], tuple[str, ...]]:
+        """Be pickled by its URL: whoever opens that uses credentials of its own."""
+        return _opened_once, self._opened
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file. Object storage shows it whole or not at all."""
@@ -251,7 +257,12 @@ def files_at(url: str, *folders: str) -> Files:
             "begins with file://, s3://, gs:// or abfss://"
         ) from None
     below = str(PurePosixPath(root, *folders))
-    return ObjectStorage("/".join([place, *folders]), system, below)
+    return ObjectStorage("/".join([place, *folders]), system, below, (url, *folders))
+
+
+@cache
+def _opened_once(*place: str) -> Files:
+    return files_at(*place)
 
 
 def _system_at(url: str, scheme: str) -> tuple[fs.FileSystem, str]:

@@ -8,12 +8,16 @@ what a kernel makes of it is of the size of a matrix of the features.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import version as package_version
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from lethe.engine.errors import CorruptState, RowsMissing
+from lethe.engine.errors import CorruptState, InvalidData, RowsMissing
 from lethe.engine.fit.objective import Rows
 from lethe.engine.rowstore.bucket import PackedBucket, without
 from lethe.engine.rowstore.files import Files
@@ -22,8 +26,30 @@ from lethe.engine.rowstore.manifest import Part, digest_of
 T = TypeVar("T")
 
 BLOCK_BYTES = 2 << 20
-"""Of the numbers of a block: eight buckets of the usual size, or fewer. It takes tens of
+"""Of the numbers of a block: four buckets of the usual size, or fewer. It takes tens of
 milliseconds, beside about one to have it computed elsewhere."""
+
+READERS = 4
+"""Files that are read at a time: object storage answers each after some 20 ms."""
+
+Block: TypeAlias = tuple[Part, ...]
+
+
+class Workers(Protocol):
+    """Other processes that compute the blocks of a pass. Many threads may use it."""
+
+    def map(self, compute: Callable[[Block], T], blocks: Iterable[Block]) -> Iterator[T]:
+        """Yield what ``compute``, which is pickled, returns of each block, in their order.
+
+        A few blocks are computed ahead, and those of a worker that is lost by another one.
+
+        Raises
+        ------
+        ClusterUnavailable
+            The workers cannot be reached, or compute nothing.
+        LetheError
+            What ``compute`` raises of the first block that it cannot do.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +86,7 @@ class Source:
             raise CorruptState(f"{what}: has {len(bucket)} rows where the manifest has {part.rows}")
         return bucket
 
-    def blocks(self, parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
+    def blocks(self, parts: Sequence[Part]) -> Iterator[Block]:
         """Yield the buckets of each block in order."""
         block, size = list[Part](), 0
         for part in parts:
@@ -93,6 +119,26 @@ class Pass(Generic[T]):
     kernel: Callable[[Rows], T]
     intercept: bool
     left_out: frozenset[str]
+    version: str = field(default_factory=partial(package_version, "lethe-engine"))
+
+    def __call__(self, block: Block) -> tuple[int, T] | None:
+        """Read the buckets of a block, and return `of` them: what a worker elsewhere does.
+
+        Raises
+        ------
+        StoreUnavailable, CorruptState
+            As `Source.bucket`.
+        InvalidData
+            This process has another version of Lethe.
+        """
+        installed = package_version("lethe-engine")
+        if installed != self.version:
+            raise InvalidData(
+                f"a worker of the pass has lethe-engine {installed}, and this process "
+                f"{self.version}; install the same version there"
+            )
+        with ThreadPoolExecutor(READERS) as readers, threadpool_limits(1):
+            return self.of(readers.map(self.source.bucket, block))
 
     def of(self, buckets: Iterable[PackedBucket]) -> tuple[int, T] | None:
         """Return how many rows a block has, and what the kernel makes of them; None of no row."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lethe.engine.rowstore.bucket import Bucket
     from lethe.engine.rowstore.buckets import Buckets
     from lethe.engine.rowstore.files import Files
+    from lethe.engine.rowstore.passes import Workers
 
 T = TypeVar("T")
 
@@ -59,10 +60,10 @@ def folder_of(model_id: str) -> str:
     return f"~{hashlib.sha256(model_id.encode()).hexdigest()[:32]}"
 
 
-def _buckets(files: Files, root: str, model_id: str) -> Buckets:
+def _buckets(files: Files, root: str, model_id: str, workers: Workers | None = None) -> Buckets:
     from lethe.engine.rowstore.buckets import Buckets  # noqa: PLC0415 (as above)
 
-    return Buckets(files, root, f"model {model_id!r}")
+    return Buckets(files, root, f"model {model_id!r}", workers)
 
 
 def files_of(config: ModelConfig, folder: str) -> Files:
@@ -114,9 +115,13 @@ def without_files(files: RowFiles | None) -> RowFiles | None:
 
 
 class RowFilesOfModels:
-    """Opens the files of models, and keeps the newest ones open; one thread uses it."""
+    """Opens the files of models, and keeps the newest ones open; one thread uses it.
 
-    def __init__(self) -> None:
+    ``workers`` compute the passes over all rows; None for this process.
+    """
+
+    def __init__(self, workers: Workers | None = None) -> None:
+        self._workers = workers
         self._open: OrderedDict[tuple[str, str], Buckets] = OrderedDict()
 
     def of(self, meta: Meta) -> Buckets | None:
@@ -132,7 +137,7 @@ class RowFilesOfModels:
         model, root = meta.config.model_id, meta.row_files.root
         if (model, root) not in self._open:
             files = files_of(meta.config, meta.row_files.folder)
-            self._open[model, root] = _buckets(files, root, model)
+            self._open[model, root] = _buckets(files, root, model, self._workers)
             while len(self._open) > _OPEN:
                 self._open.popitem(last=False)
         self._open.move_to_end((model, root))

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import redis
@@ -53,6 +53,9 @@ from lethe.engine.store.server.pipeline import CHUNK, chunks, present, read_shar
 from lethe.engine.store.server.row_keys import SEALED, Opened, RowKeys, no_key
 from lethe.engine.store.topics import KnownTopics
 
+if TYPE_CHECKING:
+    from lethe.engine.rowstore.passes import Workers
+
 _FACTORS = 256 << 20  # bytes of factors that are kept; the newest is whatever its size
 _LOAD_TRIES = 5  # the first finds the live generation; more are needed only while that changes
 
@@ -76,15 +79,19 @@ class ModelStore:
     """Models' state in one Redis or Valkey; one thread uses an instance.
 
     ``barrier`` waits until writes are on disk; ``cursors`` tells how far the store has come, and
-    ``topics`` of which topics.
+    ``topics`` of which topics. ``workers``: as of `RowFilesOfModels`.
     """
 
     def __init__(
-        self, client: redis.Redis, barrier: Barrier, row_keys: RowKeys | None = None
+        self,
+        client: redis.Redis,
+        barrier: Barrier,
+        row_keys: RowKeys | None = None,
+        workers: Workers | None = None,
     ) -> None:
         surface_breaks(client)
         self.row_keys = row_keys
-        self.row_files = RowFilesOfModels()
+        self.row_files = RowFilesOfModels(workers)
         self._factors: OrderedDict[str, Factor] = OrderedDict()
         self.cursors = Cursors(client)
         self.topics = KnownTopics(client)

@@ -62,6 +62,7 @@ THOROUGH = (
     "tests/integration/preprocess/test_row_changes.py::test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline[streams",
     "tests/integration/preprocess/test_row_changes.py::test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline[kafka-pru",
     "tests/integration/preprocess/test_row_changes.py::test_thousands",
+    "tests/integration/passes/",
     "tests/integration/refresh/test_races",
     "tests/integration/refresh/test_refresh.py::test_52_batches",
     "tests/integration/refresh/test_refresh.py::test_linear_stays_at_retraining",

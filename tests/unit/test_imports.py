@@ -31,6 +31,7 @@ ORDER = (
     "service",
     "contract",
     "log",
+    "passes",
 )
 PARTS = {
     "engine/store": ("offline", "", "server", "layout"),

@@ -10,7 +10,7 @@ import click
 
 from lethe.consumers.audit.digest_check import DigestCheck, verify_digest
 from lethe.consumers.audit.verify import Verification, verify as verify_model
-from lethe.consumers.cli.terminal.options import global_options
+from lethe.consumers.cli.terminal.options import global_options, pass_options
 from lethe.consumers.cli.terminal.output import Output, error_number, number, prepare
 from lethe.consumers.registration.table.reader import Columns, read_prepared_table, read_table
 from lethe.consumers.registration.training_data import TrainingData
@@ -36,6 +36,7 @@ from lethe.engine.store.layout.records import Certificate, OutputCertificateReco
     help="With --digest: refit these rows (Parquet or CSV), not those of the store.",
 )
 @click.option("--id", "id_column", metavar="COL", help="Column of row ids in --data.")
+@pass_options
 @global_options
 @click.pass_context
 def verify(

@@ -16,7 +16,7 @@ import stamina
 
 from lethe.consumers.cdc.mapping import load_mapping
 from lethe.consumers.cli.main import explain
-from lethe.consumers.cli.terminal.options import Flags, global_options
+from lethe.consumers.cli.terminal.options import Flags, global_options, pass_options
 from lethe.consumers.cli.terminal.output import Output, prepare
 from lethe.consumers.cli.terminal.stopping import stopped_by
 from lethe.consumers.service.configuration.settings import MOST_REQUESTS
@@ -70,6 +70,7 @@ from lethe.engine.errors import InvalidData
     help="With --min-batch: process a request anyway once it has waited this long (30s, 15m; at "
     "most 1h). Default: LETHE_MAX_WAIT, or 60s.",
 )
+@pass_options
 @global_options
 @click.pass_context
 def work(

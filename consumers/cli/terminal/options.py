@@ -189,6 +189,27 @@ def global_options(command: Command) -> Command:
     return command
 
 
+def pass_options(command: Command) -> Command:
+    """Add ``--dask`` and ``--workers``, which set ``dask_address`` and ``dask_workers``."""
+    command = click.option(
+        "--workers",
+        type=click.IntRange(1, 1024),
+        metavar="N",
+        expose_value=False,
+        callback=_keep("dask_workers"),
+        help="Read rows in files with N processes of this machine (extra `dask`). Default: "
+        "LETHE_DASK_WORKERS, or this process alone.",
+    )(command)
+    return click.option(
+        "--dask",
+        metavar="ADDRESS",
+        expose_value=False,
+        callback=_keep("dask_address"),
+        help="Read rows in files on the Dask cluster of this scheduler (docs/scale.md). Default: "
+        "LETHE_DASK_ADDRESS.",
+    )(command)
+
+
 def sign_option(command: Command) -> Command:
     """Add ``--sign``, which sets the setting ``request_signing_key``."""
     return click.option(

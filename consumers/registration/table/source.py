@@ -190,7 +190,7 @@ def _file_system(url: str, shown: str) -> tuple[fs.FileSystem, str]:
     else:
         return found
     try:
-        from fsspec.core import url_to_fs  # type: ignore[import-not-found]  # noqa: PLC0415 (Lethe does not bring it)
+        from fsspec.core import url_to_fs  # noqa: PLC0415 (Lethe does not bring it)
     except ImportError:
         raise InvalidData(
             f"{shown}: URLs of file, s3, gs, abfs and hdfs are read; for others install fsspec, "

@@ -110,16 +110,19 @@ class _InFiles:
         return self.state.meta.config.m
 
     def blocks(self) -> Iterator[Rows]:
-        return self.each(_itself)
+        return self._each(_itself, here=True)
 
     def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
+        return self._each(kernel)
+
+    def _each(self, kernel: Callable[[Rows], T], *, here: bool = False) -> Iterator[T]:
         config, former = self.state.meta.config, self.deleted.union(self.beside)
         found = len(self.beside)
         if found:
             what = f"model {config.model_id!r}, rows"
             yield kernel(read_rows(config, None, [*self.beside.values()], what).rows)
         for rows, result in self.buckets.each(
-            kernel, intercept=config.fit_intercept, without_rows=former
+            kernel, intercept=config.fit_intercept, without_rows=former, here=here
         ):
             found += rows
             yield result

@@ -991,7 +991,7 @@ MUTANTS = (
     mutant(
         "a row that comes to the store beside its file is counted",
         "test_mixed_requests_over_rebuilds_are_as_if_refitted",
-        put("compute._brought_in", "came_to_store", "0"),
+        put("compute._brought_in", "_in_store(at, came_to_store)", "{}"),
     ),
     mutant(
         "dual rows of files are computed from the factor",
