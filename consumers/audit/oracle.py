@@ -99,7 +99,8 @@ def _triangle(penalty: Array, rows: RowsInBlocks) -> tuple[Array, Array]:
     d = len(penalty)
     stack: list[Array] = []
     for block in rows.blocks():
-        stack.append(np.sqrt(block.weight)[:, None] * np.hstack([block.X, block.y]))
+        z = np.hstack([block.X, block.y]).astype(np.float64)  # of a pipeline, X is longer
+        stack.append(np.sqrt(block.weight)[:, None] * z)
         if sum(map(len, stack)) >= max(_STACKED, 3 * stack[0].shape[1]):
             stack = [_triangular(stack)]
     # Last: a small penalty above large rows would lose its digits.

@@ -19,19 +19,21 @@ from lethe.engine.error.drift import SUMS_FAULT
 from lethe.engine.errors import CommitConflict
 from lethe.engine.exact.digits import units_of
 from lethe.engine.exact.running import Solution
-from lethe.engine.exact.sums import RunningSums, Sums
-from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
+from lethe.engine.fit.objective import Array, Objective, Rows, ridge_penalty
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.rowstore.bucket import Bucket
 from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.exact_sums import SolutionInBlocks
 from lethe.engine.store.layout.meta import RowFiles
+from lethe.engine.store.layout.preprocessing import raw_columns
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.jobs import JobResult
 from lethe.engine.store.offline.snapshot import Snapshot
 from lethe.engine.store.offline.touched import RowsTouched, rows_touched_now
+from lethe.engine.store.row_files import as_model_has, width_of
 from lethe.engine.store.store import ModelStore
 
 
@@ -70,10 +72,11 @@ def rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFil
         config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
     )
     if solution is None or adds_up:
-        added = _added_up(job, config, kept, None if solution is None else solution.sums.unit)
-        if solution is not None and not named and not added.equal(solution.live_sums):
+        unit = None if solution is None else solution.sums.unit
+        added = _added_up(job, config, kept, unit, penalty)
+        if solution is not None and not named and not added.same_sums(solution):
             choice = replace(choice, reason=f"{choice.reason}; {SUMS_FAULT}")
-        solution = Solution.of(added, penalty)
+        solution = added
     number, objective = state.generation.number + 1, Objective(config.kind, penalty)
     nothing = Rows(np.empty((0, config.d)), np.empty((0, config.m)), np.empty(0))
     return stage_generation(
@@ -117,8 +120,8 @@ def _in_order(
     if not records:
         return None
     config, ids = state.meta.config, tuple(records)
-    decoded = read_rows(config, None, [*records.values()], f"model {state.model_id!r}, rows").rows
-    rows = replace(decoded, X=decoded.X[:, : len(config.feature_names)])
+    decoded = read_rows(config, None, [*records.values()], f"model {state.model_id!r}, rows")
+    rows = replace(decoded.rows, X=decoded.given[:, : width_of(config)])
     owners: dict[str, str | None] = dict[str, str | None](store.owners(state))
     for row, there in buckets.get(ids).items():
         owners[row] = (there.subjects or (None,))[0]
@@ -126,17 +129,19 @@ def _in_order(
 
 
 def _added_up(
-    job: Job, config: ModelConfig, buckets: Buckets, unit: NDArray[np.int_] | None
-) -> Sums:
-    """Return the sums of all rows in files, in these units or in those that suit them."""
+    job: Job, config: ModelConfig, buckets: Buckets, unit: NDArray[np.int_] | None, penalty: Array
+) -> Solution:
+    """Return the solution for all rows in files, in these units or in those that suit them."""
+    raw = raw_columns(config) if config.preprocess else None
     if unit is None:
-        largest = np.zeros(config.d + config.m)
-        for rows in buckets.blocks(intercept=config.fit_intercept):
+        largest = np.zeros(config.m + (raw.width if raw is not None else config.d))
+        for bucket in buckets.scan():
+            rows = as_model_has(config, bucket)
             largest = np.maximum(largest, np.abs(np.hstack([rows.X, rows.y])).max(axis=0))
         unit = units_of(largest)
-    sums, done = RunningSums(unit, config.m), 0
-    for rows in buckets.blocks(intercept=config.fit_intercept):
-        sums.add(rows)
-        done += len(rows)
+    running, done = SolutionInBlocks(unit, config.m, penalty, raw), 0
+    for bucket in buckets.scan():
+        running.add(as_model_has(config, bucket))
+        done += len(bucket)
         job.progress("adding up rows", done, buckets.manifest.rows)
-    return sums.sums()
+    return running.solution()

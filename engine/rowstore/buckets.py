@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from lethe.engine.errors import CorruptState, RowsMissing
-from lethe.engine.fit.objective import Rows, with_intercept
+from lethe.engine.fit.objective import Rows
 from lethe.engine.rowstore import writer
 from lethe.engine.rowstore.bucket import (
     Bucket,
@@ -166,12 +166,6 @@ class Buckets:
                 bucket = without(packed.all(), left_out)
                 if len(bucket):
                     yield bucket
-
-    def blocks(self, *, intercept: bool, without_rows: Collection[str] = ()) -> Iterator[Rows]:
-        """Yield the rows as the engine has them: with a last column of ones, if ``intercept``."""
-        for bucket in self.scan(without_rows):
-            rows = bucket.rows
-            yield replace(rows, X=with_intercept(rows.X)) if intercept else rows
 
     # -- rewriting ----------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from lethe.consumers.registration.register import (
     exists,
 )
 from lethe.consumers.registration.table.foreseen import Columns, Foreseen, foresee
+from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.in_blocks import TableInBlocks
 from lethe.consumers.registration.table.reader import TableRead
 from lethe.consumers.service.configuration.settings import Settings
@@ -86,7 +87,10 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options)
         return
     if in_files:
-        _register_in_files(settings, out, options, TableInBlocks.of(foreseen, columns), limits)
+        if isinstance(preprocess, FrozenFile):
+            raise click.UsageError("--rows cannot be given with a frozen transformer yet")
+        table = TableInBlocks.of(foreseen, columns, preprocess)
+        _register_in_files(settings, out, options, table, limits)
         return
     with out.progress() as report, open_runtime(settings) as runtime:
         refuse_eviction(runtime.store().client)
@@ -151,8 +155,6 @@ def _register_in_files(
     limits: LimitsRecord,
 ) -> None:
     """Register a model whose rows are read in blocks, and kept in files."""
-    if options["preprocess"]:
-        raise click.UsageError("--rows cannot be given with --preprocess yet")
     features, targets = table.columns.features or (), table.columns.targets
     nothing = TrainingData(
         (), np.empty((0, len(features))), np.empty((0, len(targets))), features, targets, {}

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from lethe.consumers.registration.coding import Coding
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.foreseen import Columns, Foreseen
 from lethe.consumers.registration.table.reader import rows_in
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.input.columns import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +28,22 @@ class TableInBlocks:
         The roles of its columns, the features among them.
     left_out
         What the type of each column is that has no role.
+    preprocess
+        What is done to each of the features, if preprocessing is part of the model.
     """
 
     foreseen: Foreseen
     columns: Columns
     left_out: Mapping[str, str]
+    preprocess: Mapping[str, Column] | None = None
 
     @classmethod
-    def of(cls, foreseen: Foreseen, columns: Columns) -> TableInBlocks:
+    def of(
+        cls,
+        foreseen: Foreseen,
+        columns: Columns,
+        preprocess: Mapping[str, Column] | None = None,
+    ) -> TableInBlocks:
         """Return a table in blocks: without named ones, the features are what is numbers by type.
 
         Raises
@@ -42,6 +52,11 @@ class TableInBlocks:
             No column is numbers by its type, or CSV files have numbers and text in one column.
         """
         path = foreseen.opened.path
+        others = {name: f"of type {foreseen.kinds.get(name)}" for name in foreseen.candidates}
+        if preprocess is not None:
+            left_out = {name: what for name, what in others.items() if name not in preprocess}
+            named = replace(columns, features=tuple(preprocess))
+            return cls(foreseen, named, left_out, preprocess)
         if not foreseen.kinds:
             raise InvalidData(
                 f"{path}: a column holds numbers and text; correct it, or use Parquet"
@@ -49,7 +64,6 @@ class TableInBlocks:
         names = foreseen.numeric if columns.features is None else columns.features
         if not names:
             raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
-        others = {name: f"of type {foreseen.kinds[name]}" for name in foreseen.candidates}
         left_out = {} if columns.features is not None else others
         left_out = {name: what for name, what in left_out.items() if name not in names}
         return cls(foreseen, replace(columns, features=names), left_out)
@@ -60,7 +74,7 @@ class TableInBlocks:
         return self.foreseen.rows
 
     def blocks(self) -> Iterator[TrainingData]:
-        """Yield the rows in blocks.
+        """Yield the rows in blocks; with preprocessing X is what one `Coding` makes of all.
 
         Raises
         ------
@@ -70,13 +84,18 @@ class TableInBlocks:
         opened, columns = self.foreseen.opened, self.columns
         only = [columns.id, *columns.targets, *(columns.features or ())]
         only += [] if columns.subject is None else [columns.subject]
-        counts, done = [0] * len(opened.source.files), 0
+        kinds, counts, done = self.foreseen.kinds, [0] * len(opened.source.files), 0
+        coding = None
+        if self.preprocess is not None:
+            coding = Coding(self.preprocess, as_written=opened.source.is_csv)
+            if opened.source.is_csv:  # where a number is missing, there is text
+                kinds = dict.fromkeys(only, pa.string())
         try:
-            for index, block in opened.blocks(self.foreseen.kinds, only):
+            for index, block in opened.blocks(kinds, only):
                 counts[index] += len(block)
                 file = TableFile(opened.source, block, tuple(counts), done)
                 done += len(block)
-                yield rows_in(file, columns)
+                yield rows_in(file, columns, coding)
         except pa.ArrowInvalid as error:
             what = str(error).partition("\n")[0]
             raise InvalidData(f"{opened.path}: {what}; correct it, or use Parquet") from None

@@ -22,7 +22,7 @@ from lethe.engine.store.layout.keys import SHARDS
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.touched import rows_touched_now
-from lethe.engine.store.row_files import as_model_has, packed
+from lethe.engine.store.row_files import as_stored, packed
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import read_list
 from lethe.engine.store.store import ModelStore
@@ -106,7 +106,7 @@ def _read_records(
         on_rows(done)
     for bucket in store.row_files.every(state.meta):
         deleted = store.rows_in_ledger(state.keys, bucket.ids)
-        rows = as_model_has(state.meta.config, bucket)
+        rows = as_stored(state.meta.config, bucket)
         for i, row in enumerate(bucket.ids):
             if row not in deleted:
                 records[row] = packed(rows, i)

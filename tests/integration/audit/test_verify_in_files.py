@@ -22,7 +22,7 @@ from lethe.consumers.registration.in_files import FileRegistrar
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import CorruptState, RowsMissing
-from lethe.engine.fit.objective import Kind, Rows
+from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.rowstore import writer
 from lethe.engine.rowstore.bucket import Bucket
@@ -98,12 +98,13 @@ def test_check_and_summary_say_what_they_say_of_rows_in_the_store(
         return found
 
     assert (drift("m").ok, drift("m").detail) == (True, drift("other").detail)
-    blocks = Buckets.blocks
+    scan = Buckets.scan
 
-    def others(*args: Any, **options: Any) -> Iterator[Rows]:
-        return (replace(block, y=block.y + 1e-9) for block in blocks(*args, **options))
+    def others(*args: Any, **options: Any) -> Iterator[Bucket]:
+        for bucket in scan(*args, **options):
+            yield replace(bucket, rows=replace(bucket.rows, y=bucket.rows.y + 1e-9))
 
-    monkeypatch.setattr(Buckets, "blocks", others)
+    monkeypatch.setattr(Buckets, "scan", others)
     assert not drift("m").ok
     assert not verify(memory.store, "m").holds
 
@@ -115,7 +116,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, done: Callable[[int], None]) -> N
     """Have something done whenever a pass over the rows has read its first bucket."""
     passes, scan = iter(range(1, 99)), Buckets.scan
 
-    def scanned(buckets: Buckets, without_rows: frozenset[str]) -> Iterator[Bucket]:
+    def scanned(buckets: Buckets, without_rows: frozenset[str] = frozenset()) -> Iterator[Bucket]:
         for i, bucket in enumerate(scan(buckets, without_rows)):
             yield bucket
             if i == 0:

@@ -246,16 +246,6 @@ def test_without_subjects_nobody_has_rows(files: Files) -> None:
     assert opened(files, drawn(8, 9)).rows_of_subjects(["a"]) == {}
 
 
-def test_blocks_have_the_column_of_the_intercept(files: Files) -> None:
-    table = drawn(9, 30, p=2)
-    buckets = opened(files, table)
-    for intercept in (False, True):
-        blocks = list(buckets.blocks(intercept=intercept, without_rows=table.ids[:10]))
-        assert sum(len(block) for block in blocks) == 20
-        assert {block.X.shape[1] for block in blocks} == {2 + intercept}
-        assert all((block.X[:, 2:] == 1).all() for block in blocks)
-
-
 def test_many_threads_read_and_rewrite_one_root(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
