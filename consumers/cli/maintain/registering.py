@@ -82,13 +82,13 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     _check_name(options["model"])
     limits = _limits(options["limits"])
     in_files = options["rows_url"] is not None
+    if in_files and isinstance(preprocess, FrozenFile):
+        raise click.UsageError("--rows cannot be given with a frozen transformer yet")
     foreseen = foresee(options["data"], columns, kind, preprocess, limited=not in_files)
     if options["dry_run"]:
         say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options)
         return
-    if in_files:
-        if isinstance(preprocess, FrozenFile):
-            raise click.UsageError("--rows cannot be given with a frozen transformer yet")
+    if in_files and not isinstance(preprocess, FrozenFile):
         table = TableInBlocks.of(foreseen, columns, preprocess)
         _register_in_files(settings, out, options, table, limits)
         return

@@ -113,9 +113,8 @@ class PipelineSolution(Solution):
         running = RunningRaw(self.sums.unit, self.sums.m)
         for block in rows.blocks():
             running.add(block)
-        return running.weighted.sums().equal(self.sums) and (
-            (self.plain or self.sums).equal((running.plain or running.weighted).sums())
-        )
+        plain = (running.plain or running.weighted).sums()
+        return running.weighted.sums().equal(self.sums) and (self.plain or self.sums).equal(plain)
 
     def same_sums(self, other: Solution) -> bool:
         """Return whether these are the same sums, with weights and without."""

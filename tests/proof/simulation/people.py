@@ -110,7 +110,7 @@ class People:
         config = with_columns(config, data)
         sums = sums and can_have_exact_sums(config)
         config = config.model_copy(update={"exact_sums": sums})
-        files = sums and not config.preprocess and rng.random() < 0.5
+        files = sums and rng.random() < 0.5
         if files:
             where = {"rows_url": self._world.platform.folder()}
             config = config.model_copy(update=where | {"subject_namespace": DEFAULT_NAMESPACE})

@@ -54,7 +54,7 @@ TEXT: dict[str, list[str]] = {
     "whole": ["7", "7.0", "", " 8", "10", "7"],
     "a": ["1.5", "", "nan", "-2", "3e2", "0"],
     "truth": ["true", "False", "TRUE", "", "false", "true"],
-    "mixed": ["7", "seven", "7.0", "true", "", "7"],
+    "mixed": ["7", "seven", "7.0", "", "true", "7"],
     "full": ["1", "2", "3", "4", "5", "-6"],
     "size": ["M", "S", "L", "M", "M", "S"],
     "grade": ["b", "a", "c", "b", "c", "a"],
