@@ -103,8 +103,8 @@ kernels: setup ## Measure the kernels: the cost of a deletion against d and n, d
 	$(BIN)/python scripts/study.py kernels
 
 .PHONY: scale
-scale: setup ## Measure a model with its rows in files, beside pandas and scikit-learn, docs/scale.md (ROWS=n FEATURES=p)
-	$(BIN)/python scripts/scale.py $(if $(ROWS),--rows $(ROWS)) $(if $(FEATURES),--features $(FEATURES))
+scale: setup ## Measure a model with its rows in files, beside pandas and scikit-learn, docs/scale.md (ROWS=n FEATURES=p PREPROCESS=1)
+	$(BIN)/python scripts/scale.py $(if $(ROWS),--rows $(ROWS)) $(if $(FEATURES),--features $(FEATURES)) $(if $(PREPROCESS),--preprocess)
 
 .PHONY: capacity
 capacity: setup ## What a load needs, docs/capacity.md (USERS=n MODELS=n ERASURES=n a day; MEASURE=1, CALIBRATE=1)

@@ -1,8 +1,9 @@
 """What a linear model with its rows in files takes: register, delete, rebuild, verify.
 
 Rows are drawn, written as Parquet, and go through the commands that a user types, on the embedded
-server: ``python scripts/scale.py --rows 5000000 --features 100``. Processor time and peak memory
-are those of each process, as the kernel counts them.
+server: ``python scripts/scale.py --rows 5000000 --features 100``. With ``--preprocess``, one number
+in fifty is missing, and there are two columns of categories beside them. Processor time and peak
+memory are those of each process, as the kernel counts them.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class Process:
         return self.wait()
 
 
-def draw(folder: Path, rows: int, features: int) -> None:
-    """Write rows as Parquet files: ten rows a person."""
+def draw(folder: Path, rows: int, features: int, preprocess: bool) -> None:
+    """Write rows as Parquet files: ten rows a person; if asked, with what to preprocess."""
     folder.mkdir()
     rng = np.random.default_rng(1)
     beta = rng.standard_normal(features)
@@ -89,10 +90,21 @@ def draw(folder: Path, rows: int, features: int) -> None:
         numbers = range(start, start + n)
         columns: dict[str, Any] = {f"x{j}": X[:, j] for j in range(features)}
         columns["y"] = X @ beta + rng.standard_normal(n)
+        if preprocess:
+            X[rng.random(X.shape) < 0.02] = np.nan
+            columns["town"] = rng.choice([f"town {i}" for i in range(20)], n)
+            columns["post"] = rng.choice([f"N{i}" for i in range(10)], n)
         columns["id"] = [f"row-{i}" for i in numbers]
         columns["person"] = [f"person-{i // 10}" for i in numbers]
         path = folder / f"part-{start:010}.parquet"
         pq.write_table(pa.table(columns), path, row_group_size=65_536, use_dictionary=False)
+
+
+def steps_of(features: int) -> str:
+    """Return a file for --preprocess."""
+    numeric = "".join(f'[columns.x{j}]\nstep = "numeric"\n' for j in range(features))
+    towns = '[columns.town]\nstep = "one-hot"\n[columns.post]\nstep = "target-encode"\n'
+    return numeric + towns + "smooth = 5.0\n"
 
 
 def main() -> None:
@@ -100,13 +112,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--features", type=int, default=50)
+    parser.add_argument("--preprocess", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         table, data = home / "table", home / "data"
         # Apart: what is spawned counts the peak of its parent as its own.
         drawing = get_context("spawn").Process(
-            target=draw, args=(table, given.rows, given.features)
+            target=draw, args=(table, given.rows, given.features, given.preprocess)
         )
         drawing.start()
         drawing.join()
@@ -115,13 +128,17 @@ def main() -> None:
             return Process([*LETHE, *arguments], data).wait()
 
         measured: dict[str, Taken] = {}
-        if given.rows * given.features <= MOST_IN_MEMORY:
+        prepared: list[str] = []
+        if given.preprocess:
+            (home / "steps.toml").write_text(steps_of(given.features))
+            prepared = ["--preprocess", str(home / "steps.toml")]
+        elif given.rows * given.features <= MOST_IN_MEMORY:
             reference = Process([sys.executable, "-c", REFERENCE, str(table)], data)
             measured["pandas and Ridge"] = reference.wait()
         measured["lethe register --rows"] = run(
             "register", "big", "--data", str(table), "--id", "id", "--target", "y",
             "--subject", "person", "--kind", "linear", "--ridge", "1",
-            "--rows", str(home / "rows"),
+            "--rows", str(home / "rows"), *prepared,
         )  # fmt: skip
         worker = Process([*LETHE, "work"], data)
         for number in range(5):

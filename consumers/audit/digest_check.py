@@ -14,7 +14,7 @@ from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.subscriber.published import published_of
 from lethe.engine.errors import InvalidData
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
-from lethe.engine.fit.objective import Array, Kind, Rows, in_memory, with_intercept
+from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.live_rows import LiveRows, read_live_rows
@@ -116,16 +116,11 @@ def _checked(
 
 def _refitted_pipeline(config: ModelConfig, live: LiveRows, given: TrainingData | None) -> Array:
     """Return the parameters of a pipeline; 0 for a category that no row has."""
-    records, table, names = config.preprocess, live.table, config.coefficient_names
-    rows = in_memory(live.rows)
+    records, names = config.preprocess, config.coefficient_names
     if given is not None:
         records = given.preprocess
         names = (*given.feature_names, *(("intercept",) if config.fit_intercept else ()))
-    if table is None:
-        raise AssertionError("the rows of a model with preprocessing come with their table")
-    theta = pipeline_refit(
-        records, table, rows.y, rows.weight, ridge=config.ridge, intercept=config.fit_intercept
-    )
+    theta = pipeline_refit(records, live.given, ridge=config.ridge, intercept=config.fit_intercept)
     place = {name: i for i, name in enumerate(config.coefficient_names)}
     strange = [name for name in names if name not in place]
     if strange:

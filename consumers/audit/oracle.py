@@ -106,7 +106,8 @@ def _triangle(penalty: Array, rows: RowsInBlocks) -> tuple[Array, Array]:
 
 
 def _triangle_of(block: Rows) -> Array:
-    return _triangular([np.sqrt(block.weight)[:, None] * np.hstack([block.X, block.y])])
+    z = np.hstack([block.X, block.y]).astype(np.float64)  # of a pipeline, X is longer
+    return _triangular([np.sqrt(block.weight)[:, None] * z])
 
 
 def _triangular(stack: list[Array]) -> Array:

@@ -7,28 +7,28 @@ its error, and a parameter is known once its whole ball rounds to one float64.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import flint
 import numpy as np
-from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.store.layout.columns import ColumnRecord
+from lethe.engine.store.offline.live_rows import Given
 
 _BITS, _MOST_BITS = 512, 4096
 _BLOCK = 2048  # rows whose features are held at once
+_NUMBERS = ("numeric", "date")
 
 
 def pipeline_refit(
     columns: Sequence[ColumnRecord],
-    table: Table,
-    y: Array,
-    weight: Array,
+    given: Callable[[], Iterable[Given]],
     *,
     ridge: float,
     intercept: bool,
@@ -37,10 +37,10 @@ def pipeline_refit(
 
     Parameters
     ----------
-    columns, table
-        n >= 1 rows as they were given.
-    y, weight
-        n x m, and (n,) for the last step alone.
+    columns
+        What is done to each.
+    given
+        Yields n >= 1 rows, the same each time; weights are for the last step alone.
     ridge, intercept
         Of the last step; an intercept is free.
 
@@ -51,13 +51,15 @@ def pipeline_refit(
 
     Notes
     -----
-    Cost O(n d^2) products of 512 bits. What 4,096 bits cannot tell from half way between two
-    numbers counts as half way, and is rounded to the even one.
+    Cost O(n d^2) products of 512 bits, in two passes, or more where these do not suffice. What
+    4,096 bits cannot tell from half way between two numbers counts as half way, and is rounded to
+    the even one.
     """
+    features = list(_features(columns, _learnt(columns, given)))
     bits = _BITS
     while bits <= _MOST_BITS:
         with flint.ctx.workprec(bits):
-            balls = _parameters(columns, table, y, weight, ridge, intercept)
+            balls = _parameters(features, given, ridge, intercept)
             rounded = _rounded(balls, half_way=bits == _MOST_BITS)
         if rounded is not None:
             return rounded
@@ -66,33 +68,30 @@ def pipeline_refit(
 
 
 def _parameters(
-    columns: Sequence[ColumnRecord],
-    table: Table,
-    y: Array,
-    weight: Array,
+    features: Sequence[_Feature],
+    given: Callable[[], Iterable[Given]],
     ridge: float,
     intercept: bool,
 ) -> list[list[Any]]:
-    features = _features(columns, table, y[:, 0])
-    varied = [
-        i
-        for i, values in enumerate(features)
-        if not (_all_same(values) and (intercept or values[0] == 0))
-    ]
-    d = len(varied) + int(intercept)
-    if d == 0:
-        return [[flint.arb(0)] * y.shape[1] for _ in features]
-    balls = [[flint.arb(v) for v in y[:, c].tolist()] for c in range(y.shape[1])]
-    weights = [flint.arb(w) for w in weight.tolist()]
+    varied = [i for i, feature in enumerate(features) if not feature.is_idle(intercept)]
+    d, total = len(varied) + int(intercept), None
     one = flint.arb(1)
-    total = flint.arb_mat(d, d + len(balls))
-    for start in range(0, len(table), _BLOCK):
-        block = range(start, min(start + _BLOCK, len(table)))
-        X = [[features[i][row] for row in block] for i in varied]
-        X += [[one for _ in block]] if intercept else []
-        weighted = [[v * weights[row] for v, row in zip(x, block, strict=True)] for x in X]
-        with_targets = X + [[target[row] for row in block] for target in balls]
-        total += flint.arb_mat(weighted) * flint.arb_mat(with_targets).transpose()
+    for table, y, weight in _in_blocks(given):
+        balls = [[flint.arb(v) for v in column] for column in y.T.tolist()]
+        X = [features[i].balls(table) for i in varied]
+        X += [[one] * len(table)] if intercept else []
+        if total is None:
+            total = flint.arb_mat(d, d + len(balls))
+        if d:
+            weights = [flint.arb(w) for w in weight.tolist()]
+            weighted = [[v * w for v, w in zip(x, weights, strict=True)] for x in X]
+            total += flint.arb_mat(weighted) * flint.arb_mat(X + balls).transpose()
+    if total is None:
+        raise AssertionError("there are rows")
+    m = total.ncols() - d
+    theta = [[flint.arb(0)] * m for _ in range(len(features) + int(intercept))]
+    if d == 0:
+        return theta
     sums = total.tolist()
     for i in range(len(varied)):
         sums[i][i] += flint.arb(ridge)
@@ -102,86 +101,152 @@ def _parameters(
         )
     except ZeroDivisionError as error:
         raise InvalidData("these rows have no single minimiser: the Hessian is singular") from error
-    theta = [[flint.arb(0)] * len(balls) for _ in range(len(features) + int(intercept))]
     places = [*varied, *([len(features)] if intercept else [])]
     for place, row in zip(places, solved.tolist(), strict=True):
         theta[place] = row
     return theta
 
 
-def _features(columns: Sequence[ColumnRecord], table: Table, target: Array) -> list[list[Any]]:
-    """Return each feature's value in every row, as balls."""
-    numbers, codes = iter(table.numbers.T), iter(table.codes.T)
-    features: list[list[Any]] = []
-    for column in columns:
-        if column.step == "one-hot":
-            own = next(codes)
-            for place in range(len(column.categories)):
-                features.append([flint.arb(int(code == place)) for code in own.tolist()])
-            continue
-        if column.step in ("numeric", "date"):
-            values = _imputed(next(numbers))
-        elif column.step == "ordinal":
-            own = next(codes)
-            ordered = own if column.ordered else np.searchsorted(np.unique(own), own)
-            values = [flint.fmpq(int(code)) for code in ordered.tolist()]
+def _in_blocks(given: Callable[[], Iterable[Given]]) -> Iterator[Given]:
+    for table, y, weight in given():
+        for start in range(0, len(table), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            yield Given(table.take(part), y[part], weight[part])
+
+
+@dataclass(frozen=True, slots=True)
+class _Feature:
+    """A feature: of which column of a table, and how a value becomes one, in fractions.
+
+    ``value`` is that of each code; of a column of numbers None, and ``mean`` stands for what is
+    missing.
+    """
+
+    n: int
+    source: int
+    mean: Any
+    variance: Any
+    value: Mapping[int, Any] | None = None
+    standardise: bool = False
+
+    def is_idle(self, intercept: bool) -> bool:
+        """Return whether all rows have one value, of which the parameter is 0."""
+        return bool(self.variance == 0 and (intercept or self.standardise or self.mean == 0))
+
+    def balls(self, table: Table) -> list[Any]:
+        """Return the feature of each row."""
+        if self.value is None:
+            numbers = table.numbers[:, self.source].tolist()
+            values = [self.mean if v != v else _fraction(v) for v in numbers]  # noqa: PLR0124 (NaN)
         else:
-            values = _target_means(column, next(codes), target)
-        features.append(_standardised(values) if column.standardise else _as_balls(values))
-    return features
+            values = [self.value[code] for code in table.codes[:, self.source].tolist()]
+        deviation = self._deviation()
+        made = {
+            v: flint.arb(v - self.mean) / deviation if self.standardise else flint.arb(v)
+            for v in set(values)
+        }
+        return [made[v] for v in values]
+
+    def _deviation(self) -> Any:
+        """Return the deviation: 1 where scikit-learn counts the feature as constant."""
+        eps, n = flint.fmpq(1, 2**52), self.n
+        least = n * eps * self.variance + (n * self.mean * eps) * (n * self.mean * eps)
+        return flint.arb(1) if self.variance <= least else flint.arb(self.variance).sqrt()
+
+
+@dataclass(slots=True)
+class _Moments:
+    """How many fractions there were, their sum, and that of their squares."""
+
+    n: int = 0
+    total: Any = field(default_factory=lambda: flint.fmpq(0))
+    squares: Any = field(default_factory=lambda: flint.fmpq(0))
+
+    def add(self, value: Any, times: int = 1) -> None:
+        self.n += times
+        self.total += times * value
+        self.squares += times * value * value
+
+    @property
+    def mean(self) -> Any:
+        return self.total / max(self.n, 1)
+
+    @property
+    def variance(self) -> Any:
+        return self.squares / max(self.n, 1) - self.mean * self.mean
+
+
+@dataclass(slots=True)
+class _Learnt:
+    """The known numbers of columns; the target, and within each code of the others."""
+
+    numbers: list[_Moments]
+    codes: list[dict[int, _Moments]]
+    target: _Moments
+
+
+def _learnt(columns: Sequence[ColumnRecord], given: Callable[[], Iterable[Given]]) -> _Learnt:
+    a = sum(column.step in _NUMBERS for column in columns)
+    learnt = _Learnt(
+        [_Moments() for _ in range(a)], [{} for _ in range(len(columns) - a)], _Moments()
+    )
+    for table, y, _ in given():
+        t = [_fraction(v) for v in y[:, 0].tolist()]
+        for value in t:
+            learnt.target.add(value)
+        for moments, numbers in zip(learnt.numbers, table.numbers.T, strict=True):
+            for number in numbers[~np.isnan(numbers)].tolist():
+                moments.add(_fraction(number))
+        for within, codes in zip(learnt.codes, table.codes.T, strict=True):
+            for code, value in zip(codes.tolist(), t, strict=True):
+                within.setdefault(code, _Moments()).add(value)
+    return learnt
+
+
+def _features(columns: Sequence[ColumnRecord], learnt: _Learnt) -> Iterator[_Feature]:
+    n, numbers, codes = learnt.target.n, 0, 0
+    for column in columns:
+        if column.step in _NUMBERS:
+            known = learnt.numbers[numbers]
+            variance = known.variance * known.n / n
+            yield _Feature(n, numbers, known.mean, variance, standardise=column.standardise)
+            numbers += 1
+            continue
+        within = learnt.codes[codes]
+        for value in _values(column, within, learnt.target):
+            made = _Moments()
+            for code, moments in within.items():
+                made.add(value[code], moments.n)
+            yield _Feature(n, codes, made.mean, made.variance, value, column.standardise)
+        codes += 1
+
+
+def _values(
+    column: ColumnRecord, within: Mapping[int, _Moments], target: _Moments
+) -> Iterator[Mapping[int, Any]]:
+    """Yield the value of each code that a row has, of each feature of a column."""
+    if column.step == "one-hot":
+        for place in range(len(column.categories)):
+            yield {code: flint.fmpq(int(code == place)) for code in within}
+    elif column.step == "ordinal":
+        ordered = {code: code if column.ordered else i for i, code in enumerate(sorted(within))}
+        yield {code: flint.fmpq(place) for code, place in ordered.items()}
+    else:
+        yield {code: _smoothed(column, own, target) for code, own in within.items()}
+
+
+def _smoothed(column: ColumnRecord, own: _Moments, target: _Moments) -> Any:
+    """Return the smoothed mean of the target in a category."""
+    if column.smooth == "auto":
+        weight = target.variance * own.n
+        of = weight + own.variance
+    else:
+        weight, of = flint.fmpq(own.n), own.n + _fraction(float(column.smooth))
+    return target.mean + (weight / of) * (own.mean - target.mean) if of != 0 else target.mean
 
 
 def _fraction(value: float) -> Any:
     return flint.fmpq(*value.as_integer_ratio())
-
-
-def _imputed(numbers: Array) -> list[Any]:
-    known = [_fraction(v) for v in numbers[~np.isnan(numbers)].tolist()]
-    mean = sum(known, flint.fmpq(0)) / max(len(known), 1)
-    return [mean if v != v else _fraction(v) for v in numbers.tolist()]  # noqa: PLR0124 (NaN)
-
-
-def _target_means(column: ColumnRecord, codes: NDArray[np.int32], target: Array) -> list[Any]:
-    """Return the smoothed mean of the target in each row's category."""
-    t = [_fraction(v) for v in target.tolist()]
-    mean, spread = _moments(t)
-    code_of = {}
-    for code in np.unique(codes).tolist():
-        own = [t[row] for row in np.flatnonzero(codes == code).tolist()]
-        own_mean, within = _moments(own)
-        if column.smooth == "auto":
-            weight, of = spread * len(own), spread * len(own) + within
-        else:
-            weight, of = flint.fmpq(len(own)), len(own) + _fraction(float(column.smooth))
-        code_of[code] = mean + (weight / of) * (own_mean - mean) if of != 0 else mean
-    return [code_of[code] for code in codes.tolist()]
-
-
-def _moments(values: list[Any]) -> tuple[Any, Any]:
-    """Return the mean and the variance of fractions."""
-    n, zero = len(values), flint.fmpq(0)
-    mean = sum(values, zero) / n
-    return mean, sum((v * v for v in values), zero) / n - mean * mean
-
-
-def _standardised(values: list[Any]) -> list[Any]:
-    """Return values with mean 0, and deviation 1 unless scikit-learn counts them as constant."""
-    n, (mean, variance) = len(values), _moments(values)
-    eps = flint.fmpq(1, 2**52)
-    constant = variance <= n * eps * variance + (n * mean * eps) * (n * mean * eps)
-    deviation = flint.arb(1) if constant else flint.arb(variance).sqrt()
-    made = {v: flint.arb(v - mean) / deviation for v in set(values)}
-    return [made[v] for v in values]
-
-
-def _as_balls(values: list[Any]) -> list[Any]:
-    made = {v: flint.arb(v) for v in set(values)}
-    return [made[v] for v in values]
-
-
-def _all_same(values: list[Any]) -> bool:
-    first = values[0]
-    return all(v is first or v == first for v in values)
 
 
 def _rounded(theta: list[list[Any]], *, half_way: bool) -> Array | None:

@@ -6,79 +6,164 @@ machine has it, and as scikit-learn's transformers define them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lethe.engine.fit.objective import Array, Rows
-from lethe.engine.preprocess.input.table import Table
 from lethe.engine.store.layout.columns import ColumnRecord
+from lethe.engine.store.offline.live_rows import Given
 
 Long: TypeAlias = NDArray[np.longdouble]
-Codes: TypeAlias = NDArray[np.int32]
+T = TypeVar("T")
+
+_NUMBERS = ("numeric", "date")
 
 
-def pipeline_rows(
-    columns: Sequence[ColumnRecord], table: Table, y: Array, weight: Array, *, intercept: bool
-) -> Rows:
-    """Return the rows of the pipeline's last step, n x d. Cost O(n p)."""
-    features = list(_features(columns, table, y[:, 0].astype(np.longdouble)))
-    if intercept:
-        features.append(np.ones((len(table), 1), dtype=np.longdouble))
-    return Rows(np.hstack(features).astype(np.float64), y, weight)
+class PipelineRows:
+    """The rows of the pipeline's last step, in the blocks in which they were ``given``.
+
+    The statistics take two passes, means and then squares; each `blocks` is another one.
+    Cost O(n p) a pass.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[ColumnRecord],
+        given: Callable[[], Iterable[Given]],
+        *,
+        intercept: bool,
+    ) -> None:
+        self._columns, self._given, self._intercept = columns, given, intercept
+        self._learnt = _learnt(columns, given)
+
+    def __len__(self) -> int:
+        return self._learnt.n
+
+    @property
+    def outputs(self) -> int:
+        """How many targets each has."""
+        return self._learnt.outputs
+
+    def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
+        """Yield what a kernel makes of each block."""
+        return map(kernel, self.blocks())
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yield the rows, with d features each, in extended precision.
+
+        Rounded to float64, they would move the minimiser by more than the error of one whose every
+        digit is right.
+        """
+        for given in self._given():
+            features = list(self._features(given))
+            if self._intercept:
+                features.append(np.ones((len(given.table), 1), dtype=np.longdouble))
+            yield Rows(cast("Array", np.hstack(features)), given.y, given.weight)
+
+    def in_memory(self) -> Rows:
+        """Return all rows, as float64."""
+        parts = list(self.blocks())
+        return Rows(
+            np.concatenate([part.X for part in parts]).astype(np.float64),
+            np.concatenate([part.y for part in parts]),
+            np.concatenate([part.weight for part in parts]),
+        )
+
+    def _features(self, given: Given) -> Iterator[Long]:
+        learnt, numbers, codes = self._learnt, 0, 0
+        for column in self._columns:
+            if column.step in _NUMBERS:
+                x, mean = given.table.numbers[:, numbers], learnt.mean[numbers]
+                values: Long = np.where(np.isnan(x), mean, x.astype(np.longdouble))
+                variance = learnt.variance[numbers]
+                numbers += 1
+            else:
+                own, counts = given.table.codes[:, codes], learnt.counts[codes]
+                if column.step == "one-hot":
+                    codes += 1
+                    yield (own[:, None] == np.arange(len(counts))).astype(np.longdouble)
+                    continue
+                of = _ordinal(column, counts)
+                if column.step == "target-encode":
+                    of = learnt.target_means(column, codes)
+                codes += 1
+                values, share = of[own], counts / np.longdouble(learnt.n)
+                mean = np.sum(share * of)
+                variance = np.sum(share * (of - mean) ** 2)
+            if column.standardise:
+                values = _standardised(values, mean, variance, learnt.n)
+            yield values[:, None]
 
 
-def _features(columns: Sequence[ColumnRecord], table: Table, target: Long) -> Iterator[Long]:
-    numbers, codes = iter(table.numbers.T), iter(table.codes.T)
-    for column in columns:
-        if column.step in ("numeric", "date"):
-            x = _imputed(next(numbers).astype(np.longdouble))
-        elif column.step == "one-hot":
-            places = np.arange(len(column.categories))
-            yield (next(codes)[:, None] == places).astype(np.longdouble)
-            continue
-        elif column.step == "ordinal":
-            x = _ordinal(column, next(codes))
-        else:
-            x = _target_means(column, next(codes), target)
-        yield (_standardised(x) if column.standardise else x)[:, None]
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """Statistics of n rows: of columns of numbers, and of each category of the others."""
 
+    n: int
+    outputs: int
+    mean: Long
+    variance: Long
+    counts: list[NDArray[np.int_]]
+    own: list[Long]
+    within: list[Long]
+    overall: np.longdouble
+    spread: np.longdouble
 
-def _imputed(x: Long) -> Long:
-    missing = np.isnan(x)
-    if missing.all():
-        return np.zeros_like(x)
-    return np.where(missing, x[~missing].mean(), x)
-
-
-def _ordinal(column: ColumnRecord, codes: Codes) -> Long:
-    """Return the place of each row's category: among those that were named, or that are there."""
-    if column.ordered:
-        return codes.astype(np.longdouble)
-    return np.searchsorted(np.unique(codes), codes).astype(np.longdouble)
-
-
-def _target_means(column: ColumnRecord, codes: Codes, target: Long) -> Long:
-    """Return the smoothed mean of the target in each row's category."""
-    out, overall, spread = np.empty_like(target), target.mean(), target.var()
-    for code in np.unique(codes):
-        own = target[codes == code]
-        n = np.longdouble(len(own))
+    def target_means(self, column: ColumnRecord, place: int) -> Long:
+        """Return the smoothed mean of the target in each category of a column."""
+        n, own = self.counts[place].astype(np.longdouble), self.own[place]
         if column.smooth == "auto":
-            within = own.var()
-            below = spread * n + within
-            share = spread * n / below if below > 0 else np.longdouble(0)
+            below = self.spread * n + self.within[place]
+            share = np.where(below > 0, self.spread * n / np.where(below > 0, below, 1.0), 0.0)
         else:
-            share = n / (n + np.longdouble(column.smooth))
-        out[codes == code] = share * own.mean() + (1 - share) * overall
-    return out
+            below = n + np.longdouble(column.smooth)
+            share = n / np.where(below > 0, below, 1.0)
+        means: Long = share * own + (1 - share) * self.overall
+        return means
 
 
-def _standardised(x: Long) -> Long:
+def _learnt(columns: Sequence[ColumnRecord], given: Callable[[], Iterable[Given]]) -> _Learnt:
+    coded = [column for column in columns if column.step not in _NUMBERS]
+    a, n, outputs = len(columns) - len(coded), 0, 1
+    known, mean, variance = (np.zeros(a, dtype=np.longdouble) for _ in range(3))
+    counts = [np.zeros(len(column.categories), dtype=np.int_) for column in coded]
+    own = [np.zeros(len(each), dtype=np.longdouble) for each in counts]
+    within = [np.zeros(len(each), dtype=np.longdouble) for each in counts]
+    overall = spread = np.longdouble(0)
+    for table, y, _ in given():
+        x, t = table.numbers.astype(np.longdouble), y[:, 0].astype(np.longdouble)
+        known += (~np.isnan(x)).sum(axis=0)
+        mean += np.nansum(x, axis=0)
+        n, outputs, overall = n + len(table), y.shape[1], overall + t.sum()
+        for j, codes in enumerate(table.codes.T):
+            counts[j] += np.bincount(codes, minlength=len(counts[j]))
+            np.add.at(own[j], codes, t)
+    mean /= np.maximum(known, 1)
+    overall /= max(n, 1)
+    own = [total / np.maximum(each, 1) for each, total in zip(counts, own, strict=True)]
+    for table, y, _ in given():
+        x, t = table.numbers.astype(np.longdouble), y[:, 0].astype(np.longdouble)
+        variance += np.nansum((x - mean) ** 2, axis=0)
+        spread += ((t - overall) ** 2).sum()
+        for j, codes in enumerate(table.codes.T):
+            np.add.at(within[j], codes, (t - own[j][codes]) ** 2)
+    within = [total / np.maximum(each, 1) for each, total in zip(counts, within, strict=True)]
+    variance, spread = variance / max(n, 1), spread / max(n, 1)
+    return _Learnt(n, outputs, mean, variance, counts, own, within, overall, spread)
+
+
+def _ordinal(column: ColumnRecord, counts: NDArray[np.int_]) -> Long:
+    """Return the place of each category: among those that were named, or that are there."""
+    there = np.ones_like(counts) if column.ordered else (counts > 0)
+    return np.asarray(np.cumsum(there) - 1, dtype=np.longdouble)
+
+
+def _standardised(x: Long, mean: np.longdouble, variance: np.longdouble, n: int) -> Long:
     """Return x with mean 0 and deviation 1; where scikit-learn counts it as constant, with 0."""
-    mean, variance, n = x.mean(), x.var(), len(x)
     eps = np.finfo(np.float64).eps
     constant = variance <= n * eps * variance + (n * mean * eps) ** 2
     out: Long = (x - mean) if constant else (x - mean) / np.sqrt(variance)

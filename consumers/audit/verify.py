@@ -10,22 +10,20 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from lethe.consumers.audit.oracle import Oracle, gradient_of, refit
-from lethe.consumers.audit.pipeline_rows import pipeline_rows
+from lethe.consumers.audit.pipeline_rows import PipelineRows
 from lethe.consumers.subscriber.published import published_of
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.engine.errors import NotConverged
 from lethe.engine.fit.blocks import outputs
 from lethe.engine.fit.objective import (
     Array,
+    Kind,
     Objective,
-    Rows,
     RowsInBlocks,
-    in_memory,
     norm,
     ridge_penalty,
 )
 from lethe.engine.fit.precompute import certify_afresh
-from lethe.engine.preprocess.input.table import Table
 from lethe.engine.refresh.blockwise import precompute_blocks, rows_in_block, together
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.records import ErrorRecord, OutputCertificateRecord
@@ -121,10 +119,12 @@ def verify(store: ModelStore, model_id: str) -> Verification:
 def _verified(live: LiveRows) -> Verification:
     state, rows = live.state, live.rows
     _, theta = published_of(state)
-    objective = state.generation.objective
-    if live.table is not None and len(rows):
-        objective, rows = _refitted_pipeline(state.meta, live.table, in_memory(rows))
-    oracle = _oracle_of(objective, rows, theta)
+    objective, refitted = state.generation.objective, rows
+    if state.meta.config.preprocess and len(rows):
+        objective, fitted = _refitted_pipeline(state.meta, live)
+        rows = fitted if live.snapshot is None else fitted.in_memory()
+        refitted = fitted if objective.kind is Kind.LINEAR else rows
+    oracle = _oracle_of(objective, refitted, theta)
     compared = compare(state.model_id, state.meta.error, objective, rows, theta, oracle)
     measured = _residual(objective, rows, theta)
     if state.meta.config.output_noise is not None:
@@ -132,11 +132,11 @@ def _verified(live: LiveRows) -> Verification:
     return Verification(**asdict(compared), state=state, rows_live=len(rows), measured=measured)
 
 
-def _refitted_pipeline(meta: Meta, table: Table, rows: Rows) -> tuple[Objective, Rows]:
+def _refitted_pipeline(meta: Meta, live: LiveRows) -> tuple[Objective, PipelineRows]:
     """Return the objective of a pipeline's last step, and its rows: everything is fitted anew."""
     config, intercept = meta.config, meta.config.fit_intercept
     penalised = meta.status == "INTERCEPT_PENALISED"
-    fitted = pipeline_rows(config.preprocess, table, rows.y, rows.weight, intercept=intercept)
+    fitted = PipelineRows(config.preprocess, live.given, intercept=intercept)
     penalty = ridge_penalty(
         config.ridge, config.d, intercept=intercept, penalise_intercept=penalised
     )

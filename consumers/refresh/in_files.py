@@ -21,19 +21,22 @@ from lethe.engine.errors import CommitConflict
 from lethe.engine.exact.digits import units_of
 from lethe.engine.exact.running import Solution
 from lethe.engine.exact.sums import RunningSums, Sums, largest_of
-from lethe.engine.fit.objective import Objective, ridge_penalty
+from lethe.engine.fit.objective import Array, Objective, ridge_penalty
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.rowstore.bucket import Bucket
 from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.exact_sums import SolutionInBlocks
 from lethe.engine.store.layout.meta import RowFiles
+from lethe.engine.store.layout.preprocessing import raw_columns
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.in_files import OfFiles, fit_files, no_sentinels, nobody
 from lethe.engine.store.offline.jobs import JobResult
 from lethe.engine.store.offline.snapshot import Snapshot
 from lethe.engine.store.offline.touched import RowsTouched, rows_touched_now
+from lethe.engine.store.row_files import as_model_has, width_of
 from lethe.engine.store.store import ModelStore
 
 
@@ -118,11 +121,12 @@ def _with_sums(
         config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
     )
     if solution is None or added:
-        unit = None if solution is None else solution.sums.unit
-        sums = _added_up(job, config, kept, unit)
-        if solution is not None and not named and not sums.equal(solution.live_sums):
+        anew = _added_up(
+            job, config, kept, None if solution is None else solution.sums.unit, penalty
+        )
+        if solution is not None and not named and not anew.same_sums(solution):
             choice = replace(choice, reason=f"{choice.reason}; {SUMS_FAULT}")
-        solution = Solution.of(sums, penalty)
+        solution = anew
     new = begin_with_sums(number, Objective(config.kind, penalty), solution, 0)
     return OfFiles(new, no_sentinels(config)), choice
 
@@ -152,8 +156,8 @@ def _in_order(
     if not records:
         return None
     config, ids = state.meta.config, tuple(records)
-    decoded = read_rows(config, None, [*records.values()], f"model {state.model_id!r}, rows").rows
-    rows = replace(decoded, X=decoded.X[:, : len(config.feature_names)])
+    decoded = read_rows(config, None, [*records.values()], f"model {state.model_id!r}, rows")
+    rows = replace(decoded.rows, X=decoded.given[:, : width_of(config)])
     owners: dict[str, str | None] = dict[str, str | None](store.owners(state))
     for row, there in buckets.get(ids).items():
         owners[row] = (there.subjects or (None,))[0]
@@ -161,18 +165,39 @@ def _in_order(
 
 
 def _added_up(
-    job: Job, config: ModelConfig, buckets: Buckets, unit: NDArray[np.int_] | None
-) -> Sums:
-    """Return the sums of all rows in files, in these units or in those that suit them."""
+    job: Job, config: ModelConfig, buckets: Buckets, unit: NDArray[np.int_] | None, penalty: Array
+) -> Solution:
+    """Return the solution for all rows in files, in these units or in those that suit them."""
+    done, every = 0, buckets.manifest.rows
+    if config.preprocess:
+        return _raw_added_up(job, config, buckets, unit, penalty)
     if unit is None:
         largest = np.zeros(config.d + config.m)
         for _, part in buckets.each(largest_of, intercept=config.fit_intercept):
             largest = np.maximum(largest, part)
         unit = units_of(largest)
-    sums, done = RunningSums(unit, config.m), 0
+    sums = RunningSums(unit, config.m)
     kernel = partial(Sums.of, unit=unit)
     for rows, part_sums in buckets.each(kernel, intercept=config.fit_intercept):
         sums.add_sums(part_sums)
         done += rows
+        job.progress("adding up rows", done, every)
+    return Solution.of(sums.sums(), penalty)
+
+
+def _raw_added_up(
+    job: Job, config: ModelConfig, buckets: Buckets, unit: NDArray[np.int_] | None, penalty: Array
+) -> Solution:
+    """Return the solution of a model with preprocessing: of raw rows, in this process."""
+    raw, done = raw_columns(config), 0
+    if unit is None:
+        largest = np.zeros(config.m + raw.width)
+        for bucket in buckets.scan():
+            largest = np.maximum(largest, largest_of(as_model_has(config, bucket)))
+        unit = units_of(largest)
+    running = SolutionInBlocks(unit, config.m, penalty, raw)
+    for bucket in buckets.scan():
+        running.add(as_model_has(config, bucket))
+        done += len(bucket)
         job.progress("adding up rows", done, buckets.manifest.rows)
-    return sums.sums()
+    return running.solution()

@@ -28,6 +28,7 @@ it takes less than 16 KiB."""
 _COLUMN_BYTES, _NUMBER_BYTES = 300, 34
 """Of a fitted column, and of each of its categories, beyond what its configuration takes."""
 
+_MOST_RAW = f"{ROUNDED_FEATURES // RAW_COLUMN} numbers, categories and columns with missing numbers"
 _SHOWN = 8  # column names that a message lists
 
 
@@ -123,8 +124,8 @@ def check_exact_sums(config: ModelConfig) -> None:
     if config.exact_sums and not can_have_exact_sums(config):
         raise InvalidData(
             f"--exact-sums is for linear models of at most {ROUNDED_FEATURES} coefficients (with "
-            f"--preprocess, {ROUNDED_FEATURES // RAW_COLUMN} numbers, categories and columns with "
-            "missing numbers), by --method exact or pru, without --certify and --disclosure"
+            f"--preprocess, {_MOST_RAW}), by --method exact or pru, without --certify and "
+            "--disclosure"
         )
 
 
@@ -136,11 +137,14 @@ def check_row_files(config: ModelConfig) -> None:
     InvalidData
         The message says which models can have them.
     """
-    refused = config.preprocess or config.certify is not None or config.disclosure
-    if config.rows_url is not None and refused:
+    if config.rows_url is not None and (config.certify is not None or config.disclosure):
         raise InvalidData(
-            "--rows cannot be given with --preprocess, --certify, --certify-output or --disclosure "
-            "yet"
+            "--rows cannot be given with --certify, --certify-output or --disclosure yet"
+        )
+    if config.rows_url is not None and config.preprocess and not config.exact_sums:
+        raise InvalidData(
+            "--rows with --preprocess is for models with exact sums so far: linear ones of at most "
+            f"{_MOST_RAW} coefficients, by --method exact or pru"
         )
     parts = urlsplit(config.rows_url or "")
     if parts.username or parts.password or parts.query:

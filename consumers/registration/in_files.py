@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from lethe.consumers.registration.candidate import Candidate, Fit, stage_fit
 from lethe.consumers.registration.checks import (
+    check_exact_sums,
     check_names,
     check_row_files,
     check_same_shape,
     check_size,
     with_age_of_files,
 )
+from lethe.consumers.registration.coding import Coded
 from lethe.consumers.registration.error_budget import check_error_budget
 from lethe.consumers.registration.predecessor import tip_of
 from lethe.consumers.registration.register import (
@@ -33,24 +36,26 @@ from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.versions.certificates import check_terms
 from lethe.consumers.versions.disclosures import check_disclosure
-from lethe.engine.errors import StoreUnavailable
+from lethe.engine.errors import InvalidData, StoreUnavailable
 from lethe.engine.exact.digits import units_of
-from lethe.engine.exact.running import Solution
-from lethe.engine.exact.sums import RunningSums
 from lethe.engine.fit.magnitude import check_data
 from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
+from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.rowstore.bucket import Bucket
 from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.rowstore.files import Files
 from lethe.engine.rowstore.writer import BucketWriter
+from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.exact_sums import SolutionInBlocks
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.meta import RowFiles
+from lethe.engine.store.layout.meta import Meta, RowFiles
+from lethe.engine.store.layout.preprocessing import layout_of, raw_columns
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.in_files import OfFiles, fit_files, no_sentinels, nobody
 from lethe.engine.store.offline.predecessor import Predecessor
-from lethe.engine.store.row_files import as_model_has, files_of
+from lethe.engine.store.row_files import as_model_has, files_of, width_of
 from lethe.engine.store.store import ModelStore
 
 
@@ -87,26 +92,24 @@ class FileRegistrar(Registrar):
     ) -> Registered:
         """Write the rows to files (``config.rows_url``), fit, store and publish.
 
-        Parameters and errors are those of `register`.
+        Parameters and errors are those of `register`. With preprocessing, ``config`` names the
+        columns of the table as its features, and gets those of the model here.
 
         Notes
         -----
         Cost O(n d^2) time, and memory that does not depend on n; with the place of another model,
         the ids of the rows of both.
         """
-        config = with_age_of_files(config)
-        for check in (check_names, check_size, check_terms, check_disclosure, check_row_files):
-            check(config)
+        config = _checked(with_age_of_files(config))
         keys = ModelKeys(config.model_id)
         accept = replace_model and accept_forgotten
         for _ in range(COMMIT_TRIES):
             before = self._read(keys, replace_model=replace_model, accept=accept)
             if before.registered and not replace_model:
                 raise exists(keys.model_id, before.version)
-            if before.registered and before.meta is not None and not allow_change:
-                check_same_shape(before.meta.config, config)
+            former = before.meta if before.registered and not allow_change else None
             left_out, ids = _LeftOut(), list[str]()
-            blocks = self._kept_blocks(config, table, before, left_out)
+            blocks = self._kept_blocks(config, table.blocks(), before, left_out)
             candidate = stage_in_files(
                 self._store,
                 config,
@@ -114,26 +117,32 @@ class FileRegistrar(Registrar):
                 tip_of(self._reader, before).generation + 1,
                 before.head.commit + 1,
                 before.version,
+                known=partial(_checked, former=former),
                 rows=table.rows,
                 progress=self._staging_progress(),
                 now=self._now(),
             )
             if ids:
-                candidate = replace(candidate, data=_named(config, ids), new=frozenset(ids))
+                named = _named(candidate.state.meta.config, ids)
+                candidate = replace(candidate, data=named, new=frozenset(ids))
             with suppress(Overtaken):
                 state = self._commit(candidate, before, replace_model=replace_model, accept=accept)
                 return Registered(state, left_out.in_ledger, left_out.erased, subjects=0)
         raise contested(config.model_id)
 
     def _kept_blocks(
-        self, config: ModelConfig, table: RowBlocks, before: Predecessor, left_out: _LeftOut
+        self,
+        config: ModelConfig,
+        blocks: Iterable[TrainingData],
+        before: Predecessor,
+        left_out: _LeftOut,
     ) -> Iterator[TrainingData]:
-        """Yield the rows of a table but for those that were deleted, or whose people were erased.
+        """Yield rows but for those that were deleted, or whose people were erased.
 
         A subject that is erased meanwhile is found once the model is in the store
         (`consumers.erasures.sweep`).
         """
-        for block in table.blocks():
+        for block in blocks:
             people = self._erased(config, block)
             theirs = {row for subject in people for row in block.subjects[subject]}
             gone = self._gone(before, block) - theirs
@@ -141,6 +150,24 @@ class FileRegistrar(Registrar):
             left_out.in_ledger += len(gone)
             if len(theirs) + len(gone) < len(block.ids):
                 yield block.without(gone | theirs)
+
+
+def _checked(config: ModelConfig, former: Meta | None = None) -> ModelConfig:
+    """Return the configuration of a model that can have its rows in files.
+
+    ``former``: of the model whose shape it must have.
+
+    Raises
+    ------
+    InvalidData
+        The message says why it cannot.
+    """
+    checks = (check_names, check_size, check_terms, check_disclosure, check_exact_sums)
+    for check in (*checks, check_row_files):
+        check(config)
+    if former is not None:
+        check_same_shape(former.config, config)
+    return config
 
 
 def _noting(ids: list[str], blocks: Iterable[TrainingData]) -> Iterator[TrainingData]:
@@ -164,15 +191,17 @@ def stage_in_files(
     commit: int,
     version: int,
     *,
+    known: Callable[[ModelConfig], ModelConfig] = lambda config: config,
     rows: int | None,
     progress: Progress,
     now: datetime,
 ) -> Candidate:
     """Write rows that come in blocks to files, fit, and stage the generation without them.
 
-    ``version`` is the newest one before, all of whose deletions are left out; ``rows`` is how many
-    will come, if that is known. Files that were written are removed again if
-    anything fails; after `kill -9`, `Registrar` removes them with the next registration.
+    ``known`` checks the configuration, and returns it: with preprocessing, once the columns are
+    known. ``version`` is the newest one before, all of whose deletions are left out; ``rows``
+    is how many will come, if that is known. Files that were written are removed again if anything
+    fails; after `kill -9`, `Registrar` removes them with the next registration.
 
     Raises
     ------
@@ -185,19 +214,30 @@ def stage_in_files(
     -----
     Cost O(n d^2) time, and memory that does not depend on n, but for what `fit_files` says.
     """
-    name, p = uuid.uuid4().hex, len(config.feature_names)
+    name, p = uuid.uuid4().hex, width_of(config)
     keys = ModelKeys(config.model_id)
     staging.note_registration(store.client, keys, name, commit, config.rows_url)
-    files = files_of(config, name)
+    files, coding = files_of(config, name), None
     try:
         with BucketWriter(files, p, config.m, subjects=_has_subjects(config), rows=rows) as writer:
             for block in blocks:
+                coding = block.coding
+                if coding is not None and not config.exact_sums:
+                    check_row_files(config.model_copy(update={"preprocess": coding.columns}))
+                if coding is None and not writer.count:  # nothing else will be known of it
+                    known(config)
                 block_rows = Rows(block.X, block.y, np.ones(len(block.ids)))
-                block_rows.check_finite()
-                writer.add(block.ids, block_rows, block.owners() if block.subjects else None)
+                if coding is not None:
+                    coding.keep(block.X, block.y)
+                owners = block.owners() if block.subjects else None
+                writer.add(block.ids, block_rows, owners, gaps=coding is not None)
                 progress("sorting rows", writer.count, rows or 0)
+            coded: Coded | None = None
+            if coding is not None:
+                coded = coding.finished()
+                config = known(_with_columns(config, coded.records))
             if config.exact_sums:
-                made, root = _summed(config, writer, number, progress)
+                made, root = _summed(config, coded, writer, number, progress)
             else:
                 made, root = _fitted(config, writer, files, number, progress)
         fit = _of_files(made, config)
@@ -213,27 +253,40 @@ def stage_in_files(
 
 
 def _summed(
-    config: ModelConfig, writer: BucketWriter, number: int, progress: Progress
+    config: ModelConfig,
+    coded: Coded | None,
+    writer: BucketWriter,
+    number: int,
+    progress: Progress,
 ) -> tuple[OfFiles, str]:
-    """Write the rows and add them up; return a fit by their sums, and the root of the files."""
-    penalty = ridge_penalty(
-        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
-    )
-    objective, p, done = Objective(config.kind, penalty), len(config.feature_names), 0
+    """Write the rows and add them up; return a fit by their sums, and the root of the files.
+
+    ``coded``: of a model with preprocessing, what its columns came to.
+    """
+    p, objective, done = width_of(config), _objective(config), 0
     largest = np.insert(writer.largest, p, np.ones(int(config.fit_intercept)))
-    sums = RunningSums(units_of(largest), config.m)
+    raw: RawColumns | None = None
+    if coded is not None:
+        raw = raw_columns(config)
+        largest = np.append(coded.largest_of(raw, writer.largest), writer.largest[p:])
+    running = SolutionInBlocks(units_of(largest), config.m, objective.penalty, raw)
 
     def add(bucket: Bucket) -> None:
         nonlocal done
         rows = as_model_has(config, bucket)
-        check_data(objective, rows)
-        sums.add(rows)
+        if raw is None:
+            check_data(objective, rows)
+        running.add(rows)
         done += len(rows)
         progress("writing and adding up rows", done, writer.count)
 
-    root = writer.finish(add)
-    made = begin_with_sums(number, objective, Solution.of(sums.sums(), penalty), 0)
+    root = writer.finish(add, _itself if coded is None else coded.recoded)
+    made = begin_with_sums(number, objective, running.solution(), 0)
     return OfFiles(made, no_sentinels(config)), root
+
+
+def _itself(rows: Rows) -> Rows:
+    return rows
 
 
 def _fitted(
@@ -274,3 +327,25 @@ def _of_files(made: OfFiles, config: ModelConfig) -> Fit:
 
 def _has_subjects(config: ModelConfig) -> bool:
     return config.subject_namespace is not None
+
+
+def _objective(config: ModelConfig) -> Objective:
+    penalty = ridge_penalty(
+        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=False
+    )
+    return Objective(config.kind, penalty)
+
+
+def _with_columns(config: ModelConfig, records: tuple[ColumnRecord, ...]) -> ModelConfig:
+    """Return a configuration with columns that are known now.
+
+    Raises
+    ------
+    InvalidData
+        Two features would have one name.
+    """
+    names = layout_of(records).names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidData(f"two features would be called {twice!r}; rename a column")
+    return config.model_copy(update={"feature_names": names, "preprocess": records})

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lethe.consumers.registration.coding import Coding
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, with_intercept
 from lethe.engine.preprocess.input.table import Table
@@ -36,6 +37,8 @@ class TrainingData:
         columns.
     frozen_transformer
         SHA-256 of the transformer that made the features, if one did.
+    coding
+        Of a block of a table with preprocessing, what made X of its columns.
     design
         X and a last column of ones, n x (p + 1), of which X is then a view; or None.
     """
@@ -51,6 +54,7 @@ class TrainingData:
     table: Table | None = None
     frozen_transformer: str | None = None
     design: Array | None = None
+    coding: Coding | None = None
 
     def with_intercept(self) -> Array:
         """Return X with a column of ones, n x (p + 1): a copy only if there is none yet."""

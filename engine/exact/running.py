@@ -118,6 +118,10 @@ class Solution:
             running.add_sums(part)
         return running.sums().equal(self.live_sums)
 
+    def same_sums(self, other: Solution) -> bool:
+        """Return whether these are the same sums of live rows, in the same units."""
+        return self.live_sums.equal(other.live_sums)
+
     def without_idle(self, theta: Array) -> Array:
         """Return parameters, with 0 where they must be 0 and a projection does not know it."""
         return theta

@@ -38,7 +38,8 @@ class Bucket:
     ids, subjects
         Of each row; ``subjects`` None if the rows of the model have none.
     rows
-        Features (k x p, without an intercept), targets and weights.
+        Features (k x p, without an intercept), targets and weights. Of a model with preprocessing
+        X is what was given of each row, with NaN where a number is missing.
     """
 
     orders: Order
@@ -100,7 +101,7 @@ def table_of(bucket: Bucket, kind: np.dtype[Any] = _WIDE) -> pa.Table:
 def pack_bucket(bucket: Bucket) -> bytes:
     """Return the rows as a Parquet file. Cost O(k (p + m))."""
     with np.errstate(over="ignore"):
-        narrow = np.array_equal(bucket.rows.X.astype(_NARROW), bucket.rows.X)
+        narrow = np.array_equal(bucket.rows.X.astype(_NARROW), bucket.rows.X, equal_nan=True)
     table, sink = table_of(bucket, _NARROW if narrow else _WIDE), io.BytesIO()
     pq.write_table(
         table,
@@ -181,10 +182,10 @@ class PackedBucket:
         Raises
         ------
         CorruptState
-            One of their numbers is not finite.
+            One of their numbers is not finite; features may be missing.
         """
         x, y, weight = (a[index].astype(np.float64) for a in (self._x, self._y, self._weight))
-        if not all(np.isfinite(a).all() for a in (x, y, weight)):
+        if np.isinf(x).any() or not all(np.isfinite(a).all() for a in (y, weight)):
             raise CorruptState(f"{self._what}: holds a number that is not finite")
         subjects = self._subjects
         return Bucket(

@@ -148,6 +148,10 @@ class Pass(Generic[T]):
             return None
         X = np.ones((k, p + self.intercept))
         np.concatenate([rows.X for rows in kept], out=X[:, :p])
+        with np.errstate(over="ignore", invalid="ignore"):
+            some = np.isnan(X.sum())  # then it is worth looking
+        if some and np.isnan(X).any():  # of models with preprocessing alone one may be missing
+            raise CorruptState(f"{self.source.what}, a bucket: a feature of a row is missing")
         y, weight = (
             np.concatenate(parts) for parts in ([r.y for r in kept], [r.weight for r in kept])
         )

@@ -83,7 +83,7 @@ class BucketWriter:
     count
         Rows so far.
     largest
-        (p + m,): the largest magnitude of each feature and target so far.
+        (p + m,): the largest magnitude of each feature and target so far, NaN left out.
     """
 
     def __init__(
@@ -120,9 +120,14 @@ class BucketWriter:
             pile.close()
 
     def add(
-        self, ids: Sequence[str], rows: Rows, subjects: Sequence[str | None] | None = None
+        self,
+        ids: Sequence[str],
+        rows: Rows,
+        subjects: Sequence[str | None] | None = None,
+        *,
+        gaps: bool = False,
     ) -> None:
-        """Add rows, whose arrays stay as they are until `finish`.
+        """Add rows, whose arrays stay as they are until `finish`; ``gaps``: features may be NaN.
 
         Cost O(k (p + m)), and about 2 us a row for their hashes.
 
@@ -135,21 +140,27 @@ class BucketWriter:
         """
         if not len(ids):
             return
-        rows.check_finite()
+        known = rows if not gaps else replace(rows, X=np.where(np.isnan(rows.X), 0.0, rows.X))
+        known.check_finite()
         names = None if self._index is None else tuple(subjects or [None] * len(ids))
         block = Bucket(orders_of(self._salt, ids, names), tuple(ids), names, rows)
         self.count += len(ids)
         z = (rows.X, rows.y)
-        magnitudes = [np.maximum(a.max(axis=0), -a.min(axis=0)) for a in z if a.shape[1]]
-        self.largest = np.maximum(self.largest, np.concatenate(magnitudes))
+        ends = [(np.fmax.reduce(a), -np.fmin.reduce(a)) for a in z if a.shape[1]]
+        self.largest = np.fmax(self.largest, np.concatenate([np.fmax(*each) for each in ends]))
         self._held.append(table_of(block))
         self._held_bytes += self._held[-1].nbytes
         if self._held_bytes > _HELD_BYTES:
             self._deal_out()
 
-    def finish(self, on_bucket: Callable[[Bucket], None] = lambda _: None) -> str:
+    def finish(
+        self,
+        on_bucket: Callable[[Bucket], None] = lambda _: None,
+        recoded: Callable[[Rows], Rows] = lambda rows: rows,
+    ) -> str:
         """Sort everything into buckets, and return their root; ``on_bucket`` gets each of them.
 
+        What is written are the rows as ``recoded`` returns them, by what is known by now.
         Cost O(n (p + m) + n log n).
 
         Raises
@@ -164,7 +175,8 @@ class BucketWriter:
         self._deal_out()
         with ThreadPoolExecutor(_WRITERS) as writers:
             writing: list[Future[Part]] = []
-            for bucket in self._sorted_buckets():
+            for sorted_rows in self._sorted_buckets():
+                bucket = replace(sorted_rows, rows=recoded(sorted_rows.rows))
                 if len(writing) >= _WRITERS:
                     writing[-_WRITERS].result()  # no more of them wait in memory
                 writing.append(writers.submit(put_bucket, self._files, bucket))

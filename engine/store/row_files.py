@@ -18,15 +18,17 @@ from urllib.parse import quote
 import numpy as np
 import redis
 
-from lethe.engine.errors import RowsMissing
+from lethe.engine.errors import CorruptState, RowsMissing
 from lethe.engine.fit.objective import Array, Rows, with_intercept
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.config import ModelConfig, parse_config
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.meta import Meta, RowFiles, parse_meta
+from lethe.engine.store.layout.preprocessing import given_table, raw_columns
 from lethe.engine.store.server.connection import reachable
 
 if TYPE_CHECKING:
+    from lethe.engine.preprocess.input.table import Table
     from lethe.engine.rowstore.bucket import Bucket
     from lethe.engine.rowstore.buckets import Buckets
     from lethe.engine.rowstore.files import Files
@@ -156,7 +158,7 @@ class RowFilesOfModels:
         if not found:
             return {}
         config = meta.config
-        rows = stacked([as_model_has(config, one) for one in found.values()])
+        rows = stacked([as_stored(config, one) for one in found.values()])
         W = np.zeros((len(rows), config.blocks * config.d))
         if duals is not None and config.blocks:
             W = duals()(rows.X)
@@ -228,10 +230,47 @@ def stacked(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def as_model_has(config: ModelConfig, bucket: Bucket) -> Rows:
-    """Return the rows of a bucket with the column of the intercept, if the model has one."""
+def width_of(config: ModelConfig) -> int:
+    """Return how many numbers files keep of a row: its features, or its columns as given."""
+    return len(config.preprocess or config.feature_names)
+
+
+def as_stored(config: ModelConfig, bucket: Bucket) -> Rows:
+    """Return the rows of a bucket as records keep them: with preprocessing, as they were given.
+
+    Others have the column of the intercept, if the model has one.
+    """
     rows = bucket.rows
-    return Rows(with_intercept(rows.X), rows.y, rows.weight) if config.fit_intercept else rows
+    if config.preprocess or not config.fit_intercept:
+        return rows
+    return Rows(with_intercept(rows.X), rows.y, rows.weight)
+
+
+def given_in(config: ModelConfig, bucket: Bucket) -> Table:
+    """Return the rows of a bucket as they were given, of a model with preprocessing.
+
+    Raises
+    ------
+    CorruptState
+        A row is none of the model's.
+    """
+    return given_table(config.preprocess, bucket.rows.X, f"model {config.model_id!r}, a bucket")
+
+
+def as_model_has(config: ModelConfig, bucket: Bucket) -> Rows:
+    """Return the rows of a bucket as the engine has them: with preprocessing, raw rows.
+
+    Raises
+    ------
+    CorruptState
+        A row is none of the model's.
+    """
+    rows = as_stored(config, bucket)
+    if config.preprocess:
+        return raw_columns(config).rows(given_in(config, bucket), rows.y, rows.weight)
+    if np.isnan(rows.X).any():
+        raise CorruptState(f"model {config.model_id!r}, a bucket: a feature of a row is missing")
+    return rows
 
 
 def stored_meta(client: redis.Redis, model_id: str) -> Meta | None:

@@ -119,4 +119,73 @@ def test_a_logistic_model_of_named_classes_forgets_rows_of_files(tmp_path: Path)
         assert bytes_of(parts[1], 177) not in held(files)
         assert lethe("status", "klimate", "--json").document["rows_live"] == 1800 - 11
         lethe("verify", "klimate")
+
+
+PREPROCESS = """
+[columns.age]
+step = "numeric"
+
+[columns.town]
+step = "one-hot"
+unknown = "ignore"
+
+[columns.post]
+step = "target-encode"
+
+[columns.joined]
+step = "date"
+"""
+
+
+def people(count: int) -> pa.Table:
+    """Return rows of people with towns and dates, some of them missing."""
+    draw = np.random.default_rng(3)
+    age = draw.integers(18, 90, count).astype(str)
+    age[draw.random(count) < 0.05] = ""
+    days = np.datetime64("2020-01-01") + draw.integers(0, 900, count)
+    return pa.table(
+        {
+            "id": [f"row-{i}" for i in range(count)],
+            "person": [f"person-{i // 10}" for i in range(count)],
+            "age": age.tolist(),
+            "town": draw.choice(["Oslo", "Rome", "Bergen", ""], count).tolist(),
+            "post": draw.choice(["7", "10", "12"], count).tolist(),
+            "joined": days.astype(str).tolist(),
+            "y": draw.standard_normal(count).tolist(),
+        }
+    )
+
+
+def test_a_table_of_text_and_dates_is_preprocessed_from_its_files(tmp_path: Path) -> None:
+    """The model has the bits of one whose rows are in the store."""
+    table, files, steps = tmp_path / "table", tmp_path / "files", tmp_path / "steps.toml"
+    table.mkdir()
+    steps.write_text(PREPROCESS)
+    every = people(1_200)
+    for start in range(0, len(every), 300):
+        pacsv.write_csv(every.slice(start, 300), table / f"part-{start:04}.csv")
+    better = every.slice(100, 3).drop_columns(["person"])
+    pacsv.write_csv(better.set_column(2, "town", [["Rome"] * 3]), tmp_path / "better.csv")
+    source = ("--data", str(table), *FIT, "--preprocess", str(steps))
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Lethe(server.data_dir)
+        planned = lethe("register", "text", *source, "--rows", str(files), "--dry-run", "--json")
+        assert (planned.document["rows"], planned.document["features"]) == (1_200, 4)
+        said = lethe("register", "text", *source, "--rows", str(files)).out
+        assert f"rows in files at {files}" in said
+        lethe("register", "other", *source)
+        with lethe.working() as worker:
+            for model in ("text", "other"):
+                lethe("delete", model, "--subject", "person-1", "--wait", "120")
+                change = (model, "--id", "id", "--wait", "120", "--data")
+                lethe("correct", *change, str(tmp_path / "better.csv"))
+                lethe("refresh", model, "--size", "rebuild", "--wait", "120")
+                lethe("delete", model, "--row", "row-777", "--wait", "120")
+            worker.terminate()
+            worker.communicate(timeout=120)
+        digests = []
+        for model in ("text", "other"):
+            lethe("verify", model)
+            digests.append(lethe("verify", model, "--digest", "--json").document)
+        assert digests[0]["refitted_digest"] == digests[1]["refitted_digest"]
         lethe("check")

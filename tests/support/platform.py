@@ -33,6 +33,7 @@ from lethe.consumers.contract.receipt import Receipt
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Headers, Log, Message, Record
 from lethe.consumers.refresh.job import run_job
+from lethe.consumers.registration.coding import Coding
 from lethe.consumers.registration.in_files import FileRegistrar
 from lethe.consumers.registration.register import Registered, Registrar, TrainingData
 from lethe.consumers.service.loop import TRANSIENT
@@ -43,9 +44,12 @@ from lethe.consumers.workers.refresh_worker import RefreshWorker
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import Terms
 from lethe.engine.fit.objective import Kind
+from lethe.engine.preprocess.input.table import Table
 from lethe.engine.refresh.size import RefreshSize
+from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.keys import ModelKeys
+from lethe.engine.store.layout.preprocessing import columns_of
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.jobs import JobResult
 from lethe.engine.store.server.barrier import Barrier, NoBarrier
@@ -198,7 +202,11 @@ class Blocks:
         return len(self.data.ids)
 
     def blocks(self) -> Iterator[TrainingData]:
-        """Yield them in blocks."""
+        """Yield them in blocks; with preprocessing coded as they come."""
+        table, coding = self.data.table, None
+        if table is not None:
+            columns = {str(name): one for name, one in columns_of(self.data.preprocess).items()}
+            coding = Coding(columns, as_written=False)
         for start in range(0, self.rows, self.each):
             part = slice(start, start + self.each)
             ids, subjects = self.data.ids[part], dict[str, Sequence[str]]()
@@ -206,7 +214,29 @@ class Blocks:
                 if theirs := [row for row in rows if row in ids]:
                     subjects[subject] = theirs
             X, y = self.data.X[part], self.data.y[part]
-            yield replace(self.data, ids=ids, X=X, y=y, subjects=subjects)
+            block = replace(self.data, ids=ids, X=X, y=y, subjects=subjects)
+            if table is not None and coding is not None:
+                X = coding.coded(typed(self.data.preprocess, table.take(part)))
+                block = replace(block, X=X, preprocess=(), table=None, coding=coding)
+            yield block
+
+
+def typed(records: Sequence[ColumnRecord], table: Table) -> dict[str, Any]:
+    """Return the columns of a table as a file would give them."""
+    numbers, codes = iter(table.numbers.T), iter(table.codes.T)
+    columns: dict[str, Any] = {}
+    for record in records:
+        if record.step == "date":
+            days = next(numbers)
+            moments = np.full(len(days), np.datetime64("NaT"), dtype="datetime64[us]")
+            known = ~np.isnan(days)
+            moments[known] = np.round(days[known] * 86_400e6).astype("datetime64[us]")
+            columns[record.name] = moments
+        elif record.step == "numeric":
+            columns[record.name] = next(numbers)
+        else:
+            columns[record.name] = [record.categories[code] for code in next(codes)]
+    return columns
 
 
 @dataclass
@@ -262,6 +292,10 @@ class Platform:
         """Return what registers and unregisters models of this platform."""
         return Registrar(store or self.store, self.producer, self.reader, self.seals, **options)
 
+    def file_registrar(self, store: ModelStore | None = None, **options: Any) -> FileRegistrar:
+        """Return what registers models whose rows are in files."""
+        return FileRegistrar(store or self.store, self.producer, self.reader, self.seals, **options)
+
     # -- doing --------------------------------------------------------------------------------
 
     def register(
@@ -297,14 +331,7 @@ class Platform:
         )
         if rows_url is not None:
             config = with_row_files(config, rows_url, subjects=subjects)
-            registrar = FileRegistrar(
-                store or self.store,
-                self.producer,
-                self.reader,
-                self.seals,
-                at_step=at_step,
-                **options,
-            )
+            registrar = self.file_registrar(store, at_step=at_step, **options)
             done = registrar.register_in_files(
                 config,
                 Blocks(training_data(data, keep, subjects)),

@@ -24,7 +24,7 @@ from lethe.engine.store.layout.state import ModelState
 from tests.support import pipelines
 from tests.support.pipeline_in_decimals import minimiser
 from tests.support.pipelines import Rows
-from tests.support.platform import Platform
+from tests.support.platform import Blocks, Platform, with_row_files
 
 Array = NDArray[np.float64]
 
@@ -67,6 +67,7 @@ class PreparedTable:
         kind: Kind = Kind.LINEAR,
         subjects: Mapping[str, Sequence[str]] | None = None,
         exact_sums: bool = False,
+        rows_url: str | None = None,
     ) -> None:
         rng = np.random.default_rng(seed)
         self.kind, self.threshold = kind, 0.0
@@ -77,7 +78,7 @@ class PreparedTable:
             self.threshold = float(np.median(y))
             y = self._targets(y, rng)
         self.y = y
-        self.subjects, self.exact_sums = subjects, exact_sums
+        self.subjects, self.exact_sums, self.rows_url = subjects, exact_sums, rows_url
         self.live = dict.fromkeys(range(len(self.y)))
         self.known: Sequence[Any] = ()
 
@@ -118,7 +119,13 @@ class PreparedTable:
             exact_sums=self.exact_sums,
         )
         at_step = options.pop("at_step", no_hook)
-        done = self.platform.registrar(at_step=at_step).register(config, data, **options)
+        if self.rows_url is None:
+            done = self.platform.registrar(at_step=at_step).register(config, data, **options)
+        else:
+            columns = {"preprocess": (), "feature_names": tuple(map(str, self.columns))}
+            config = with_row_files(config.model_copy(update=columns), self.rows_url)
+            registrar = self.platform.file_registrar(at_step=at_step)
+            done = registrar.register_in_files(config, Blocks(data), **options)
         self.known = done.state.meta.config.preprocess
         return done
 

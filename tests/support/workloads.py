@@ -218,8 +218,12 @@ class ChangesInFiles(ExactSums):
 class Pipeline(Workload):
     """Row changes of a model with preprocessing."""
 
-    def __init__(self, platform: Platform, method: str = "pru", **table: Any) -> None:
+    def __init__(
+        self, platform: Platform, method: str = "pru", *, files: bool = False, **table: Any
+    ) -> None:
         super().__init__(platform, method=method)
+        if files:
+            table |= {"exact_sums": True, "rows_url": platform.folder()}
         self.table = PreparedTable(platform, **table)
         self._draw = np.random.default_rng(2)
 
@@ -243,6 +247,7 @@ class Pipeline(Workload):
         check_receipt_log(self.platform, "m")
         check_rows(self.platform, "m")
         check_commits(self.platform, "m")
+        check_row_files(self.platform)
         self.table.check()
 
 
@@ -282,6 +287,7 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "pipeline": Pipeline,
     "pipeline-exact": partial(Pipeline, method="exact"),
     "pipeline-sums": partial(Pipeline, exact_sums=True),
+    "files-pipeline": partial(Pipeline, files=True),
     "pipeline-logistic": partial(Pipeline, n=1500, columns=FEW, kind=Kind.LOGISTIC),
 }
 
@@ -294,7 +300,6 @@ ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {
 
 MAIN = (
     "linear", "logistic", "classes", "noise", "changes", "sums", "files", "files-logistic",
-    "files-changes",
-    "pipeline", "pipeline-sums",
+    "files-changes", "pipeline", "pipeline-sums", "files-pipeline",
 )  # fmt: skip
 """One of each kind that is kept in the store in another way."""

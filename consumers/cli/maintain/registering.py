@@ -35,6 +35,7 @@ from lethe.consumers.registration.register import (
     exists,
 )
 from lethe.consumers.registration.table.foreseen import Columns, Foreseen, foresee
+from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.in_blocks import TableInBlocks
 from lethe.consumers.registration.table.reader import TableRead
 from lethe.consumers.service.configuration.settings import Settings
@@ -81,12 +82,14 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     _check_name(options["model"])
     limits = _limits(options["limits"])
     in_files = options["rows_url"] is not None
+    if in_files and isinstance(preprocess, FrozenFile):
+        raise click.UsageError("--rows cannot be given with a frozen transformer yet")
     foreseen = foresee(options["data"], columns, kind, preprocess, limited=not in_files)
     if options["dry_run"]:
         say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options)
         return
-    if in_files:
-        table = TableInBlocks.of(foreseen, columns, kind)
+    if in_files and not isinstance(preprocess, FrozenFile):
+        table = TableInBlocks.of(foreseen, columns, kind, preprocess)
         _register_in_files(settings, out, options, table, limits)
         return
     with out.progress() as report, open_runtime(settings) as runtime:
@@ -152,8 +155,6 @@ def _register_in_files(
     limits: LimitsRecord,
 ) -> None:
     """Register a model whose rows are read in blocks, and kept in files."""
-    if options["preprocess"]:
-        raise click.UsageError("--rows cannot be given with --preprocess yet")
     features, targets = table.columns.features or (), table.columns.targets
     nothing = TrainingData(
         (),

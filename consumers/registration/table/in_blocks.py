@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from lethe.consumers.registration.coding import Coding
 from lethe.consumers.registration.table.class_column import class_names
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.foreseen import Columns, Foreseen
@@ -14,6 +15,7 @@ from lethe.consumers.registration.table.reader import rows_in
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
+from lethe.engine.preprocess.input.columns import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,23 @@ class TableInBlocks:
         The roles of its columns, the features among them.
     left_out
         What the type of each column is that has no role.
+    preprocess
+        What is done to each of the features, if preprocessing is part of the model.
     """
 
     foreseen: Foreseen
     columns: Columns
     left_out: Mapping[str, str]
+    preprocess: Mapping[str, Column] | None = None
 
     @classmethod
-    def of(cls, foreseen: Foreseen, columns: Columns, kind: Kind = Kind.LINEAR) -> TableInBlocks:
+    def of(
+        cls,
+        foreseen: Foreseen,
+        columns: Columns,
+        kind: Kind = Kind.LINEAR,
+        preprocess: Mapping[str, Column] | None = None,
+    ) -> TableInBlocks:
         """Return a table in blocks: without named ones, the features are what is numbers by type.
 
         For a logistic model, the column of classes is read.
@@ -46,6 +57,11 @@ class TableInBlocks:
             No column is numbers by its type, or CSV files have numbers and text in one column.
         """
         path = foreseen.opened.path
+        others = {name: f"of type {foreseen.kinds.get(name)}" for name in foreseen.candidates}
+        if preprocess is not None:
+            left_out = {name: what for name, what in others.items() if name not in preprocess}
+            named = replace(columns, features=tuple(preprocess))
+            return cls(foreseen, named, left_out, preprocess)
         if not foreseen.kinds:
             raise InvalidData(
                 f"{path}: a column holds numbers and text; correct it, or use Parquet"
@@ -53,13 +69,13 @@ class TableInBlocks:
         names = foreseen.numeric if columns.features is None else columns.features
         if not names:
             raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
-        others = {name: f"of type {foreseen.kinds[name]}" for name in foreseen.candidates}
         left_out = {} if columns.features is not None else others
         left_out = {name: what for name, what in left_out.items() if name not in names}
         table = cls(foreseen, replace(columns, features=names), left_out)
         if kind is not Kind.LOGISTIC:
             return table
-        classes = class_names(table._files(columns.targets), columns.targets[0])
+        targets = table._files(columns.targets, foreseen.kinds)
+        classes = class_names(targets, columns.targets[0])
         return replace(table, columns=replace(table.columns, classes=classes))
 
     @property
@@ -68,7 +84,7 @@ class TableInBlocks:
         return self.foreseen.rows
 
     def blocks(self) -> Iterator[TrainingData]:
-        """Yield the rows in blocks.
+        """Yield the rows in blocks; with preprocessing X is what one `Coding` makes of all.
 
         Raises
         ------
@@ -78,15 +94,20 @@ class TableInBlocks:
         columns = self.columns
         only = [columns.id, *columns.targets, *(columns.features or ())]
         only += [] if columns.subject is None else [columns.subject]
-        for file in self._files(only):
-            yield rows_in(file, columns)
+        coding, kinds = None, self.foreseen.kinds
+        if self.preprocess is not None:
+            coding = Coding(self.preprocess, as_written=self.foreseen.opened.source.is_csv)
+            if self.foreseen.opened.source.is_csv:  # where a number is missing, there is text
+                kinds = dict.fromkeys(only, pa.string())
+        for file in self._files(only, kinds):
+            yield rows_in(file, columns, coding)
 
-    def _files(self, only: Sequence[str]) -> Iterator[TableFile]:
+    def _files(self, only: Sequence[str], kinds: dict[str, pa.DataType]) -> Iterator[TableFile]:
         """Yield these columns in blocks."""
         opened = self.foreseen.opened
         counts, done = [0] * len(opened.source.files), 0
         try:
-            for index, block in opened.blocks(self.foreseen.kinds, only):
+            for index, block in opened.blocks(kinds, only):
                 counts[index] += len(block)
                 yield TableFile(opened.source, block, tuple(counts), done)
                 done += len(block)

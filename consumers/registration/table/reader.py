@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lethe.consumers.contract.events import RowValue
+from lethe.consumers.registration.coding import Coding
 from lethe.consumers.registration.table.class_column import class_column
 from lethe.consumers.registration.table.file import Opened, TableFile, column_names, open_file
 from lethe.consumers.registration.table.foreseen import (
@@ -140,10 +141,12 @@ def read_table(
     return TableRead(data_read, left_out)
 
 
-def rows_in(file: TableFile, columns: Columns) -> TrainingData:
+def rows_in(file: TableFile, columns: Columns, coding: Coding | None = None) -> TrainingData:
     """Return the rows of a block of a table, with the named features.
 
     Of a logistic model, the classes are known, and of others there are none.
+
+    With preprocessing, ``coding`` makes of its columns what X then has.
 
     Raises
     ------
@@ -151,11 +154,14 @@ def rows_in(file: TableFile, columns: Columns) -> TrainingData:
         A value cannot be used; the message says which and where.
     """
     ids, names = _ids(file, columns.id), columns.features or ()
-    X = np.column_stack([numbers(file, name) for name in names])
+    if coding is None:
+        X = np.column_stack([numbers(file, name) for name in names])
+    else:
+        X = coding.coded(typed_columns(file, coding.columns, complete=False, as_written=True))
     kind = Kind.LINEAR if columns.classes is None else Kind.LOGISTIC
     classes, y = _targets(file, columns, kind)
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
-    return TrainingData(ids, X, y, names, columns.targets, subjects, classes)
+    return TrainingData(ids, X, y, names, columns.targets, subjects, classes, coding=coding)
 
 
 def _streamed(foreseen: Foreseen, columns: Columns, progress: Progress) -> Streamed:

@@ -55,11 +55,13 @@ def typed_columns(
     known: Mapping[str, Sequence[Category]] | None = None,
     *,
     complete: bool = True,
+    as_written: bool = False,
 ) -> dict[str, Values]:
     """Return columns of a file as the engine's table takes them, by name.
 
     ``known``: categories of columns, which the file's values spell. ``complete``: the file has all
-    rows of a model, so that each column needs a value.
+    rows of a model, so that each column needs a value. ``as_written``: categories of CSV files are
+    their text, where it takes the whole column to say what that spells.
 
     Raises
     ------
@@ -70,14 +72,19 @@ def typed_columns(
     for name, column in columns.items():
         if isinstance(column, Ordinal) and column.categories is not None:
             like[name] = column.categories
-    typed = {name: _typed(file, name, one, like.get(name, ())) for name, one in columns.items()}
+    typed = {
+        name: _typed(file, name, one, like.get(name, ()), as_written)
+        for name, one in columns.items()
+    }
     for name, column in columns.items():
         if complete and isinstance(column, Numeric) and all(map(is_missing, typed[name])):
             raise InvalidData(f"{file.path}, column {name!r}: no row has a value; leave it out")
     return typed
 
 
-def _typed(file: TableFile, name: str, column: Column, known: Sequence[Category]) -> Values:
+def _typed(
+    file: TableFile, name: str, column: Column, known: Sequence[Category], as_written: bool
+) -> Values:
     if pa.types.is_null(file.table.column(name).type):  # of Parquet: no row has a value
         if isinstance(column, Numeric):
             _check_complete(file, name, column, np.ones(file.table.num_rows, dtype=np.bool_))
@@ -86,7 +93,7 @@ def _typed(file: TableFile, name: str, column: Column, known: Sequence[Category]
         return _dates(file, name, column)
     if isinstance(column, Numeric):
         return _numbers(file, name, column)
-    return _categories(file, name, known)
+    return _categories(file, name, known, as_written)
 
 
 def _numbers(file: TableFile, name: str, column: Numeric) -> Array:
@@ -160,7 +167,7 @@ def _not_dates(name: str, moments: Values) -> NDArray[np.bool_]:
     return bad
 
 
-def _categories(file: TableFile, name: str, known: Sequence[Category]) -> Values:
+def _categories(file: TableFile, name: str, known: Sequence[Category], as_written: bool) -> Values:
     """Return text, whole numbers, or true and false; None where missing.
 
     They are those that are known, if any are; else what a CSV file spells, or what has a type.
@@ -183,7 +190,7 @@ def _categories(file: TableFile, name: str, known: Sequence[Category]) -> Values
     if known or not textual(kind):
         listed = matched(known, listed)
     elif file.is_csv:
-        listed = categories_of(listed)
+        listed = listed if as_written else categories_of(listed)
     else:
         listed = [None if value is None or not value.strip() else value for value in listed]
     categories = np.empty(len(listed), dtype=object)

@@ -6,17 +6,19 @@ It stands in a stream where a bare linear model has its `engine.exact.running.So
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.engine.exact.kept import Kept, Moved
 from lethe.engine.exact.rounding import Minimiser
 from lethe.engine.exact.rows import ChangedRows
 from lethe.engine.exact.running import Solution
-from lethe.engine.exact.sums import Sums
-from lethe.engine.fit.objective import Array, Rows, RowsInBlocks, in_memory, ridge_penalty
+from lethe.engine.exact.sums import RunningSums, Sums
+from lethe.engine.fit.objective import Array, Rows, RowsInBlocks, ridge_penalty
 from lethe.engine.preprocess.rounded.minimiser import dual_rows, minimiser
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.preprocess.rounded.statistics import ExactStatistics, Whole
@@ -108,9 +110,18 @@ class PipelineSolution(Solution):
 
     def is_of(self, rows: RowsInBlocks) -> bool:
         """Return whether the sums are those of these raw rows, digit for digit."""
-        plain, rows = self.plain, in_memory(rows)
-        return Sums.of(rows, self.sums.unit).equal(self.sums) and (
-            _plain(rows) if plain is None else Sums.of(_unweighted(rows), plain.unit).equal(plain)
+        running = RunningRaw(self.sums.unit, self.sums.m)
+        for block in rows.blocks():
+            running.add(block)
+        plain = (running.plain or running.weighted).sums()
+        return running.weighted.sums().equal(self.sums) and (self.plain or self.sums).equal(plain)
+
+    def same_sums(self, other: Solution) -> bool:
+        """Return whether these are the same sums, with weights and without."""
+        return (
+            self.sums.equal(other.sums)
+            and isinstance(other, PipelineSolution)
+            and ((self.plain or self.sums).equal(other.plain or other.sums))
         )
 
     def without(self, leaving: Rows) -> PipelineSolution:
@@ -151,6 +162,27 @@ class PipelineSolution(Solution):
     def __reduce__(self) -> tuple[Callable[..., PipelineSolution], tuple[Any, ...]]:
         """Copy and pickle the sums of the live rows alone."""
         return self.of_sums, (self.raw, self.sums, self.plain)
+
+
+class RunningRaw:
+    """Sums of raw rows that come in blocks: with weights, and without where these are not 1."""
+
+    def __init__(self, unit: NDArray[np.int_], m: int) -> None:
+        self.weighted = RunningSums(unit, m)
+        self.plain: RunningSums | None = None
+
+    def add(self, rows: Rows) -> None:
+        """Add rows; cost and errors are those of `RunningSums.add`."""
+        if self.plain is None and not _plain(rows):
+            self.plain = deepcopy(self.weighted)
+        self.weighted.add(rows)
+        if self.plain is not None:
+            self.plain.add(_unweighted(rows))
+
+    def solution(self, raw: RawColumns) -> PipelineSolution:
+        """Return the solution for the rows so far. Cost and errors as of `of_sums`."""
+        plain = None if self.plain is None else self.plain.sums()
+        return PipelineSolution.of_sums(raw, self.weighted.sums(), plain)
 
 
 def _after(sums: Sums, plain: Sums | None, moved: Sequence[Moved]) -> tuple[Sums, Sums | None]:

@@ -15,19 +15,24 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.engine.errors import CorruptState, IllConditioned, InvalidData
 from lethe.engine.exact.digits import BITS, LONGEST, Digits
 from lethe.engine.exact.kept import Kept, Moved
 from lethe.engine.exact.rows import MOST
 from lethe.engine.exact.running import Solution
-from lethe.engine.exact.sums import Sums
+from lethe.engine.exact.sums import RunningSums, Sums
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.preprocessing import SINCE
+
+if TYPE_CHECKING:
+    from lethe.engine.preprocess.rounded.solution import RunningRaw
 
 _FORMAT = 1
 _HEADER = struct.Struct("<BHHHh")
@@ -87,6 +92,41 @@ def solution_of(rows: Rows, penalty: Array, raw: RawColumns | None) -> Solution:
     )
 
     return PipelineSolution.of_rows(raw, rows)
+
+
+class SolutionInBlocks:
+    """The solution for rows that come in blocks, in units that are known before.
+
+    Parameters
+    ----------
+    unit, m
+        As of `engine.exact.sums.Sums`.
+    penalty, raw
+        As of `solution_of`.
+    """
+
+    def __init__(
+        self, unit: NDArray[np.int_], m: int, penalty: Array, raw: RawColumns | None
+    ) -> None:
+        self._penalty, self._raw = penalty, raw
+        self._running: RunningSums | RunningRaw = RunningSums(unit, m)
+        if raw is not None:
+            from lethe.engine.preprocess.rounded.solution import (  # noqa: PLC0415 (as above)
+                RunningRaw,
+            )
+
+            self._running = RunningRaw(unit, m)
+
+    def add(self, rows: Rows) -> None:
+        """Add rows: with preprocessing raw rows. Cost O(k d^2)."""
+        self._running.add(rows)
+
+    def solution(self) -> Solution:
+        """Return the solution for the rows so far. Cost and errors as of `solution_of`."""
+        if isinstance(self._running, RunningSums):
+            return Solution.of(self._running.sums(), self._penalty)
+        assert self._raw is not None, "of raw rows"  # noqa: S101
+        return self._running.solution(self._raw)
 
 
 def read_solution(

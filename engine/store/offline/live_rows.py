@@ -9,23 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.fit.objective import Rows, RowsInBlocks
+from lethe.engine.fit.objective import Array, Rows, RowsInBlocks, in_memory
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.store.layout.state import ModelState
-from lethe.engine.store.layout.stored_rows import read_rows
+from lethe.engine.store.layout.stored_rows import StoredRows, read_rows
 from lethe.engine.store.offline.snapshot import Snapshot, take_snapshot
 from lethe.engine.store.offline.touched import rows_touched_now
+from lethe.engine.store.row_files import as_model_has, given_in
 from lethe.engine.store.store import ModelStore
 
 if TYPE_CHECKING:
+    from lethe.engine.rowstore.bucket import Bucket
     from lethe.engine.rowstore.buckets import Buckets
 
 T = TypeVar("T")
 
 _TRIES = 5
+
+
+class Given(NamedTuple):
+    """Some rows as they were given, with their targets (k x m) and weights."""
+
+    table: Table
+    y: Array
+    weight: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +46,13 @@ class LiveRows:
     rows: RowsInBlocks
     snapshot: Snapshot | None = None
 
-    @property
-    def table(self) -> Table | None:
-        """The rows as they were given, of a model with preprocessing."""
-        return None if self.snapshot is None else self.snapshot.table
+    def given(self) -> Iterator[Given]:
+        """Yield the rows of a model with preprocessing as they were given, the same each time."""
+        if isinstance(self.rows, _InFiles):
+            yield from self.rows.given()
+        elif self.snapshot is not None and self.snapshot.table is not None:
+            rows = in_memory(self.rows)
+            yield Given(self.snapshot.table, rows.y, rows.weight)
 
 
 def read_live_rows(store: ModelStore, model_id: str, read: Callable[[LiveRows], T]) -> T:
@@ -115,17 +128,43 @@ class _InFiles:
     def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
         return self._each(kernel)
 
+    def given(self) -> Iterator[Given]:
+        if self.beside:
+            beside = self._beside()
+            if beside.table is not None:
+                yield Given(beside.table, beside.rows.y, beside.rows.weight)
+        for bucket in self._buckets():
+            table = given_in(self.state.meta.config, bucket)
+            yield Given(table, bucket.rows.y, bucket.rows.weight)
+
     def _each(self, kernel: Callable[[Rows], T], *, here: bool = False) -> Iterator[T]:
         config, former = self.state.meta.config, self.deleted.union(self.beside)
+        if self.beside:
+            yield kernel(self._beside().rows)
+        if config.preprocess:
+            for bucket in self._buckets():
+                yield kernel(as_model_has(config, bucket))
+            return
         found = len(self.beside)
-        if found:
-            what = f"model {config.model_id!r}, rows"
-            yield kernel(read_rows(config, None, [*self.beside.values()], what).rows)
         for rows, result in self.buckets.each(
             kernel, intercept=config.fit_intercept, without_rows=former, here=here
         ):
             found += rows
             yield result
+        self._check(found)
+
+    def _beside(self) -> StoredRows:
+        config = self.state.meta.config
+        return read_rows(config, None, [*self.beside.values()], f"model {config.model_id!r}, rows")
+
+    def _buckets(self) -> Iterator[Bucket]:
+        found = len(self.beside)
+        for bucket in self.buckets.scan(self.deleted.union(self.beside)):
+            found += len(bucket)
+            yield bucket
+        self._check(found)
+
+    def _check(self, found: int) -> None:
         if found != len(self):
             raise CorruptState(
                 f"model {self.state.model_id!r}: files have {found} of its live rows and "

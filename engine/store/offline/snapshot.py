@@ -23,7 +23,7 @@ from lethe.engine.store.layout.keys import SHARDS
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.touched import rows_touched_now
-from lethe.engine.store.row_files import as_model_has, packed
+from lethe.engine.store.row_files import as_stored, packed
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.server.pipeline import read_list
 from lethe.engine.store.store import ModelStore
@@ -107,7 +107,7 @@ def _read_records(
         on_rows(done)
     for bucket in store.row_files.every(state.meta):
         deleted = store.rows_in_ledger(state.keys, bucket.ids)
-        rows = as_model_has(config, bucket)
+        rows = as_stored(config, bucket)
         if duals is None and config.blocks:
             duals = store.dual_rows_of(state)
         W = rows.X[:, :0] if duals is None else duals(rows.X)
@@ -222,7 +222,7 @@ def _drawn_from_files(
     count = min(there, math.ceil(_POOL * (1 - state.meta.rows_in_store / state.meta.rows_live)))
     rng = np.random.default_rng(state.head.commit)
     drawn = buckets.at(np.sort(rng.choice(there, count, replace=False)))
-    rows = as_model_has(state.meta.config, drawn)
+    rows = as_stored(state.meta.config, drawn)
     W = store.dual_rows_of(state)(rows.X)
     return {row: packed(rows, W, i) for i, row in enumerate(drawn.ids) if row not in certain}
 

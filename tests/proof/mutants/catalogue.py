@@ -889,8 +889,7 @@ MUTANTS = (
         "test_an_audit_finds_damaged_sums_of_either_kind",
         put(
             "PipelineSolution.is_of",
-            "_plain(rows) if plain is None else "
-            "Sums.of(_unweighted(rows), plain.unit).equal(plain)",
+            "(self.plain or self.sums).equal(plain)",
             "True",
         ),
     ),
@@ -932,7 +931,7 @@ MUTANTS = (
     mutant(
         "files that lack rows of the version are not refitted",
         "test_parameters_that_are_of_other_rows_are_noticed",
-        never("_InFiles.each", "found != len(self)"),
+        never("_InFiles._check", "found != len(self)"),
     ),
     mutant(
         "a refit begins again once a refresh has removed its files",
@@ -997,6 +996,27 @@ MUTANTS = (
         "dual rows of files are computed from the factor",
         "test_versions_are_those_of_a_model_whose_rows_are_in_the_store",
         put("RowFilesOfModels.records", "duals()(rows.X)", "W"),
+    ),
+    # -- rows in files, with preprocessing
+    mutant(
+        "a category that only rows have that are left out is not named",
+        "test_a_replacement_names_the_categories_that_are_left",
+        put("Coding.finished", "at >= 0", "True"),
+    ),
+    mutant(
+        "what the text of a column spells is said by all of its blocks",
+        "test_rows_in_blocks_are_those_of_the_table",
+        without("rows_in", "as_written"),
+    ),
+    mutant(
+        "statistics of a rebuild from files have no weights",
+        "test_weights_are_summed_apart",
+        never("RunningRaw.add", "not _plain(rows)"),
+    ),
+    mutant(
+        "a number may be missing in files of models with preprocessing alone",
+        "test_a_number_that_is_missing_is_noticed_where_none_can_be",
+        never("as_model_has", "np.isnan(rows.X).any()"),
     ),
     # -- a store on a cluster
     mutant(

@@ -97,8 +97,8 @@ def _table(k: int, **columns: Any) -> bytes:
     return sink.getvalue()
 
 
-def _nan(p: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([[1.0] * (p - 1) + [np.nan]] * 3)
+def _odd(p: int, odd: float = np.nan) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([[1.0] * (p - 1) + [odd]] * 3)
 
 
 FOREIGN = {
@@ -117,8 +117,8 @@ FOREIGN = {
     "x that is text": _table(3, x=pa.array(["a"] * 3)),
     "fewer rows": _table(2),
     "no rows": _table(0),
-    "NaN features": _table(3, x=fixed(_nan(2))),
-    "NaN targets": _table(3, y=fixed(_nan(1))),
+    "infinite features": _table(3, x=fixed(_odd(2, np.inf))),
+    "NaN targets": _table(3, y=fixed(_odd(1))),
     "NaN weights": _table(3, weight=pa.array([np.nan] * 3)),
 }
 
