@@ -70,6 +70,9 @@ def plans(rng: random.Random, rows: int) -> list[Plan]:
         Plan("classes", make(drawn, "classes", rows // 2, 6), "pru", 0.02, wide),
         Plan("table-exact", draw(rows // 2, drawn), "exact", 0.02, wide),
         Plan("table-pru", draw(rows // 4, drawn), "pru", 0.1),
+        Plan(
+            "table-in-files", draw(rows // 4, drawn), "exact", 0.02, exact_sums=True, in_files=True
+        ),
         Plan("table-logistic", draw(rows // 2, drawn, "logistic"), "exact", 0.1, wide),
         Plan("soon-empty", make(drawn, "linear", 48, 5), "exact", 0.05),
         Plan(

@@ -157,7 +157,8 @@ def mismatch_of(snapshot: Snapshot) -> float:
         B = rows.X[some] @ snapshot.W[some].T
         worst = float(np.abs(B - B.T).max() / np.abs(B).max())
     if state.meta.config.kind is Kind.LINEAR:
-        theta = state.stream.theta_exact
+        theta, solution = state.stream.theta_exact, state.stream.solution
+        rows = rows if solution is None else solution.seen(rows)
         pull = (rows.X * rows.weight[:, None]).T @ (rows.X @ theta - rows.y)
         gradient = pull + state.generation.objective.penalty[:, None] * theta
         gradient -= 0.0 if state.stream.gradient is None else state.stream.gradient

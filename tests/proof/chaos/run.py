@@ -242,6 +242,7 @@ class Run:
         try:
             if plan.in_files:
                 config = with_row_files(config, str(self._directory / ROW_FILES))
+                config = with_columns(config, plan.data)
                 files = FileRegistrar(store, producer, reader, seals())
                 files.register_in_files(config, Blocks(training_data(plan.data)))
                 return
