@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from importlib.metadata import version
@@ -29,11 +29,18 @@ _SILENCE_SECONDS = 30
 """Without a result: then it is asked whether there is any worker."""
 
 _AHEAD = 2
-"""Blocks of a thread of the cluster, and as many more: it has the next while one is on its way."""
+"""Tasks of a thread of the cluster, and as many more: it has the next while one is on its way."""
+
+
+_WITHOUT_PAGES = {
+    "distributed.scheduler.http.routes": [],  # they tell any user what is computed
+    "distributed.worker.http.routes": [],
+    "distributed.worker.profile.enabled": False,
+}
 
 
 class DaskWorkers:
-    """Computes blocks on Dask. Many threads may use it; it connects with the first pass.
+    """Computes passes on Dask. Many threads may use it; it connects with the first pass.
 
     Parameters
     ----------
@@ -66,12 +73,14 @@ class DaskWorkers:
         self._cluster: Any = None
         self._client: Any = None
 
-    def map(self, compute: Callable[[Block], T], blocks: Iterable[Block]) -> Iterator[T]:
-        """Yield what ``compute`` returns of each block, in their order."""
+    def map(
+        self, compute: Callable[[Sequence[Block]], T], tasks: Iterable[Sequence[Block]]
+    ) -> Iterator[T]:
+        """Yield what ``compute`` returns of each task, in their order."""
         client = self._connected()
         try:
             self._check_versions(client)
-            yield from _mapped(client, compute, blocks)
+            yield from _mapped(client, compute, tasks)
         except LetheError:
             raise
         except (OSError, RuntimeError, CancelledError, asyncio.CancelledError) as error:
@@ -98,20 +107,24 @@ class DaskWorkers:
             if self._client is not None and self._client.status == "running":
                 return self._client
         self.close()
+        import dask  # noqa: PLC0415 (as the next)
         from distributed import Client, LocalCluster  # noqa: PLC0415 (an extra, and it takes a second)
 
+        for name in ("distributed", "distributed.client", "tornado.application"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is raised
         with self._lock:
             try:
                 if self._address is None:
-                    self._cluster = LocalCluster(
-                        n_workers=self._processes,
-                        threads_per_worker=1,
-                        host="127.0.0.1",
-                        security=True,  # any user of this machine reaches loopback
-                        dashboard_address=None,
-                        memory_limit=None,  # or it would write what it holds to a disk
-                        silence_logs=logging.CRITICAL,
-                    )
+                    with dask.config.set(_WITHOUT_PAGES):
+                        self._cluster = LocalCluster(
+                            n_workers=self._processes,
+                            threads_per_worker=1,
+                            host="127.0.0.1",
+                            security=True,  # any user of this machine reaches loopback
+                            dashboard_address="127.0.0.1:0",
+                            memory_limit=None,  # or it would write what it holds to a disk
+                            silence_logs=logging.CRITICAL,
+                        )
                 self._client = Client(
                     self._cluster or self._address, timeout=_CONNECT_SECONDS, set_as_default=False
                 )
@@ -140,17 +153,19 @@ class DaskWorkers:
         return ClusterUnavailable(f"the Dask cluster {where}: {reason}")
 
 
-def _mapped(client: Any, compute: Callable[[Block], T], blocks: Iterable[Block]) -> Iterator[T]:
+def _mapped(
+    client: Any, compute: Callable[[Sequence[Block]], T], tasks: Iterable[Sequence[Block]]
+) -> Iterator[T]:
     # A task of its own: each worker gets it once, and it is computed again if that worker is lost.
     held = client.submit(_same, compute, pure=False)
     ahead = _AHEAD * (1 + sum(client.nthreads().values()))
     waiting: deque[Any] = deque()
     try:
-        for block in blocks:
+        for task in tasks:
             if len(waiting) == ahead:
                 yield _result(client, waiting[0])
                 waiting.popleft()
-            waiting.append(client.submit(_computed, held, block, pure=False))
+            waiting.append(client.submit(_computed, held, task, pure=False))
         while waiting:
             yield _result(client, waiting[0])
             waiting.popleft()
@@ -159,12 +174,12 @@ def _mapped(client: Any, compute: Callable[[Block], T], blocks: Iterable[Block])
             future.release()
 
 
-def _same(compute: Callable[[Block], T]) -> Callable[[Block], T]:
+def _same(compute: Callable[[Sequence[Block]], T]) -> Callable[[Sequence[Block]], T]:
     return compute
 
 
-def _computed(compute: Callable[[Block], T], block: Block) -> T:
-    return compute(block)
+def _computed(compute: Callable[[Sequence[Block]], T], blocks: Sequence[Block]) -> T:
+    return compute(blocks)
 
 
 def _result(client: Any, future: Any) -> Any:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain
 from threading import Lock
 from typing import TypeVar
 
@@ -43,7 +43,7 @@ from lethe.engine.rowstore.parts import (
     put_bucket,
     put_index,
 )
-from lethe.engine.rowstore.passes import Pass, Source, Workers, read_file
+from lethe.engine.rowstore.passes import TOGETHER, Pass, Source, Workers, read_file
 
 T = TypeVar("T")
 
@@ -194,16 +194,13 @@ class Buckets:
         return self._by(self._workers, one_pass)
 
     def _here(self, one_pass: Pass[T]) -> Iterator[tuple[int, T]]:
-        packed = self._in_order()
-        for block in self._source.blocks(self.manifest.buckets):
-            found = one_pass.of(islice(packed, len(block)))
-            if found is not None:
-                yield found
+        return one_pass.each(self._in_order(), self._source.blocks(self.manifest.buckets))
 
     def _by(self, workers: Workers, one_pass: Pass[T]) -> Iterator[tuple[int, T]]:
-        blocks = self._source.blocks(self.manifest.buckets)
+        blocks = list(self._source.blocks(self.manifest.buckets))
+        tasks = (blocks[i : i + TOGETHER] for i in range(0, len(blocks), TOGETHER))
         try:
-            yield from (found for found in workers.map(one_pass, blocks) if found is not None)
+            yield from chain.from_iterable(workers.map(one_pass, tasks))
         except RowsMissing as error:
             if not self.files().issubset(self._files.names()):
                 raise

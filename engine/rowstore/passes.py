@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version as package_version
+from itertools import chain, islice
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,11 +27,14 @@ from lethe.engine.rowstore.manifest import Part, digest_of
 T = TypeVar("T")
 
 BLOCK_BYTES = 2 << 20
-"""Of the numbers of a block: four buckets of the usual size, or fewer. It takes tens of
-milliseconds, beside about one to have it computed elsewhere."""
+"""Of the numbers of a block: four buckets of the usual size, or fewer."""
 
 READERS = 4
 """Files that are read at a time: object storage answers each after some 20 ms."""
+
+TOGETHER = 4
+"""Blocks that another process computes at a time: to send some there and back takes milliseconds
+of each side."""
 
 Block: TypeAlias = tuple[Part, ...]
 
@@ -38,17 +42,19 @@ Block: TypeAlias = tuple[Part, ...]
 class Workers(Protocol):
     """Other processes that compute the blocks of a pass. Many threads may use it."""
 
-    def map(self, compute: Callable[[Block], T], blocks: Iterable[Block]) -> Iterator[T]:
-        """Yield what ``compute``, which is pickled, returns of each block, in their order.
+    def map(
+        self, compute: Callable[[Sequence[Block]], T], tasks: Iterable[Sequence[Block]]
+    ) -> Iterator[T]:
+        """Yield what ``compute``, which is pickled, returns of each task, in their order.
 
-        A few blocks are computed ahead, and those of a worker that is lost by another one.
+        A few are computed ahead, and those of a worker that is lost by another one.
 
         Raises
         ------
         ClusterUnavailable
             The workers cannot be reached, or compute nothing.
         LetheError
-            What ``compute`` raises of the first block that it cannot do.
+            What ``compute`` raises of the first task that it cannot do.
         """
 
 
@@ -121,8 +127,8 @@ class Pass(Generic[T]):
     left_out: frozenset[str]
     version: str = field(default_factory=partial(package_version, "lethe-engine"))
 
-    def __call__(self, block: Block) -> tuple[int, T] | None:
-        """Read the buckets of a block, and return `of` them: what a worker elsewhere does.
+    def __call__(self, blocks: Sequence[Block]) -> list[tuple[int, T]]:
+        """Read the buckets of some blocks, and return `each`: what a worker elsewhere does.
 
         Raises
         ------
@@ -138,10 +144,19 @@ class Pass(Generic[T]):
                 f"{self.version}; install the same version there"
             )
         with ThreadPoolExecutor(READERS) as readers, threadpool_limits(1):
-            return self.of(readers.map(self.source.bucket, block))
+            read = readers.map(self.source.bucket, chain.from_iterable(blocks))
+            return list(self.each(read, blocks))
 
-    def of(self, buckets: Iterable[PackedBucket]) -> tuple[int, T] | None:
-        """Return how many rows a block has, and what the kernel makes of them; None of no row."""
+    def each(
+        self, buckets: Iterator[PackedBucket], blocks: Iterable[Block]
+    ) -> Iterator[tuple[int, T]]:
+        """Yield, of each block that has rows, how many and what the kernel makes of them."""
+        for block in blocks:
+            found = self._of(islice(buckets, len(block)))
+            if found is not None:
+                yield found
+
+    def _of(self, buckets: Iterable[PackedBucket]) -> tuple[int, T] | None:
         kept = [without(packed.all(), self.left_out).rows for packed in buckets]
         k, p = sum(map(len, kept)), self.source.p
         if not k:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -35,10 +35,12 @@ TABLE = Table(
 
 
 class Elsewhere:
-    """Computes blocks in threads and in any order, with everything sent as bytes."""
+    """Computes tasks in threads and in any order, with everything sent as bytes."""
 
-    def map(self, compute: Callable[[Block], T], blocks: Iterable[Block]) -> Iterator[T]:
-        sent = [pickle.dumps((compute, block)) for block in blocks]
+    def map(
+        self, compute: Callable[[Sequence[Block]], T], tasks: Iterable[Sequence[Block]]
+    ) -> Iterator[T]:
+        sent = [pickle.dumps((compute, task)) for task in tasks]
         with ThreadPoolExecutor(4) as threads:
             results = [threads.submit(computed, data) for data in reversed(sent)]
             for result in reversed(results):
@@ -46,8 +48,8 @@ class Elsewhere:
 
 
 def computed(data: bytes) -> bytes:
-    compute, block = pickle.loads(data)  # noqa: S301 - what this test pickled
-    return pickle.dumps(compute(block))
+    compute, task = pickle.loads(data)  # noqa: S301 - what this test pickled
+    return pickle.dumps(compute(task))
 
 
 class Whole:
@@ -121,11 +123,13 @@ def _rest(table: Table) -> tuple[Array, Array]:
 class OnAnotherMachine(Elsewhere):
     """Sees none of the files."""
 
-    def map(self, compute: Callable[[Block], T], blocks: Iterable[Block]) -> Iterator[T]:
+    def map(
+        self, compute: Callable[[Sequence[Block]], T], tasks: Iterable[Sequence[Block]]
+    ) -> Iterator[T]:
         assert isinstance(compute, Pass)
         source = replace(compute.source, files=Directory(Path("/nowhere")))
         moved: Any = replace(compute, source=source)
-        return super().map(moved, blocks)
+        return super().map(moved, tasks)
 
 
 def test_workers_that_do_not_see_the_files_are_not_taken_for_lost_files(
@@ -153,7 +157,7 @@ def test_a_worker_of_another_version_computes_nothing(root: str, tmp_path: Path)
     source = Source(Directory(tmp_path), "model 'm'", manifest.p, manifest.m)
     older = Pass(source, len, intercept=True, left_out=frozenset(), version="0.0.1")
     with pytest.raises(InvalidData, match=r"and this process 0\.0\.1; install the same version"):
-        older(manifest.buckets[:1])
+        older([manifest.buckets[:1]])
 
 
 def test_files_of_object_storage_are_opened_anew_with_the_credentials_of_who_opens_them(
