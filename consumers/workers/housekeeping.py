@@ -73,8 +73,8 @@ class Housekeeper:
         try:
             if _is_due(self._ages_checked, now, _AGE_SECONDS):
                 self._check_models(now)
-            self._rewrite_sums()  # before the files, which hold these rows as long as the keys
-            if _is_due(self._files_checked, now, _LOOK_SECONDS):
+            # Before the files, which hold these rows as long as the keys.
+            if self._rewrite_sums() and _is_due(self._files_checked, now, _LOOK_SECONDS):
                 self._files_checked = now
                 self._check_files(now)
         except Unavailable:
@@ -169,8 +169,8 @@ class Housekeeper:
                 job=job.job_id,
             )
 
-    def _rewrite_sums(self) -> None:
-        """Remove deleted rows that lie beside the sums of some models; others have their turn."""
+    def _rewrite_sums(self) -> bool:
+        """Remove deleted rows that lie beside the sums of some models; return whether of all."""
         end = time.monotonic() + _SHARE_SECONDS
         try:
             for model in self._beside:
@@ -181,10 +181,11 @@ class Housekeeper:
                 except LetheError:
                     continue  # a damaged model halts where it is used
                 if time.monotonic() >= end:
-                    return
+                    return False
         except Unavailable:
             self._ages_checked = None
             raise
+        return True
 
     def _sweep_registrations(self) -> None:
         """Remove what registrations staged and can never become live; it would not expire."""
