@@ -106,6 +106,10 @@ kernels: setup ## Measure the kernels: the cost of a deletion against d and n, d
 scale: setup ## Measure a model with its rows in files, beside pandas and scikit-learn, docs/scale.md (ROWS=n FEATURES=p PREPROCESS=1)
 	$(BIN)/python scripts/scale.py $(if $(ROWS),--rows $(ROWS)) $(if $(FEATURES),--features $(FEATURES)) $(if $(PREPROCESS),--preprocess)
 
+.PHONY: many-models
+many-models: setup ## A thousand models on one worker, and on two; how soon a killed worker is replaced (MODELS=n RATE=n KILLS=n)
+	$(BIN)/python scripts/many_models.py $(if $(MODELS),--models $(MODELS)) $(if $(RATE),--rate $(RATE)) $(if $(KILLS),--kills $(KILLS))
+
 .PHONY: capacity
 capacity: setup ## What a load needs, docs/capacity.md (USERS=n MODELS=n ERASURES=n a day; MEASURE=1, CALIBRATE=1)
 	$(BIN)/python scripts/study.py capacity $(if $(CALIBRATE),--calibrate) $(if $(MEASURE),--measure) $(if $(USERS),--users $(USERS)) $(if $(MODELS),--models $(MODELS)) $(if $(ERASURES),--erasures $(ERASURES))
@@ -119,8 +123,8 @@ model: setup ## Check the commit protocol state by state, docs/model.md (QUICK=1
 	$(BIN)/python -m tests.proof.model $(if $(QUICK),--quick) $(if $(ONLY),--only "$(ONLY)")
 
 .PHONY: chaos
-chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n PAUSE=2 DURABILITY=mixed TABLE=file)
-	$(BIN)/python -m tests.proof.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(DURABILITY),--durability $(DURABILITY)) $(if $(TABLE),--table $(TABLE))
+chaos: setup ## Real servers, real faults, every promise checked (SECONDS=60 SEED=n PAUSE=2 DURABILITY=mixed RATE=100 CLUSTER=1 TABLE=file)
+	$(BIN)/python -m tests.proof.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(DURABILITY),--durability $(DURABILITY)) $(if $(CLUSTER),--cluster) $(if $(RATE),--rate $(RATE)) $(if $(TABLE),--table $(TABLE))
 
 .PHONY: crash
 crash: setup ## End the workers at every named step in every way, on Redis Streams and on Kafka

@@ -6,7 +6,7 @@ Step 3 takes one round trip for all models of a round, if their states are in me
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lethe.consumers.commits.recovery.follower import Follower
 from lethe.consumers.commits.state_cache import StateCache
@@ -50,6 +50,8 @@ class BatchLoader:
         The keys that seal commits; a model whose newest commit they cannot open halts.
     rows
         The most rows that one commit deletes.
+    progress
+        Called after each state that was read from the store: a batch may name hundreds.
     at_step
         Called with the name of each step as it is reached.
     """
@@ -63,6 +65,7 @@ class BatchLoader:
         follower: Follower,
         seals: SealKeys,
         rows: int,
+        progress: Callable[[], None],
         at_step: AtStep,
     ) -> None:
         self._store = store
@@ -70,6 +73,7 @@ class BatchLoader:
         self._follower = follower
         self._seals = seals
         self._rows = rows
+        self._progress = progress
         self._at_step = at_step
         self._suppressions = Suppressions(store, reader, seals)
 
@@ -89,6 +93,7 @@ class BatchLoader:
             if state is not None:
                 state = with_enough_sentinels(self._store, state)
                 self._states.put(state)
+            self._progress()
         return state
 
     def load(self, groups: Sequence[Group], out: Round) -> list[Loaded]:

@@ -158,6 +158,7 @@ class DeletionWorker(PartitionWorker):
             follower=self._follower,
             seals=seals,
             rows=self._limits.rows,
+            progress=self._keepalive.now_and_then,
             at_step=self._at_step,
         )
         self._processor = BatchProcessor(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from itertools import count, pairwise
@@ -218,3 +220,15 @@ def running_cluster(data: Path) -> Iterator[ClusterProcesses]:
         yield cluster
     finally:
         cluster.close()
+
+
+@contextlib.contextmanager
+def lagging(cluster: ClusterProcesses, primary: str) -> Iterator[str]:
+    """Let a primary's replica receive nothing more; it is well again afterwards."""
+    replica = cluster.replica_of(primary)
+    os.kill(cluster.nodes[replica].pid, signal.SIGSTOP)
+    try:
+        cluster.client(primary).client_kill_filter(_type="replica")
+        yield replica
+    finally:
+        os.kill(cluster.nodes[replica].pid, signal.SIGCONT)

@@ -13,6 +13,7 @@ import pytest
 
 from lethe.consumers.audit.health.models import check_model
 from lethe.consumers.contract.version_chain import theta_of
+from lethe.consumers.workers import housekeeping
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.exact.rows import MOST
 from lethe.engine.refresh.size import RefreshSize
@@ -144,6 +145,24 @@ def test_deleted_rows_beside_the_sums_are_removed_within_the_hour(memory: Platfo
     assert memory.raw().hkeys(where) == [b"all"]
     table.delete("row-2")
     check(table)
+
+
+def test_sums_of_many_models_are_rewritten_a_share_a_turn(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at a thousand models takes longer than a silent member keeps its partitions."""
+    monkeypatch.setattr(housekeeping, "_SHARE_SECONDS", 0.0)
+    for name in ("m", "n"):
+        memory.register(name, exact_sums=True, method="exact")
+    memory.drain()
+    memory.send("m", "row-1")
+    memory.send("n", "row-1")
+    memory.drain()
+    sums = [memory.load(name).generation_keys.sums for name in ("m", "n")]
+    keeper = housekeeper(memory)
+    for left in (1, 0):
+        keeper.run_due()
+        assert sum(bool(memory.raw().hexists(where, "since:0")) for where in sums) == left
 
 
 def test_a_worker_that_ends_leaves_no_row_beside_the_sums(memory: Platform) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.offline.jobs import begin_attempt
 from lethe.engine.store.store import ModelStore
+from tests.integration.conftest import SESSION_SECONDS
 from tests.support.invariants import check_model
 from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.platform import Platform
@@ -200,3 +201,31 @@ def test_a_job_that_is_read_again_and_again_is_not_taken_for_a_failure(memory: P
 
 def _order(event: RefreshRequested) -> Message:
     return Message(topics.REFRESH_JOBS, event.model_id.encode(), event.value())
+
+
+def test_a_batch_of_models_that_are_slow_to_load_costs_no_lease(
+    platform_on: Callable[..., Platform], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given models that together take longer to read than a silent member keeps its partitions."""
+    platform = platform_on("streams")
+    names = [f"m{number}" for number in range(8)]
+    for name in names:
+        platform.register(name)
+        platform.send_index(name, 0)
+    worker = platform.deletion_worker()
+    load_as_of, resume, resumed = worker._store.load_as_of, worker._resume, list[float]()
+
+    def slowly(model_id: str) -> Any:
+        time.sleep(0.4 * SESSION_SECONDS)
+        return load_as_of(model_id)
+
+    def note() -> None:
+        resumed.append(time.monotonic())
+        resume()
+
+    monkeypatch.setattr(worker._store, "load_as_of", slowly)
+    monkeypatch.setattr(worker, "_resume", note)
+    platform.drain(worker)
+    assert len(resumed) == 1, "its partitions were lost, and taken over again"
+    for name in names:
+        check_model(platform, name)

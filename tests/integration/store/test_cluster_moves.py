@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +27,7 @@ from lethe.engine.store.server.barrier import Barrier
 from lethe.engine.store.server.cluster import Cluster, every_server
 from lethe.engine.store.server.connection import connect, reachable
 from lethe.engine.store.server.rewrite import ask_for_rewrite, ended
-from tests.support.cluster import ClusterProcesses, models_of, tag_slot, wait_until
+from tests.support.cluster import ClusterProcesses, lagging, models_of, tag_slot, wait_until
 from tests.support.crash_lane import check_row_keys
 from tests.support.invariants import check_model, ledger_of
 from tests.support.memory_log import MemoryLog
@@ -142,18 +141,6 @@ def new_traffic(cluster: ClusterProcesses) -> Iterator[Callable[[], Traffic]]:
 def traffic(new_traffic: Callable[[], Traffic]) -> Traffic:
     """Three models, one on each primary."""
     return new_traffic()
-
-
-@contextlib.contextmanager
-def lagging(cluster: ClusterProcesses, primary: str) -> Iterator[str]:
-    """Let a primary's replica receive nothing more; it is well again afterwards."""
-    replica = cluster.replica_of(primary)
-    os.kill(cluster.nodes[replica].pid, signal.SIGSTOP)
-    try:
-        cluster.client(primary).client_kill_filter(_type="replica")
-        yield replica
-    finally:
-        os.kill(cluster.nodes[replica].pid, signal.SIGCONT)
 
 
 def fail_over(traffic: Traffic, model: int, *, lag: float) -> None:

@@ -22,6 +22,7 @@ from tests.proof.chaos.checker import judge
 from tests.proof.chaos.facts import Facts
 from tests.proof.chaos.report import figures, report
 from tests.proof.chaos.run import Run, Settings
+from tests.proof.chaos.store_cluster import StoreCluster
 from tests.proof.chaos.store_pair import DURABILITIES
 from tests.proof.chaos.table import add_run
 from tests.support.platform import SECRET
@@ -48,6 +49,11 @@ def main() -> int:
         help=f"of each topic of requests; fewer than {COMMIT_PARTITIONS}: every worker follows all "
         f"commits ({COMMIT_PARTITIONS})",
     )
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="the store is a cluster, whose primaries fail over; --durability has no meaning then",
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs and data of a good run, too")
     parser.add_argument(
         "--table", type=Path, metavar="FILE", help="add all figures to this CSV file"
@@ -55,7 +61,13 @@ def main() -> int:
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 31) if given.seed is None else given.seed
     settings = Settings(
-        given.seconds, seed, given.pause, given.rate, given.durability, given.partitions
+        given.seconds,
+        seed,
+        given.pause,
+        given.rate,
+        StoreCluster.durability if given.cluster else given.durability,
+        given.partitions,
+        given.cluster,
     )
     directory = Path(tempfile.mkdtemp(prefix="lethe-chaos-"))
     begin = time.monotonic()

@@ -20,7 +20,7 @@ from lethe.engine.store.layout.keys import SHARDS, ModelKeys
 from lethe.engine.store.server.connection import text
 from lethe.engine.store.store import ModelStore
 from tests.proof.chaos.history import Final, History, Json, Record
-from tests.proof.chaos.store_pair import StorePair
+from tests.proof.chaos.store_cluster import Store
 from tests.proof.live_rows import Row
 
 READ = (
@@ -223,7 +223,7 @@ def files_of(directories: Sequence[Path]) -> Iterator[bytes]:
                     rest = piece[-7:]
 
 
-def count_remains(history: History, store: StorePair, raw: redis.Redis, directory: Path) -> None:
+def count_remains(history: History, store: Store, raw: redis.Redis, directory: Path) -> None:
     """Look for bytes of deleted rows in memory and files.
 
     What a refresh that was lost or killed had staged expires within six hours (docs/state.md);
@@ -235,13 +235,8 @@ def count_remains(history: History, store: StorePair, raw: redis.Redis, director
     for key in raw.scan_iter(count=1000):
         if raw.ttl(key) >= 0:
             raw.unlink(key)
-    store.promise("always")
-    store.settle()
-    for server in (store.primary, store.replica):
-        store.rewrite(server)
-    store.snapshot()
-    for name, server in (("primary", store.primary), ("replica", store.replica)):
-        history.remains[f"files of the {name}"] = search.count(files_of([server.data]))
+    for name, data in store.rewritten().items():
+        history.remains[f"files of the {name}"] = search.count(files_of([data]))
     kept = [directory / "kafka" / "log", directory / "diaries", directory / "logs"]
     history.remains["files of rows"] = search.count(files_of([directory / ROW_FILES]))
     history.remains["kafka"] = search.count(files_of(kept))

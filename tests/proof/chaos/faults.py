@@ -23,6 +23,7 @@ from tests.proof.chaos.crew import SESSION_SECONDS, Crew, Member, wait_until
 from tests.proof.chaos.history import Record
 from tests.proof.chaos.proxy import Proxies
 from tests.proof.chaos.recovering import Gate, make_again
+from tests.proof.chaos.store_cluster import FAULTS, Store, StoreCluster
 from tests.proof.chaos.store_pair import StorePair
 from tests.support.servers import KafkaProcess
 
@@ -52,6 +53,11 @@ WEIGHTS = {
     "kafka: a topic of requests is made again": 12,
 }
 
+ON_A_CLUSTER = {
+    **{kind: weight for kind, weight in WEIGHTS.items() if not kind.startswith("redis:")},
+    **{f"redis: {what}": weight for what, weight in FAULTS.items()},
+}
+
 _PATIENCE = 4.0  # times the pause
 NEEDS_A_FILE = ("redis: tail of its file lost", "redis: disk full")
 ROLES = {"worker": "deletions", "refresh worker": "refresh", "erasure worker": "erasures"}
@@ -77,7 +83,7 @@ class Faults:
 
     rng: random.Random
     crew: Crew
-    store: StorePair
+    store: Store
     broker: KafkaProcess
     proxies: Proxies
     log: Log
@@ -134,7 +140,8 @@ class Faults:
 
     def _draw(self) -> str:
         if not self.deck:
-            cards = [kind for kind, n in WEIGHTS.items() for _ in range(n if self.decks else 1)]
+            weights = ON_A_CLUSTER if isinstance(self.store, StoreCluster) else WEIGHTS
+            cards = [kind for kind, n in weights.items() for _ in range(n if self.decks else 1)]
             self.rng.shuffle(cards)
             self.deck = cards
             self.decks += 1
@@ -158,27 +165,15 @@ class Faults:
 
     def _act(self, kind: str, server: str, what: str, rng: random.Random) -> str | None:
         """Do it; return whom it befell, None if there was nobody."""
-        if kind in NEEDS_A_FILE and self.store.durability == "none":
-            kind = "redis: SIGKILL"  # which loses as much there
+        if server == "redis":
+            if isinstance(self.store, StoreCluster):
+                return self.store.befall(what, rng)
+            return self._to_the_pair(self.store, kind, what, rng)
         match kind:
             case _ if server in ROLES:
                 kills = what == "SIGKILL"
                 act = self.crew.kill if kills else lambda member: self._freeze(member, rng)
                 return self._to_one(ROLES[server], rng, act)
-            case "redis: tail of its file lost":
-                self.store.truncate(rng.uniform(0.0, 0.4), rng.randrange(2000))
-            case "redis: failover to a lagging replica":
-                self.store.fail_over(rng.uniform(0.0, 0.6))
-            case "redis: a backup is restored":
-                every, new = self.store.backups, self.store.backups[-_NEW:]
-                # Any age, though seldom an old one: from the first one on, everything is folded.
-                self.store.restore(rng.choice(every if rng.random() < _OLD_SHARE else new))
-            case "redis: SIGKILL":
-                self.store.kill()
-            case "redis: out of memory":
-                self.store.run_out_of_memory(rng.uniform(0.3, 1.5))
-            case "redis: disk full":
-                self.store.fill_disk(rng.uniform(0.3, 1.5), rng.randrange(20_000))
             case "kafka: SIGKILL" | "kafka: restart":
                 (self.broker.kill if what == "SIGKILL" else self.broker.stop)()
                 self.broker.start()
@@ -191,6 +186,28 @@ class Faults:
             case _:
                 self._on_the_way(server, what, rng)
         return server
+
+    def _to_the_pair(self, store: StorePair, kind: str, what: str, rng: random.Random) -> str:
+        if kind in NEEDS_A_FILE and store.durability == "none":
+            kind = "redis: SIGKILL"  # which loses as much there
+        match kind:
+            case "redis: tail of its file lost":
+                store.truncate(rng.uniform(0.0, 0.4), rng.randrange(2000))
+            case "redis: failover to a lagging replica":
+                store.fail_over(rng.uniform(0.0, 0.6))
+            case "redis: a backup is restored":
+                every, new = store.backups, store.backups[-_NEW:]
+                # Any age, though seldom an old one: from the first one on, everything is folded.
+                store.restore(rng.choice(every if rng.random() < _OLD_SHARE else new))
+            case "redis: SIGKILL":
+                store.kill()
+            case "redis: out of memory":
+                store.run_out_of_memory(rng.uniform(0.3, 1.5))
+            case "redis: disk full":
+                store.fill_disk(rng.uniform(0.3, 1.5), rng.randrange(20_000))
+            case _:
+                self._on_the_way("redis", what, rng)
+        return "redis"
 
     def _on_the_way(self, route: str, what: str, rng: random.Random) -> None:
         """Disturb the connections to a server."""

@@ -40,6 +40,7 @@ from tests.proof.chaos.readers import Sight, Watcher, look, receipts_to, subscri
 from tests.proof.chaos.recording import read_diaries
 from tests.proof.chaos.recovering import Gate, Operator
 from tests.proof.chaos.rest import HEAL_SECONDS, Rest
+from tests.proof.chaos.store_cluster import Store, StoreCluster
 from tests.proof.chaos.store_pair import DURABILITIES, Durability, StorePair
 from tests.proof.independent_fold import Disagreement
 from tests.proof.tables import training_data, with_columns
@@ -52,7 +53,6 @@ _REFRESHERS = 2
 _ERASERS = 2
 _ERASURE_SHARE, _LEAST_ERASURES = 0.004, 0.2
 """Of the rate of requests, each takes three rows of every model; and a second, at least."""
-_SNAPSHOT_SECONDS = 20.0  # of a server without a file
 
 
 @dataclass
@@ -74,6 +74,8 @@ class Settings:
     partitions
         Of each topic of requests. With as many as of commits (the default), one
         worker alone writes a model's commits; with fewer, every worker follows all of them.
+    cluster
+        Whether the store is a cluster of three primaries and their replicas, which fail over.
     """
 
     seconds: float
@@ -82,10 +84,13 @@ class Settings:
     rate: float = 100.0
     durability: Durability | Literal["mixed"] = "mixed"
     partitions: int = COMMIT_PARTITIONS
+    cluster: bool = False
 
     @property
     def phases(self) -> tuple[Durability, ...]:
-        """What the store promises, one after the other."""
+        """What the store promises, one after the other; a cluster the same throughout."""
+        if self.cluster:
+            return (StoreCluster.durability,)
         return DURABILITIES if self.durability == "mixed" else (self.durability,)
 
     @property
@@ -104,7 +109,7 @@ class Outcome:
     """What a run came to, beside its history."""
 
     faults: Faults
-    store: StorePair
+    store: Store
     producers: Producers
     askers: Askers
     operator: Operator
@@ -128,8 +133,6 @@ class Run:
         self._load: list[threading.Thread] = []
         self._watch: list[threading.Thread] = []
         self._closing: list[Callable[[], None]] = []
-        self._live: dict[str, str] = {}
-        self._snapshot_due = 0.0
         self.sight = Sight()
         self.history = History()
 
@@ -179,7 +182,11 @@ class Run:
         advertised = free_port()
         self.broker = KafkaProcess(self._directory / "kafka", advertise=advertised)
         self._closing.append(self.broker.close)
-        self.store = StorePair(self._directory, self.proxies)
+        self.store = (
+            StoreCluster(self._directory)
+            if self.settings.cluster
+            else StorePair(self._directory, self.proxies)
+        )
         self._closing.append(self.store.close)
         self.proxies.tell("listen", "kafka", port=advertised, target=0)  # before others take it
         self.store.start()
@@ -311,7 +318,7 @@ class Run:
             deadline = time.monotonic() + self.settings.seconds / len(self.settings.phases)
             while time.monotonic() < deadline:
                 time.sleep(0.5)
-                self._snapshot_new_generations()
+                self.store.tend()
                 if time.monotonic() - told > 30:
                     told = time.monotonic()
                     self._say(self._progress())
@@ -325,20 +332,6 @@ class Run:
             self.store.promise(durability)
             self.crew.kill_all()
 
-    def _snapshot_new_generations(self) -> None:
-        """Take a snapshot once some model has another generation: whoever keeps no file does so.
-
-        And every so often, as a server does that has save points in place of a file, and as
-        whoever keeps backups does.
-        """
-        with self.store.busy:
-            live = self.store.generations()
-            due = time.monotonic() > self._snapshot_due
-            if live != self._live or due:
-                self.store.snapshot()
-                pause = _SNAPSHOT_SECONDS * (1 if self.store.durability == "none" else 3)
-                self._live, self._snapshot_due = live, time.monotonic() + pause
-
     def _progress(self) -> str:
         return (
             f"{len(self.faults.happened)} faults, {self.producers.sent} requests sent, "
@@ -350,7 +343,7 @@ class Run:
 
     def _heal(self) -> None:
         """Everybody runs, everything is connected; what must not stay unsure is sent again."""
-        for route in ("redis", "kafka"):
+        for route in (*self.store.routes, "kafka"):
             self.proxies.tell("slow", route, seconds=0.0)
             self.proxies.tell("go", route)
             self.proxies.tell("open", route)

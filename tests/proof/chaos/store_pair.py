@@ -39,6 +39,7 @@ from tests.support.servers import ValkeyProcess, free_port
 
 _SYNC_SECONDS = 60.0
 _DAMAGED = "Bad file format reading the append only file"
+_SNAPSHOT_SECONDS = 20.0  # of a server without a file
 _PATIENCE_SECONDS = 4.0  # with workers that commit nothing
 _SETTINGS = {
     "repl-diskless-sync": "yes",
@@ -92,6 +93,13 @@ class StorePair:
         self.port, self._replication = free_port(), free_port()
         self.primary = ValkeyProcess(self.directory / "a", _SETTINGS)
         self.replica = ValkeyProcess(self.directory / "b", _SETTINGS)
+        self._live: dict[str, str] = {}
+        self._snapshot_due = 0.0
+
+    @property
+    def routes(self) -> tuple[str, ...]:
+        """The proxies before it that clients pass."""
+        return ("redis",)
 
     @property
     def url(self) -> str:
@@ -153,7 +161,21 @@ class StorePair:
             while len(self.backups) > _BACKUPS:
                 self.backups.pop(1 + len(self.backups) // 3).unlink()
 
-    def generations(self) -> dict[str, str]:
+    def tend(self) -> None:
+        """Take a snapshot once some model has another generation: whoever keeps no file does so.
+
+        And every so often, as a server does that has save points in place of a file, and as
+        whoever keeps backups does.
+        """
+        with self.busy:
+            live = self._generations()
+            due = time.monotonic() > self._snapshot_due
+            if live != self._live or due:
+                self.snapshot()
+                pause = _SNAPSHOT_SECONDS * (1 if self.durability == "none" else 3)
+                self._live, self._snapshot_due = live, time.monotonic() + pause
+
+    def _generations(self) -> dict[str, str]:
         """Return the name of every model's live generation."""
         with self.busy, self._client(self.primary) as client:
             pipe = client.pipeline(transaction=False)
@@ -400,10 +422,15 @@ class StorePair:
 
             wait_until(idle, _SYNC_SECONDS, "the append-only file is rewritten")
 
-    def settle(self) -> None:
-        """Wait until the replica has everything."""
+    def rewritten(self) -> dict[str, Path]:
+        """Have both servers write all of their files anew; return where these are."""
         with self.busy:
+            self.promise("always")
             self._caught_up()
+            self.rewrite(self.primary)
+            self.rewrite(self.replica)
+            self.snapshot()
+        return {"primary": self.primary.data, "replica": self.replica.data}
 
     @staticmethod
     def _newest_file(server: ValkeyProcess) -> Path:

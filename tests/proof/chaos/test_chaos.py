@@ -18,9 +18,18 @@ from tests.proof.chaos.append_only_file import cut_at_damage
 from tests.proof.chaos.proxy import Proxies
 from tests.support.servers import ROOT, Missing, ValkeyProcess, free_port
 
-SECONDS, SEED = 40, 1
+SECONDS, SECONDS_OF_FAILOVERS, SEED = 40, 25, 1
 NEVER = Retry(NoBackoff(), 0)
 MISSING = 2
+
+
+def check_run(*options: str) -> None:
+    """Run it; every promise holds."""
+    command = [sys.executable, "-m", "tests.proof.chaos", "--seed", str(SEED), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == MISSING:
+        give_up(Missing(done.stderr.strip().splitlines()[-1]))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
@@ -29,19 +38,16 @@ MISSING = 2
 @pytest.mark.timeout(1800)
 def test_a_minute_of_faults_breaks_no_promise() -> None:
     """Given real servers and every kind of fault, when it is over, then every promise holds."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.proof.chaos",
-        "--seconds",
-        str(SECONDS),
-        "--seed",
-        str(SEED),
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode == MISSING:
-        give_up(Missing(done.stderr.strip().splitlines()[-1]))
-    assert done.returncode == 0, done.stdout + done.stderr
+    check_run("--seconds", str(SECONDS))
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.timeout(1800)
+def test_failovers_of_a_cluster_break_no_promise() -> None:
+    """Given a cluster as the store, primaries die or hand over beside the faults of the others."""
+    check_run("--cluster", "--seconds", str(SECONDS_OF_FAILOVERS), "--pause", "1", "--rate", "40")
 
 
 @pytest.mark.redis

@@ -35,6 +35,12 @@ def mutant(name: str, caught_by: str, *edits: Edit) -> Mutant:
 
 
 MUTANTS = (
+    # -- many models
+    mutant(
+        "a sign of life while the states of a batch are loaded",
+        "test_a_batch_of_models_that_are_slow_to_load_costs_no_lease",
+        without("BatchLoader._read_state", "self._progress()"),
+    ),
     # -- keys that the store has lost
     mutant(
         "the comparison of a look-up with what the head counts",

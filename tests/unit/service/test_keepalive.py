@@ -8,6 +8,7 @@ import pytest
 
 from lethe.consumers.contract import topics
 from lethe.consumers.log.base import PartitionReset
+from lethe.consumers.service import keepalive
 from lethe.consumers.service.keepalive import Keepalive
 from lethe.consumers.service.telemetry.health import Health
 from tests.support.memory_log import MemoryLog
@@ -31,3 +32,17 @@ def test_what_the_consumer_finds_out_is_no_fault_of_what_is_read(
     attendance()
     with pytest.raises(PartitionReset):
         attendance.check()
+
+
+def test_what_is_called_often_is_heard_of_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, polls = MemoryLog(), list[int]()
+    log.ensure_topics(topics.specs(1))
+    consumer = log.consumer("deletions", [topics.DELETIONS])
+    attendance = Keepalive(consumer, Health())
+    monkeypatch.setattr(consumer, "poll", lambda _seconds, limit: polls.append(limit))
+    for _ in range(100):
+        attendance.now_and_then()
+    assert polls == []
+    monkeypatch.setattr(keepalive, "_PERIOD_SECONDS", 0.0)
+    attendance.now_and_then()
+    assert polls == [0]
