@@ -103,8 +103,8 @@ kernels: setup ## Measure the kernels: the cost of a deletion against d and n, d
 	$(BIN)/python scripts/study.py kernels
 
 .PHONY: scale
-scale: setup ## Measure a model with its rows in files, beside pandas and scikit-learn, docs/scale.md (ROWS=n FEATURES=p PREPROCESS=1)
-	$(BIN)/python scripts/scale.py $(if $(ROWS),--rows $(ROWS)) $(if $(FEATURES),--features $(FEATURES)) $(if $(PREPROCESS),--preprocess)
+scale: setup ## Measure a model with its rows in files, beside pandas and scikit-learn, docs/scale.md (ROWS=n FEATURES=p KIND=logistic PREPROCESS=1)
+	$(BIN)/python scripts/scale.py $(if $(ROWS),--rows $(ROWS)) $(if $(FEATURES),--features $(FEATURES)) $(if $(KIND),--kind $(KIND)) $(if $(PREPROCESS),--preprocess)
 
 .PHONY: many-models
 many-models: setup ## A thousand models on one worker, and on two; how soon a killed worker is replaced (MODELS=n RATE=n KILLS=n)

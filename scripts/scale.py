@@ -1,4 +1,4 @@
-"""What a linear model with its rows in files takes: register, delete, rebuild, verify.
+"""What a model with its rows in files takes: register, delete, rebuild, verify.
 
 Rows are drawn, written as Parquet, and go through the commands that a user types, on the embedded
 server: ``python scripts/scale.py --rows 5000000 --features 100``. With ``--preprocess``, one number
@@ -31,8 +31,12 @@ LETHE = [sys.executable, "-c", "from lethe.consumers.cli.main import run; run()"
 REFERENCE = """
 import sys, pandas, sklearn.linear_model
 table = pandas.read_parquet(sys.argv[1]).drop(columns=["id", "person"])
-sklearn.linear_model.Ridge(1.0).fit(table.drop(columns="y"), table["y"])
+sklearn.linear_model.{}.fit(table.drop(columns="y"), table["y"])
 """
+ESTIMATORS = {
+    "linear": "Ridge(1.0)",
+    "logistic": "LogisticRegression(solver='newton-cholesky', tol=1e-10)",
+}
 MOST_IN_MEMORY = 200_000_000
 """Numbers up to which pandas and scikit-learn are measured, too: they hold them four times."""
 
@@ -79,7 +83,7 @@ class Process:
         return self.wait()
 
 
-def draw(folder: Path, rows: int, features: int, preprocess: bool) -> None:
+def draw(folder: Path, rows: int, features: int, kind: str, preprocess: bool) -> None:
     """Write rows as Parquet files: ten rows a person; if asked, with what to preprocess."""
     folder.mkdir()
     rng = np.random.default_rng(1)
@@ -89,7 +93,8 @@ def draw(folder: Path, rows: int, features: int, preprocess: bool) -> None:
         X = rng.standard_normal((n, features))
         numbers = range(start, start + n)
         columns: dict[str, Any] = {f"x{j}": X[:, j] for j in range(features)}
-        columns["y"] = X @ beta + rng.standard_normal(n)
+        y = X @ beta + rng.standard_normal(n)
+        columns["y"] = y if kind == "linear" else (y > 0).astype(np.int64)
         if preprocess:
             X[rng.random(X.shape) < 0.02] = np.nan
             columns["town"] = rng.choice([f"town {i}" for i in range(20)], n)
@@ -112,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--features", type=int, default=50)
+    parser.add_argument("--kind", choices=ESTIMATORS, default="linear")
     parser.add_argument("--preprocess", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
@@ -119,7 +125,7 @@ def main() -> None:
         table, data = home / "table", home / "data"
         # Apart: what is spawned counts the peak of its parent as its own.
         drawing = get_context("spawn").Process(
-            target=draw, args=(table, given.rows, given.features, given.preprocess)
+            target=draw, args=(table, given.rows, given.features, given.kind, given.preprocess)
         )
         drawing.start()
         drawing.join()
@@ -133,11 +139,12 @@ def main() -> None:
             (home / "steps.toml").write_text(steps_of(given.features))
             prepared = ["--preprocess", str(home / "steps.toml")]
         elif given.rows * given.features <= MOST_IN_MEMORY:
-            reference = Process([sys.executable, "-c", REFERENCE, str(table)], data)
-            measured["pandas and Ridge"] = reference.wait()
+            code = REFERENCE.format(ESTIMATORS[given.kind])
+            reference = Process([sys.executable, "-c", code, str(table)], data)
+            measured["pandas and scikit-learn"] = reference.wait()
         measured["lethe register --rows"] = run(
             "register", "big", "--data", str(table), "--id", "id", "--target", "y",
-            "--subject", "person", "--kind", "linear", "--ridge", "1",
+            "--subject", "person", "--kind", given.kind, "--ridge", "1",
             "--rows", str(home / "rows"), *prepared,
         )  # fmt: skip
         worker = Process([*LETHE, "work"], data)
