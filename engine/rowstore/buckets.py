@@ -163,7 +163,7 @@ class Buckets:
         A few buckets are read ahead, so that whoever computes does not wait.
         """
         left_out = frozenset(without_rows)
-        for packed in self._in_order():
+        for packed in self._read_ahead():
             bucket = without(packed.all(), left_out)
             if len(bucket):
                 yield bucket
@@ -194,7 +194,7 @@ class Buckets:
         return self._by(self._workers, one_pass)
 
     def _here(self, one_pass: Pass[T]) -> Iterator[tuple[int, T]]:
-        return one_pass.each(self._in_order(), self._source.blocks(self.manifest.buckets))
+        return one_pass.each(self._read_ahead(), self._source.blocks(self.manifest.buckets))
 
     def _by(self, workers: Workers, one_pass: Pass[T]) -> Iterator[tuple[int, T]]:
         blocks = list(self._source.blocks(self.manifest.buckets))
@@ -210,7 +210,7 @@ class Buckets:
                 "object storage"
             ) from error
 
-    def _in_order(self) -> Iterator[PackedBucket]:
+    def _read_ahead(self) -> Iterator[PackedBucket]:
         parts = list(self.manifest.buckets)
         with ThreadPoolExecutor(_SCAN_AHEAD) as readers:
             ahead = [readers.submit(self._source.bucket, part) for part in parts[:_SCAN_AHEAD]]

@@ -906,6 +906,16 @@ MUTANTS = (
         always("read_file", "digest_of(data) == name"),
     ),
     mutant(
+        "passes: a worker of another version computes nothing",
+        "test_a_worker_of_another_version_computes_nothing",
+        never("Pass.__call__", "installed != self.version"),
+    ),
+    mutant(
+        "passes: files that are gone are not laid to the workers",
+        "test_workers_that_do_not_see_the_files_are_not_taken_for_lost_files",
+        never("Buckets._by", "not self.files().issubset(self._files.names())"),
+    ),
+    mutant(
         "files that a refresh leaves behind are removed",
         "test_a_refresh_writes_files_without_what_was_deleted",
         without("shred.shred", "remove_former(commit.meta, name)"),
