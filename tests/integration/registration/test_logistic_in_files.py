@@ -130,7 +130,12 @@ def test_files_of_a_logistic_model_are_written_without_what_was_deleted(
     url = Path(memory.folder())
     memory.register("m", "benign", "logistic", rows_url=str(url))
     row = np.asarray(memory.data["m"].X[5]).tobytes()
+    copies = memory.raw().hget(memory.load().generation_keys.fixed, "sentinel_rows")
+    assert row in (copies or b"")
     memory.delete("m", 5)
     assert any(row in path.read_bytes() for path in url.rglob("*") if path.is_file())
     memory.refresh("m", RefreshSize.REBUILD)
     assert not any(row in path.read_bytes() for path in url.rglob("*") if path.is_file())
+    copies = memory.raw().hget(memory.load().generation_keys.fixed, "sentinel_rows")
+    assert copies
+    assert row not in copies
