@@ -217,6 +217,7 @@ def stage_in_files(
     name, p = uuid.uuid4().hex, width_of(config)
     keys = ModelKeys(config.model_id)
     staging.note_registration(store.client, keys, name, commit, config.rows_url)
+    store.wait_durable()  # a store that went back past the note would know of no file to remove
     files, coding = files_of(config, name), None
     try:
         with BucketWriter(files, p, config.m, subjects=_has_subjects(config), rows=rows) as writer:

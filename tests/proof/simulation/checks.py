@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -160,7 +160,13 @@ def check_stored(platform: Platform, model_id: str, fold: ModelFold) -> None:
     assert retired == fold.retired, f"{model_id}: other rows are retired"
 
 
-def check_rows(platform: Platform, model_id: str, fold: ModelFold, rows: LiveRows) -> None:
+def check_rows(
+    platform: Platform,
+    model_id: str,
+    fold: ModelFold,
+    rows: LiveRows,
+    forgotten: Collection[str] = (),
+) -> None:
     """Live rows have records, no others have; what is neither live nor about to be expires."""
     raw, keys = platform.raw(), ModelKeys(model_id)
     generation = text(raw.hget(keys.head, "rows") or b"")
@@ -181,6 +187,7 @@ def check_rows(platform: Platform, model_id: str, fold: ModelFold, rows: LiveRow
         assert {path.name for path in (folder / live_folder).iterdir()} == files.files()
         noted = {text(name) for name in raw.hkeys(keys.stagings)}  # may still become live
         former = {path.name for path in folder.iterdir()} - noted - {live_folder}
+        former -= {*forgotten}  # an earlier store came back, which did not know of them
         assert not former, f"{model_id}: files of {sorted(former)}"
     live = rows.live
     assert held.keys() == live.keys(), f"{model_id}: records of {sorted(held.keys() ^ live.keys())}"
@@ -311,7 +318,7 @@ def check(world: World) -> None:
         if not fold.commits:
             continue
         check_stored(platform, model, fold)
-        check_rows(platform, model, fold, world.truth.rows[model])
+        check_rows(platform, model, fold, world.truth.rows[model], world.people.forgotten)
         check_company(platform, model, world.batching)
         if world.truth.registered(model):
             check_newest(platform, model, fold)

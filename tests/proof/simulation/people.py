@@ -24,9 +24,10 @@ from lethe.engine.errors import LetheError
 from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.rowstore.files import files_at
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
-from lethe.engine.store.layout.keys import commit_partition
+from lethe.engine.store.layout.keys import ModelKeys, commit_partition
 from lethe.engine.store.membership import models_that_lack_rows
 from lethe.engine.store.row_files import folder_of
+from lethe.engine.store.server.connection import text
 from lethe.engine.store.topics import KnownTopic
 from tests.proof.simulation.checks import CERTIFIED, TABLE
 from tests.proof.simulation.store import Image
@@ -76,6 +77,7 @@ class People:
         self._registering: dict[str, list[Actor]] = {}
         self.images: list[Image] = []
         self.excused: set[str] = set()  # models that may have lost rows
+        self.forgotten: frozenset[str] = frozenset()  # registrations that no store knows of now
         self.secrets = [secret_of("first")]
 
     @property
@@ -241,9 +243,17 @@ class People:
                 self.excused.add(model)
         world.count(what)
         world.note(what + ("" if tag is None else f" ({tag or 'keys without a tag'})"))
+        noted = self._noted()
         if world.disk.go_back(image):
             world.count_event("commits lost by the store")
+        self.forgotten |= noted - self._noted()
         self._accept_topics()
+
+    def _noted(self) -> frozenset[str]:
+        """Return the registrations that the store knows to be under way, or to have ended."""
+        raw = self._world.platform.raw()
+        keys = (ModelKeys(model).stagings for model in self._configs)
+        return frozenset(text(name) for key in keys for name in raw.hkeys(key))
 
     def _accept_topics(self) -> None:
         """Do for topics of which the store knows a former one what docs/operations.md says."""
