@@ -58,6 +58,9 @@ class Files(Protocol):
         ``older_than``: only of those that were written so many seconds ago.
         """
 
+    def folders(self) -> list[str]:
+        """Return the names of the folders beside the files; raises `StoreUnavailable` as `put`."""
+
 
 class Directory:
     """Files in a directory of this machine, or of one that it has mounted."""
@@ -115,6 +118,16 @@ class Directory:
                     and (modified := _modified(entry)) is not None
                     and modified <= latest
                 )
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders beside the files."""
+        try:
+            with os.scandir(self._path) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -192,6 +205,12 @@ class ObjectStorage:
             and _OURS.match(info.base_name)
             and (info.mtime_ns or 0) / 1e9 <= latest
         )
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders beside the files."""
+        selector = fs.FileSelector(self._root, allow_not_found=True)
+        found = self._asked(self._system.get_file_info, selector)
+        return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
 
     def _asked(self, ask: Callable[..., T], *arguments: object) -> T:
         try:

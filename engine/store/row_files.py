@@ -25,7 +25,7 @@ from lethe.engine.store.layout.config import ModelConfig, parse_config
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.meta import Meta, RowFiles, parse_meta
 from lethe.engine.store.layout.preprocessing import given_table, raw_columns
-from lethe.engine.store.server.connection import reachable
+from lethe.engine.store.server.connection import reachable, text
 
 if TYPE_CHECKING:
     from lethe.engine.preprocess.input.table import Table
@@ -48,10 +48,10 @@ _OPEN = 8
 """Models whose files stay open: each keeps what it has read of late."""
 
 
-def _files_at(url: str, model_id: str, folder: str) -> Files:
+def _files_at(url: str, model_id: str, *folder: str) -> Files:
     from lethe.engine.rowstore.files import files_at  # noqa: PLC0415 (Arrow: few need it)
 
-    return files_at(url, folder_of(model_id), folder)
+    return files_at(url, folder_of(model_id), *folder)
 
 
 def folder_of(model_id: str) -> str:
@@ -109,6 +109,21 @@ def remove_all(model_id: str, folder: str, url: str) -> None:
     """Remove the files of a registration that never became live, or that ended."""
     files = _files_at(url, model_id, folder)
     files.delete(files.names())
+
+
+def unknown_folders(client: redis.Redis, meta: Meta) -> list[str]:
+    """Return folders of a model's rows of which its store knows nothing.
+
+    They are those of registrations that died before the store came back from a backup, or another
+    store's that was given the same place: nobody can tell, so nothing removes them.
+    """
+    if meta.row_files is None or meta.config.rows_url is None:
+        return []
+    with reachable(client):
+        noted: Any = client.hkeys(ModelKeys(meta.config.model_id).stagings)
+    known = {meta.row_files.folder, *(text(name) for name in noted)}
+    place = _files_at(meta.config.rows_url, meta.config.model_id)
+    return [folder for folder in place.folders() if folder not in known]
 
 
 def without_files(files: RowFiles | None) -> RowFiles | None:

@@ -22,6 +22,7 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.offline.live_rows import LiveRows, read_live_rows
 from lethe.engine.store.offline.snapshot import load_factor
+from lethe.engine.store.row_files import unknown_folders
 from lethe.engine.store.server.connection import reachable, text
 from lethe.engine.store.store import ModelStore
 
@@ -114,6 +115,12 @@ def _row_files(store: ModelStore, state: ModelState, subject: str) -> Check:
     live = state.meta.rows_live - state.meta.rows_in_store
     detail = f"{found} live and {former} former ones in files, which have their digests"
     if found == live:
+        unknown = unknown_folders(store.client, state.meta)
+        if unknown:
+            detail += (
+                f"; beside them folders of which this store knows nothing ({', '.join(unknown[:3])})"
+                ": remove them, unless they are another store's"
+            )
         return Check(subject, True, detail)
     if store.load_model(state.model_id).head != state.head:
         return Check(subject, True, "not counted: deletions are being committed")

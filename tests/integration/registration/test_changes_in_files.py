@@ -17,7 +17,7 @@ from lethe.consumers.refresh.job import run_job
 from lethe.consumers.registration.checks import MOST_FILE_AGE
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.rowstore import writer
-from lethe.engine.store.layout.keys import SHARDS
+from lethe.engine.store.layout.keys import SHARDS, ModelKeys
 from lethe.engine.store.membership import every_live_row, live_members, models_that_lack_rows
 from lethe.engine.store.offline.snapshot import take_snapshot
 from tests.support.events import settle
@@ -252,3 +252,21 @@ def test_the_last_rows_may_be_those_of_the_store(load: ChangesInFiles) -> None:
     platform.drain()
     assert platform.load().meta.status == "EMPTY"
     assert held(platform) == b""
+
+
+def test_folders_that_the_store_knows_nothing_of_are_said(memory: Platform) -> None:
+    url = Path(memory.folder())
+    memory.register("m", exact_sums=True, rows_url=str(url))
+    memory.delete("m", 1)
+
+    def said() -> str:
+        checks = {one.subject: one for one in check_model(memory.store, None, "m")}
+        assert checks["model m, rows"].ok
+        return checks["model m, rows"].detail
+
+    assert "knows nothing" not in said()
+    stranger, under_way = url / "m" / ("a" * 32), url / "m" / ("b" * 32)
+    stranger.mkdir()
+    under_way.mkdir()
+    memory.raw().hset(ModelKeys("m").stagings, under_way.name, "9 0")
+    assert f"knows nothing ({stranger.name}):" in said()

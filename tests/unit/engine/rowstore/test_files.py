@@ -347,3 +347,18 @@ def test_storage_that_does_not_tell_its_region_is_unavailable(
 def test_a_file_that_is_gone_is_not_an_unavailable_store(place: Files) -> None:
     with pytest.raises(CorruptState, match=f"file {'0' * 64} of its rows is missing at "):
         Buckets(place, "0" * 64, "model 'm'")
+
+
+@pytest.mark.parametrize("kind", ["directory", "local", "mock"])
+def test_folders_are_listed_and_are_no_files(kind: str, tmp_path: Path) -> None:
+    place = where(kind, tmp_path)
+    assert place.folders() == []
+    place.put(A, b"a")
+    assert place.folders() == []
+    if kind == "directory":
+        (tmp_path / "rows" / "more").mkdir()
+    elif kind == "local":
+        (tmp_path / "local" / "rows" / "more").mkdir()
+    else:
+        return
+    assert (place.folders(), place.names()) == (["more"], [A])
