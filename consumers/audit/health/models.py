@@ -118,8 +118,8 @@ def _row_files(store: ModelStore, state: ModelState, subject: str) -> Check:
         unknown = unknown_folders(store.client, state.meta)
         if unknown:
             detail += (
-                f"; beside them folders of which this store knows nothing ({', '.join(unknown[:3])})"
-                ": remove them, unless they are another store's"
+                "; beside them folders of which this store knows nothing "
+                f"({', '.join(unknown[:3])}): remove them, unless they are another store's"
             )
         return Check(subject, True, detail)
     if store.load_model(state.model_id).head != state.head:
