@@ -169,7 +169,7 @@ class BatchLoader:
         if not needed or state.awaiting_rebuild or state.meta.rows_live == 0:
             return
         try:
-            batch.factor = self._store.factor(state)
+            batch.factor = self._store.factors.of(state)
         except CorruptState as error:
             self._fail(state, error, out)
 

@@ -13,6 +13,7 @@ The live state of a model, between those two and `offline`:
 
 - `store`: `ModelStore`: load states, look up, apply changes
 - `generation`: a generation, its stream and its thetas as they are stored
+- `factors`: factored Hessians in memory, and the dual rows that they make
 - `membership`: which models there are, and which rows they had, without loading one
 - `lookup`: many models in one round trip: what requests refer to, heads, versions, summaries
 - `apply`: step 7, a commit's change of the store, with ``apply.lua``

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,18 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import redis
 
-from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.error.sentinels import SENTINELS, Sentinels
 from lethe.engine.errors import CorruptState, StoreUnavailable
-from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Kind
 from lethe.engine.store.apply import APPLY, ApplyAnswer, StoreChange
 from lethe.engine.store.counts import lost_keys
 from lethe.engine.store.cursors import MOVE, RAISE, Cursors, applied_of, queue_applied
+from lethe.engine.store.factors import Factors
 from lethe.engine.store.generation import (
     Sampled,
     queue_generation,
-    read_factor,
     read_fixed,
     read_pipeline,
     read_published,
@@ -46,7 +43,7 @@ from lethe.engine.store.layout.state import (
 from lethe.engine.store.layout.stored_rows import read_rows
 from lethe.engine.store.lookup import Lookup, LookupRequest, look_up
 from lethe.engine.store.membership import unknown
-from lethe.engine.store.row_files import Duals, RowFilesOfModels, with_those_of_files
+from lethe.engine.store.row_files import RowFilesOfModels, with_those_of_files
 from lethe.engine.store.server.barrier import Barrier
 from lethe.engine.store.server.connection import reachable, surface_breaks, text
 from lethe.engine.store.server.pipeline import CHUNK, chunks, present, read_shards, run_pipeline
@@ -56,7 +53,6 @@ from lethe.engine.store.topics import KnownTopics
 if TYPE_CHECKING:
     from lethe.engine.rowstore.passes import Workers
 
-_FACTORS = 256 << 20  # bytes of factors that are kept; the newest is whatever its size
 _LOAD_TRIES = 5  # the first finds the live generation; more are needed only while that changes
 
 
@@ -92,7 +88,7 @@ class ModelStore:
         surface_breaks(client)
         self.row_keys = row_keys
         self.row_files = RowFilesOfModels(workers)
-        self._factors: OrderedDict[str, Factor] = OrderedDict()
+        self.factors = Factors(client)
         self.cursors = Cursors(client)
         self.topics = KnownTopics(client)
         self.client = client
@@ -289,32 +285,9 @@ class ModelStore:
         copies = {row: copy for row, copy in sampled.records.items() if row not in gone}
         return {**copies, **records}
 
-    def factor(self, state: ModelState) -> Factor:
-        """Return the factored Hessian of the live generation, stacked; it is kept in memory.
-
-        Cost O(h d^2) bytes, unless it was read of late.
-
-        Raises
-        ------
-        CorruptState
-            It is missing, or has another size.
-        """
-        name = f"{state.model_id}/{state.rows_generation}"
-        if name not in self._factors:
-            self._factors[name] = read_factor(self.client, state.generation_keys, state.generation)
-        self._factors.move_to_end(name)
-        while len(self._factors) > 1 and sum(f.L.nbytes for f in self._factors.values()) > _FACTORS:
-            self._factors.popitem(last=False)
-        return self._factors[name]
-
-    def dual_rows_of(self, state: ModelState) -> Duals:
-        """Return what makes base dual rows of the live generation; errors as of `factor`."""
-        generation, factor = state.generation, self.factor(state)
-        return lambda X: base_dual_rows(generation, factor, X)[0]
-
     def _records_in_files(self, state: ModelState, row_ids: Sequence[str]) -> dict[str, bytes]:
         """Return records of files; while a model waits for a rebuild, nothing is computed."""
-        duals = None if state.awaiting_rebuild else partial(self.dual_rows_of, state)
+        duals = None if state.awaiting_rebuild else partial(self.factors.dual_rows_of, state)
         return self.row_files.records(state.meta, row_ids, duals)
 
     # -- looking up ---------------------------------------------------------------------------

@@ -208,7 +208,9 @@ class Replay:
         anyway.
         """
         steps = not state.awaiting_rebuild
-        factor = self._store.factor(state) if steps and not commit.meta.config.exact_sums else None
+        factor = (
+            self._store.factors.of(state) if steps and not commit.meta.config.exact_sums else None
+        )
         found = [request_in(given[change]) for change in commit.changes if change in given]
         known = [request for request in found if _has_weights(request, records)]
         changed = changed_rows(state, known, records, factor)

@@ -109,7 +109,7 @@ def _read_records(
         deleted = store.rows_in_ledger(state.keys, bucket.ids)
         rows = as_stored(config, bucket)
         if duals is None and config.blocks:
-            duals = store.dual_rows_of(state)
+            duals = store.factors.dual_rows_of(state)
         W = rows.X[:, :0] if duals is None else duals(rows.X)
         for i, row in enumerate(bucket.ids):
             if row not in deleted:
@@ -223,7 +223,7 @@ def _drawn_from_files(
     rng = np.random.default_rng(state.head.commit)
     drawn = buckets.at(np.sort(rng.choice(there, count, replace=False)))
     rows = as_stored(state.meta.config, drawn)
-    W = store.dual_rows_of(state)(rows.X)
+    W = store.factors.dual_rows_of(state)(rows.X)
     return {row: packed(rows, W, i) for i, row in enumerate(drawn.ids) if row not in certain}
 
 

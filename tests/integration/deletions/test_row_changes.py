@@ -23,12 +23,12 @@ from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.fit.classes import class_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.refresh.size import RefreshSize
+from lethe.engine.store.factors import Factors
 from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.snapshot import take_snapshot
 from lethe.engine.store.server.connection import text
-from lethe.engine.store.store import ModelStore
 from tests.support.events import settle
 from tests.support.families import Data, make
 from tests.support.invariants import ledger_of
@@ -571,15 +571,15 @@ def test_a_model_that_was_replaced_a_moment_ago_is_changed_and_does_not_halt(
     memory.register("m")
     memory.delete("m", 0)
 
-    def replace_then_load(store: ModelStore, state: ModelState) -> Factor:
+    def replace_then_load(factors: Factors, state: ModelState) -> Factor:
         monkeypatch.undo()
         memory.register("m", replace_model=True)
-        return store.factor(state)
+        return factors.of(state)
 
     if when == "before the turn":
         memory.register("m", replace_model=True)
     else:
-        monkeypatch.setattr(ModelStore, "factor", replace_then_load)
+        monkeypatch.setattr(Factors, "of", replace_then_load)
     request = memory.send_change("m", "insert", Table(memory).row("new-1"))
     assert memory.answer(request).status == "APPLIED"
     assert memory.load().meta.reference_epoch == 1

@@ -121,7 +121,7 @@ def test_without_the_factor_the_model_halts_and_nothing_is_lost(memory: Platform
     memory.register("m", "benign", "logistic", rows_url=memory.folder())
     memory.raw().delete(memory.load().generation_keys.factor)
     with pytest.raises(CorruptState, match="factor"):
-        memory.store.factor(memory.load())
+        memory.store.factors.of(memory.load())
 
 
 def test_files_of_a_logistic_model_are_written_without_what_was_deleted(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import redis
 
 from lethe.engine.errors import CorruptState
+from lethe.engine.store.factors import Factors
 from lethe.engine.store.generation import Sampled
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.snapshot import load_factor, take_snapshot
@@ -78,3 +80,15 @@ def test_what_is_staged_expires_and_touches_nothing_live(platform: Platform) -> 
     assert platform.load().head == state.head
     staging.discard(platform.raw(), where.everything())
     assert set(platform.raw().scan_iter()) == before
+
+
+def test_factors_that_were_used_last_are_kept(platform: Platform) -> None:
+    platform.register("other")
+    states = [platform.load(model) for model in ("m", "other")]
+    factors = Factors(platform.raw(), limit=1)
+    first = factors.of(states[0])
+    assert factors.of(states[0]) is first
+    factors.of(states[1])
+    again = factors.of(states[0])
+    assert again is not first
+    assert np.array_equal(again.L, first.L)
