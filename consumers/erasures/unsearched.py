@@ -137,6 +137,7 @@ class Unsearched:
             namespace: concerning(models, namespace)
             for namespace in {erasure.request.namespace for erasure in erasures}
         }
+        registered = {one.model_id for one in models.registered}
         for erasure in erasures:
             undecided = self._undecided.models(erasure.changes)
             if undecided is not None:
@@ -149,8 +150,11 @@ class Unsearched:
             there = before.has(erasure.commits) and applied.has(erasure.commits)
             if erasure.undecided is None or not there:
                 continue
-            late = erasure.undecided | applied.lagging(erasure.commits) | lacking
-            unsearched = models.damaged | (late & concerned[erasure.request.namespace])
+            lagging = applied.lagging(erasure.commits)
+            late = erasure.undecided | lagging | lacking
+            # The store may lack even the registration of a halted model, which says what it knows.
+            unsearched = models.damaged | (lagging - registered)
+            unsearched |= late & concerned[erasure.request.namespace]
             if unsearched != erasure.unsearched:
                 news.append((erasure, unsearched))
         return news

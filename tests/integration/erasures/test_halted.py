@@ -7,14 +7,16 @@ from contextlib import closing
 import pytest
 
 from lethe.consumers.contract import topics
+from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.log.base import Message
+from lethe.consumers.workers.deletion_worker import DeletionWorker
 from lethe.consumers.workers.erasure_worker import ErasureWorker
 from lethe.engine.store.layout.keys import ModelKeys, commit_partition
 from tests.support import erasures
 from tests.support.commit_records import record_of
 from tests.support.erasures import erase, outcomes, rows_of
 from tests.support.platform import Platform
-from tests.support.stores import neighbour_of
+from tests.support.stores import backup, neighbour_of, restore
 from tests.support.tables import Table
 
 HALTED = "churn"
@@ -85,3 +87,29 @@ def test_of_the_same_namespace_the_receipt_says_who_has_answered_and_who_is_awai
     assert finals["e-2"].complete
     assert not set(rows_of(1)) & erasures.live_rows(memory, HALTED)
     assert memory.store.cursors.read(ModelKeys(HALTED).partition).behind == {}
+
+
+def test_an_erasure_waits_for_a_model_whose_registration_no_key_opens(memory: Platform) -> None:
+    """The store went back to before it, and a worker with another secret was the first to read."""
+    erasures.register(memory, OTHER)
+    memory.drain()
+    before = backup(memory)
+    erasures.register(memory, HALTED)
+    memory.drain()
+    restore(memory, before)
+    stranger = DeletionWorker(memory.log, memory.new_store(), SealKeys([b"s" * 32]))
+    for _ in range(4):
+        stranger.run_once(0.0)
+    stranger.close()
+    assert HALTED in memory.store.cursors.read(ModelKeys(HALTED).partition).behind
+    erase(memory, "subject-1", "e-1")
+    with closing(erasures.erasure_worker(memory)) as worker:
+        for _ in range(4):
+            erasures.turn(worker)
+        newest = {one.erasure_id: one for one, _ in erasures.published(memory)}
+        assert HALTED in newest["e-1"].awaited
+        memory.drain()
+        erasures.register(memory, HALTED, replace_model=True, accept_forgotten=True)
+        erasures.drain(memory, worker)
+    assert erasures.finals(memory)["e-1"].complete
+    assert not set(rows_of(1)) & erasures.live_rows(memory, HALTED)
