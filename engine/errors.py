@@ -177,7 +177,7 @@ class RegistryUnavailable(Unavailable):
 
 
 class ClusterUnavailable(Unavailable):
-    """The cluster that reads rows in files (Dask, Spark) cannot be reached, or lost its workers."""
+    """The cluster that reads rows in files (Dask) cannot be reached, or lost its workers."""
 
     code = "CLUSTER_UNAVAILABLE"
 

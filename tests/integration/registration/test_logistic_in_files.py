@@ -119,9 +119,21 @@ def test_a_deleted_sentinel_is_not_one_of_the_state_that_is_read(memory: Platfor
 
 def test_without_the_factor_the_model_halts_and_nothing_is_lost(memory: Platform) -> None:
     memory.register("m", "benign", "logistic", rows_url=memory.folder())
-    memory.raw().delete(memory.load().generation_keys.factor)
+    factor = memory.load().generation_keys.factor
+    kept = memory.raw().get(factor)
+    memory.raw().delete(factor)
+    halting = memory.deletion_worker()
+    request = memory.send_index("m", 60)
+    for _ in range(3):
+        halting.run_once(0.0)
+    assert "m" in halting._halts
+    assert request not in memory.finals()
     with pytest.raises(CorruptState, match="factor"):
         memory.store.factors.of(memory.load())
+    halting.close()
+    memory.raw().set(factor, kept or b"")
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
 
 
 def test_files_of_a_logistic_model_are_written_without_what_was_deleted(
