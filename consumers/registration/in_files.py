@@ -16,6 +16,7 @@ from lethe.consumers.registration.candidate import Candidate, Fit, stage_fit
 from lethe.consumers.registration.checks import (
     check_exact_sums,
     check_names,
+    check_preprocessed_files,
     check_row_files,
     check_same_shape,
     check_size,
@@ -223,8 +224,8 @@ def stage_in_files(
         with BucketWriter(files, p, config.m, subjects=_has_subjects(config), rows=rows) as writer:
             for block in blocks:
                 coding = block.coding
-                if coding is not None and not config.exact_sums:
-                    check_row_files(config.model_copy(update={"preprocess": coding.columns}))
+                if coding is not None:
+                    check_preprocessed_files(config)
                 if coding is None and not writer.count:  # nothing else will be known of it
                     known(config)
                 block_rows = Rows(block.X, block.y, np.ones(len(block.ids)))

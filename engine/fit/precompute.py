@@ -97,12 +97,7 @@ def precompute(
 def from_fit(objective: Objective, rows: RowsInBlocks, fitted: Fit) -> Precomputation:
     """Add dual rows and the certificate to a fit."""
     theta, factor = fitted.theta, fitted.factor
-    if isinstance(rows, Rows):
-        W = dual_rows(factor, rows.X)
-        measured = _Measured.of(objective, rows, theta, factor, W)
-    else:
-        W = np.empty((0, objective.d))
-        measured = _Measured.in_passes(objective, rows, theta, factor)
+    W, measured = _measured(objective, rows, theta, factor)
     certificate = _certified(objective, theta, factor, measured, fitted.gradient)
     check_inverse(factor.smallest, measured.dual_error)
     return Precomputation(theta, factor, W, certificate, measured.dual_error, fitted.rounded)
@@ -120,12 +115,7 @@ def certify_afresh(objective: Objective, rows: RowsInBlocks, theta: Array) -> Ce
     """
     loss = total_loss(objective, rows)
     factor, gradient = factorise(loss.hessian(theta)), loss.gradient(theta)
-    if isinstance(rows, Rows):
-        W = dual_rows(factor, rows.X)
-        reach, scale = _reach(objective, rows.X, W), objective.gradient_scale(rows, theta)
-        measured = _Measured(reach, scale, 0.0)
-    else:
-        measured = _Measured.in_passes(objective, rows, theta, factor)
+    _, measured = _measured(objective, rows, theta, factor)
     return _certified(objective, theta, factor, measured, gradient)
 
 
@@ -168,6 +158,16 @@ class _Measured(NamedTuple):
         for far, worst in over(rows, partial(_dual_block, objective, factor, z, Az)):
             reach, ratio = max(reach, far), _larger(ratio, worst)
         return cls(reach, scale, PROBED * ratio + gradient_allowance(factor.largest))
+
+
+def _measured(
+    objective: Objective, rows: RowsInBlocks, theta: Array, factor: Factor
+) -> tuple[Array, _Measured]:
+    """Return the dual rows of rows in memory, none of others, and what the rows say of a fit."""
+    if isinstance(rows, Rows):
+        W = dual_rows(factor, rows.X)
+        return W, _Measured.of(objective, rows, theta, factor, W)
+    return np.empty((0, objective.d)), _Measured.in_passes(objective, rows, theta, factor)
 
 
 def _products(objective: Objective, theta: Array, z: Array, rows: Rows) -> tuple[Array, float]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from functools import reduce
+from operator import add
+from typing import Protocol
 
 import numpy as np
 
@@ -45,20 +47,19 @@ class _InMemory:
         return self.objective.hessian(self.rows, theta)
 
 
-class Sums(NamedTuple):
-    """What the rows of a block add to value, gradient and Hessian; no Hessian if none is asked."""
+@dataclass(frozen=True, slots=True)
+class LossSums:
+    """What some rows add to value, gradient and Hessian; no Hessian if none is asked."""
 
     value: float
     gradient: Array
     hessian: Array | None
 
-    def __add__(self, other: tuple[object, ...]) -> Sums:
-        if not isinstance(other, Sums):
-            return NotImplemented
+    def __add__(self, other: LossSums) -> LossSums:
         curved = None
         if self.hessian is not None and other.hessian is not None:
             curved = self.hessian + other.hessian
-        return Sums(self.value + other.value, self.gradient + other.gradient, curved)
+        return LossSums(self.value + other.value, self.gradient + other.gradient, curved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ class SumsAt:
     theta: Array
     curved: bool
 
-    def __call__(self, rows: Rows) -> Sums:
+    def __call__(self, rows: Rows) -> LossSums:
         """Add the rows up."""
         rows_alone, theta = self.objective.of_rows, self.theta
         margin = rows.X @ theta
-        return Sums(
+        return LossSums(
             rows_alone.value_at(rows, margin, theta),
             rows.X.T @ rows_alone.error_at(rows, margin),
             rows_alone.hessian(rows, theta) if self.curved else None,
@@ -90,7 +91,7 @@ class _InPasses:
         self._objective = objective
         self._rows = rows
         self._theta: Array | None = None
-        self._sums = Sums(0.0, np.empty((0, 0)), None)
+        self._sums = LossSums(0.0, np.empty((0, 0)), None)
 
     def value(self, theta: Array) -> float:
         return self._at(theta).value + self._objective.base_value(theta)
@@ -106,14 +107,10 @@ class _InPasses:
         A[np.diag_indices_from(A)] += self._objective.penalty
         return A
 
-    def _at(self, theta: Array, *, curved: bool = False) -> Sums:
+    def _at(self, theta: Array, *, curved: bool = False) -> LossSums:
         curved = curved or self._objective.kind is not Kind.LINEAR
         known = self._theta is not None and np.array_equal(self._theta, theta)
         if not known or (curved and self._sums.hessian is None):
             kernel = SumsAt(self._objective, theta, curved)
-            blocks = iter(over(self._rows, kernel))
-            total = next(blocks)
-            for block in blocks:
-                total = total + block
-            self._theta, self._sums = theta.copy(), total
+            self._theta, self._sums = theta.copy(), reduce(add, over(self._rows, kernel))
         return self._sums
