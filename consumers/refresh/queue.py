@@ -184,11 +184,16 @@ class JobQueue:
         """Return how many more jobs may be read."""
         return max(0, JOBS - len(self))
 
-    def add(self, records: Iterable[Record]) -> None:
-        """Add the jobs of records that were read; those that run or are finished are known."""
+    def add(self, records: Iterable[Record]) -> frozenset[Partition]:
+        """Add the jobs of records that were read; those that run or are finished are known.
+
+        Returns the partitions of finished ones. Their watermarks may not be stored, where a server
+        was away or another worker had the partition when the job was finished.
+        """
+        jobs = [Job(record, self._parse(record)) for record in records]
         known = self._finished | {job.name for job in self.running}
-        jobs = (Job(record, self._parse(record)) for record in records)
         self._waiting += (job for job in jobs if job.name not in known)
+        return frozenset(job.record.partition for job in jobs if job.name in self._finished)
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget the jobs of these partitions: they are lost, or will be read again."""

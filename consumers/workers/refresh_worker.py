@@ -13,7 +13,7 @@ which is harmless: a result is swapped in only if it continues the model's state
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -122,7 +122,8 @@ class RefreshWorker(PartitionWorker):
 
     def _process(self, records: Sequence[Record]) -> int:
         """Begin at most one job, and finish those that have ended; return how many were done."""
-        self._queue.add(records)
+        if finished := self._queue.add(records):
+            self._move_past(finished)
         begun = self._begin_one()
         ended = [lane for lane in self._lanes if lane.result is not None and lane.result.done()]
         for lane in ended:
@@ -246,8 +247,12 @@ class RefreshWorker(PartitionWorker):
         self._done_now += 1
         partition = job.record.partition
         if partition in self._assignment.positions:  # else another worker has it by now
-            self._advance([partition])
-            self._queue.settle(self._watermarks([partition]))
+            self._move_past([partition])
+
+    def _move_past(self, partitions: Collection[Partition]) -> None:
+        """Move the watermarks of partitions with finished jobs."""
+        self._advance(partitions)
+        self._queue.settle(self._watermarks(partitions))
 
     def _report(self, event: RefreshRequested, ended: Future[JobResult]) -> None:
         """Say what became of a job; raise `Unavailable` if a server broke it off."""

@@ -201,7 +201,7 @@ class _Drawn:
 
 
 def test_it_takes_a_fraction_of_the_memory_that_the_rows_would(memory: Platform) -> None:
-    table = _Drawn(400_000, tuple(f"x{j}" for j in range(20)))
+    table = _Drawn(600_000, tuple(f"x{j}" for j in range(20)))
     config = ModelConfig(
         model_id="m",
         kind=Kind.LINEAR,

@@ -125,6 +125,40 @@ def test_a_long_rebuild_delays_neither_a_polish_nor_a_deletion(
         check_model(platform, model)
 
 
+@pytest.mark.parametrize("away", ["store", "partition"])
+def test_the_watermark_of_a_finished_job_is_stored_later_if_it_cannot_be_at_once(
+    memory: Platform, monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    assert isinstance(memory.log, MemoryLog)
+    memory.register("m", budget=10.0)
+    held = Held(monkeypatch, "m")
+    worker, refresher = memory.deletion_worker(), lanes(memory)
+    memory.order("m", RefreshSize.POLISH)
+    until(lambda: held.begun == ["m"], refresher)
+    if away == "store":
+        moves = refresher._store.cursors.set_watermarks
+        fails = [StoreUnavailable("a primary is away")]
+
+        def moves_once_it_is_back(watermarks: Any) -> None:
+            if fails:
+                raise fails.pop()
+            moves(watermarks)
+
+        monkeypatch.setattr(refresher._store.cursors, "set_watermarks", moves_once_it_is_back)
+        held.let_go()
+        with pytest.raises(StoreUnavailable):
+            until(refresher.idle, worker, refresher)
+        refresher.recover()
+    else:
+        memory.log.evict(refresher._consumer)
+        refresher._drop_lost()
+        held.let_go()
+        until(lambda: refresher._process([]) > 0)  # it ends while nobody has the partition
+    until(lambda: worker.idle() and refresher.idle(), worker, refresher)
+    assert waiting(memory) == 0
+    assert held.begun == ["m"]
+
+
 def test_of_large_jobs_one_runs_at_a_time(
     memory: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,10 +12,20 @@ from lethe.consumers.commits.record import encode, open_commit
 from lethe.consumers.contract import topics
 from lethe.consumers.contract.sealing import SealKeys
 from lethe.consumers.registration.log_loss import Recovery
+from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.keys import COMMIT_PARTITIONS, ModelKeys, commit_partition
 from tests.proof.attacks.attack import Act, Attack, Trace
-from tests.proof.attacks.world import LINE, LOGIT, SIGNER, STRANGER, TRUSTED, World
+from tests.proof.attacks.world import (
+    LINE,
+    LOGIT,
+    SIGNER,
+    STRANGER,
+    TRUSTED,
+    World,
+    data_of_kind,
+)
 from tests.support.commit_records import framed, record_of
+from tests.support.platform import config_of, training_data
 from tests.support.stores import backup, restore
 
 OTHER_SECRET = bytes(reversed(range(32)))
@@ -137,14 +147,23 @@ def everywhere(make: Make) -> Act:
     return act
 
 
-def strangers(world: World) -> Sequence[Trace]:
-    """Write first commits of 200 models that nobody registered."""
-    traces = []
-    for i in range(200):
-        name = f"x{i}"
-        value = record_of(model_id=name, commit=0, prev="")
-        traces.append(world.forge(topics.COMMITS, name, value, partition=commit_partition(name)))
-    return traces
+STRANGERS = tuple(f"x{i}" for i in range(50))
+NAME_OF_KEYS = "}:line:head"
+
+
+def begins(*models: str) -> Act:
+    """Return what writes first commits of models that nobody registered."""
+
+    def act(world: World) -> Sequence[Trace]:
+        traces = []
+        for name in models:
+            value = record_of(model_id=name, commit=0, prev="")
+            traces.append(
+                world.forge(topics.COMMITS, name, value, partition=commit_partition(name))
+            )
+        return traces
+
+    return act
 
 
 def while_it_works(make: Make) -> Act:
@@ -192,6 +211,20 @@ def replaced(world: World, **options: Any) -> None:
         world.truth.erasures["before-erasure"] = 0
 
 
+def unregister(*models: str) -> Callable[[World], None]:
+    """Return ``lethe register --replace --accept-forgotten`` and ``unregister``, of each name."""
+
+    def act(world: World) -> None:
+        registrar, data = world.registrar(), data_of_kind("linear")
+        for name in models:
+            config = config_of(data, name, "pru", 10.0, LimitsRecord())
+            rows = training_data(data, subjects=False)
+            registrar.register(config, rows, replace_model=True, accept_forgotten=True)
+            registrar.unregister(name)
+
+    return act
+
+
 def replace_model(world: World) -> None:
     """``lethe register line --replace --accept-forgotten``, with the first file."""
     replaced(world, accept_forgotten=True)
@@ -206,6 +239,11 @@ RECOVER = "`lethe recover` ends the halt; nothing of the record is applied."
 REPLACE = (
     "The model halts ({}), alone; nothing of the record is applied or published. `lethe register "
     "--replace --accept-forgotten` ends it."
+)
+HOLDS_ERASURES = (
+    "The name halts (`KEY_UNKNOWN`), as a model would whose seal key is missing here. Erasures ask "
+    "the other models and stay `PENDING`, naming it, until it is registered with `--replace "
+    "--accept-forgotten`, and unregistered."
 )
 
 ATTACKS = (
@@ -313,26 +351,21 @@ ATTACKS = (
         ],
     ),
     Attack(
-        "two hundred models of nobody",
-        "Writes first commits of 200 models that were never registered, to fill the store and to "
+        "fifty models of nobody",
+        "Writes first commits of 50 models that were never registered, to fill the store and to "
         "have readers list them.",
-        "Each of those names halts (`KEY_UNKNOWN`), and no model: the alert on halted models says "
-        "so, until they are registered with `--replace --accept-forgotten`, and unregistered.",
-        strangers,
+        f"{HOLDS_ERASURES} No model halts, and no request to one waits.",
+        begins(*STRANGERS),
+        remedy=unregister(*STRANGERS),
         not_stopped=True,
     ),
     Attack(
         "a name made of keys",
         "Writes a first commit of a model named like a key of the store.",
-        "Names are percent-encoded in keys.",
-        lambda world: [
-            world.forge(
-                topics.COMMITS,
-                "x",
-                record_of(model_id="}:line:head", commit=0, prev=""),
-                partition=commit_partition("}:line:head"),
-            )
-        ],
+        "Names are percent-encoded in keys: no key of another model is touched. " + HOLDS_ERASURES,
+        begins(NAME_OF_KEYS),
+        remedy=unregister(NAME_OF_KEYS),
+        not_stopped=True,
     ),
     Attack(
         "a gap",

@@ -58,7 +58,8 @@ def run(world: World, attack: Attack) -> None:
         world.afterwards()
         world.work()
         if attack.remedy is not None:
-            assert world.stopped or halted(world) or waiting(world), "there is no halt to end"
+            waits = waiting(world) or pending(world)
+            assert world.stopped or halted(world) or waits, "there is no halt to end"
             world.stop_workers()
             world.stopped = ""
             attack.remedy(world)
@@ -109,6 +110,11 @@ def waiting(world: World) -> set[tuple[str, str]]:
     return world.truth.owed.keys() - finals
 
 
+def pending(world: World) -> set[str]:
+    """Return which rightful erasures have no final receipt."""
+    return world.truth.erasures.keys() - combined(world).keys()
+
+
 def check_not_halted(world: World) -> None:
     """No model is halted, and nothing waits."""
     assert not world.stopped, world.stopped
@@ -148,13 +154,19 @@ def check_answers(world: World) -> None:
             assert one.status in ("REJECTED", "ALREADY_APPLIED"), f"{name}: {one.status}"
 
 
-def check_erasures(world: World) -> None:
-    """Every rightful erasure is complete, and no other says that it deleted anything."""
+def combined(world: World) -> dict[str, SubjectErasureCompleted]:
+    """Return the combined receipts that are final, by erasure id."""
     found: dict[str, SubjectErasureCompleted] = {}
     for record in believed(world, topics.ERASURE_RECEIPTS):
         receipt = SubjectErasureCompleted.read(record.value or b"")
         if receipt.final and receipt.code != "REQUEST_ID_CONFLICT":
             found.setdefault(receipt.erasure_id, receipt)
+    return found
+
+
+def check_erasures(world: World) -> None:
+    """Every rightful erasure is complete, and no other says that it deleted anything."""
+    found = combined(world)
     for name, rows in world.truth.erasures.items():
         assert name in found, f"erasure {name} has no final receipt"
         one = found.pop(name)

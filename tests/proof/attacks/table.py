@@ -33,8 +33,10 @@ trust its signature, would also skip the true commits of a worker with a newer k
 would go on from different histories. So it stops, and a person says whether a key is missing or the
 record is forged. Nothing that such a record says is applied or published; other models go on;
 requests to the halted one wait in the log, its erasures stay `PENDING`, and both are completed once
-the halt has ended. A name that nobody has registered halts in the same way. Let nobody but workers
-and operators write to `lethe.commits` ([security.md](security.md)).
+the halt has ended. A name that nobody has registered halts in the same way. It may be that of a
+model whose key is missing here and which has rows of anybody, so that every erasure waits for it:
+else one could be `COMPLETE` while such a model keeps the person's rows. Let nobody but workers and
+operators write to `lethe.commits` ([security.md](security.md)).
 """
 EVIDENCE = """\
 A mark of the suppression list under an unknown seal key may be that of an erased person whose key

@@ -795,6 +795,11 @@ MUTANTS = (
         put("JobQueue.add", "self._finished | {job.name for job in self.running}", "set[object]()"),
     ),
     mutant(
+        "a finished refresh whose watermark could not be stored does not wait for ever",
+        "test_the_watermark_of_a_finished_job_is_stored_later_if_it_cannot_be_at_once",
+        without("RefreshWorker._process", "self._move_past(finished)"),
+    ),
+    mutant(
         "of one model one refresh runs at a time",
         "test_of_one_model_one_job_runs_at_a_time",
         put("JobQueue.take", "{job.model for job in self.running}", "set[str]()"),
