@@ -32,7 +32,7 @@ from lethe.engine.store.layout.keys import WORKERS, worker_lease
 from lethe.engine.store.layout.meta import RowFiles
 from lethe.engine.store.layout.state import ModelState
 from tests.support.invariants import check_model
-from tests.support.memory_log import MemoryLog
+from tests.support.memory_log import MemoryConsumer, MemoryLog
 from tests.support.platform import Platform
 from tests.support.stores import neighbour_of
 from tests.support.worker_process import WorkerProcess
@@ -150,6 +150,7 @@ def test_the_watermark_of_a_finished_job_is_stored_later_if_it_cannot_be_at_once
             until(refresher.idle, worker, refresher)
         refresher.recover()
     else:
+        assert isinstance(refresher._consumer, MemoryConsumer)
         memory.log.evict(refresher._consumer)
         refresher._drop_lost()
         held.let_go()

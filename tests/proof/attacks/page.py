@@ -31,9 +31,9 @@ each attack one judge checks that it took place, and then that
 - no secret was printed, and neither time, memory nor keys of the store were used up.
 
 Of {count} attacks, {stopped} get nothing. The other {rest}, marked *not stopped*, get a part of
-what they want: all but one stop a model, erasures or all workers, until a person does what is named. None of
-them loses a deletion, applies one twice, brings back a deleted row by its id, or makes a reader
-with trusted keys believe what is forged.
+what they want: all but one stop a model, erasures or all workers, until a person does what is
+named. None of them loses a deletion, applies one twice, brings back a deleted row by its id, or
+makes a reader with trusted keys believe what is forged.
 
 ## What is not stopped, and why
 """
