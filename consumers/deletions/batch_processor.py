@@ -36,6 +36,8 @@ class BatchProcessor:
         When a batch is large enough, or old enough, to be processed.
     now
         The clock of receipts and versions.
+    progress
+        Called often: a batch of many models takes long.
     at_step
         Called with the name of each step as it is reached.
     """
@@ -48,6 +50,7 @@ class BatchProcessor:
         follower: Follower,
         batching: Batching,
         now: Callable[[], datetime],
+        progress: Callable[[], None],
         at_step: AtStep,
     ) -> None:
         self._store = store
@@ -55,6 +58,7 @@ class BatchProcessor:
         self._follower = follower
         self._batching = batching
         self._now = now
+        self._progress = progress
         self._at_step = at_step
 
     def process(self, loaded: Sequence[Loaded], out: Round) -> None:
@@ -62,6 +66,7 @@ class BatchProcessor:
         if loaded:
             self._at_step(Step.DECIDE)
         for batch in loaded:
+            self._progress()
             prepared: Prepared | None
             try:
                 if batch.state.registered and batch.state.opening is None:

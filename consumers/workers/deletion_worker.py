@@ -167,6 +167,7 @@ class DeletionWorker(PartitionWorker):
             follower=self._follower,
             batching=batching or Batching(),
             now=now,
+            progress=self._keepalive.now_and_then,
             at_step=self._at_step,
         )
         self._partitioner = PartitionerWatch(self._reader, self._logger)
@@ -212,6 +213,7 @@ class DeletionWorker(PartitionWorker):
             self._processor.process(loaded, result)  # 4 and 5
             won = self._commits.append(result.prepared)  # 6
             self._commits.apply(won)  # 7
+            self._keepalive.now_and_then()
             if not self._more_to_do(poll, result):
                 break
             self._follower.follow(commit_partition(model_id) for model_id in result.stale)
