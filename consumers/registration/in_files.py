@@ -44,7 +44,6 @@ from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.rowstore.bucket import Bucket
-from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.rowstore.files import Files
 from lethe.engine.rowstore.writer import BucketWriter
 from lethe.engine.store.layout.columns import ColumnRecord
@@ -241,7 +240,7 @@ def stage_in_files(
             if config.exact_sums:
                 made, root = _summed(config, coded, writer, number, progress)
             else:
-                made, root = _fitted(config, writer, files, number, progress)
+                made, root = _fitted(store, config, writer, files, number, progress)
         fit = _of_files(made, config)
         check_error_budget(config, fit.generation, fit.stream)
     except BaseException:
@@ -292,7 +291,12 @@ def _itself(rows: Rows) -> Rows:
 
 
 def _fitted(
-    config: ModelConfig, writer: BucketWriter, files: Files, number: int, progress: Progress
+    store: ModelStore,
+    config: ModelConfig,
+    writer: BucketWriter,
+    files: Files,
+    number: int,
+    progress: Progress,
 ) -> tuple[OfFiles, str]:
     """Write the rows, and fit them in passes over the files; return the fit, and their root."""
     done = 0
@@ -303,10 +307,9 @@ def _fitted(
         progress("writing rows", done, writer.count)
 
     root = writer.finish(written)
-    buckets = Buckets(files, root, f"model {config.model_id!r}")
     made = fit_files(
         config,
-        buckets,
+        store.row_files.open(files, root, config.model_id),
         number,
         on_pass=lambda passes: progress("fitting: passes over the rows", passes, 0),
     )

@@ -20,6 +20,7 @@ from lethe.consumers.contract.signed_log import SignedLog
 from lethe.consumers.log.base import Log
 from lethe.consumers.log.streams.log import StreamsLog
 from lethe.consumers.passes.dask_cluster import DaskWorkers
+from lethe.consumers.passes.spark import SparkWorkers
 from lethe.consumers.service.configuration.credentials import store_access
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.configuration.signing_keys import signer_for_publishing, trusted_keys
@@ -204,14 +205,17 @@ def _barrier(settings: Settings, client: redis.Redis, *, required: bool) -> Barr
 
 def _workers(settings: Settings, stack: ExitStack) -> Workers | None:
     """Return what computes passes over rows in files; None: the process that needs them."""
-    if settings.dask_address is None and settings.dask_workers is None:
-        return None
-    if settings.dask_address is not None and settings.dask_workers is not None:
+    address, processes, master = (
+        settings.dask_address, settings.dask_workers, settings.spark_master
+    )  # fmt: skip
+    if (given := sum(one is not None for one in (address, processes, master))) > 1:
         raise InvalidData(
-            "LETHE_DASK_ADDRESS (--dask) names a cluster, and LETHE_DASK_WORKERS (--workers) "
-            "processes of this machine: give one of them"
+            "LETHE_DASK_ADDRESS (--dask) names a cluster, LETHE_DASK_WORKERS (--workers) processes "
+            "of this machine, and LETHE_SPARK_MASTER (--spark) Spark: give one of them"
         )
-    workers = DaskWorkers(settings.dask_address, settings.dask_workers or 1)
+    if not given:
+        return None
+    workers = DaskWorkers(address, processes or 1) if master is None else SparkWorkers(master)
     stack.callback(workers.close)
     return workers
 

@@ -154,11 +154,15 @@ class RowFilesOfModels:
         model, root = meta.config.model_id, meta.row_files.root
         if (model, root) not in self._open:
             files = files_of(meta.config, meta.row_files.folder)
-            self._open[model, root] = _buckets(files, root, model, self._workers)
+            self._open[model, root] = self.open(files, root, model)
             while len(self._open) > _OPEN:
                 self._open.popitem(last=False)
         self._open.move_to_end((model, root))
         return self._open[model, root]
+
+    def open(self, files: Files, root: str, model_id: str) -> Buckets:
+        """Return rows in files that no model has yet; nothing of them is kept open."""
+        return _buckets(files, root, model_id, self._workers)
 
     def records(
         self, meta: Meta, row_ids: Collection[str], duals: Callable[[], Duals] | None = None

@@ -17,6 +17,7 @@ from lethe.consumers.cli.terminal.options import (
     parse_duration,
     parse_limit,
     parse_table,
+    pass_options,
 )
 from lethe.engine.error.budget import OverBudget
 
@@ -51,7 +52,7 @@ _GROUPS = {
         "error_budget", "over_budget", "refresh_every", "limits", "take_out_of_range",
     ),
     "Certified removal and disclosure": ("certify", "certify_output", "disclosure"),
-    "Rows in files": ("rows_url",),
+    "Rows in files": ("rows_url", "workers", "dask", "spark"),
     "A model that exists": ("replace", "allow_change", "accept_forgotten"),
 }  # fmt: skip
 
@@ -83,9 +84,9 @@ _GROUPS = {
 @click.option(
     "--rows", "rows_url", metavar="URL",
     help="Keep the rows in files in this directory or object storage (s3://, gs://, abfss://), not "
-    "in the store: for linear models of any number of rows. --data then is a Parquet file, or a "
-    "directory of them, which is read in blocks.",
+    "in the store: for any number of rows, because --data is read in blocks.",
 )  # fmt: skip
+@pass_options
 @click.option("--kind", required=True, type=click.Choice(["linear", "logistic"]), help="The loss.")
 @click.option(
     "--ridge", required=True, type=Number("1 is a usual start"), metavar="F",

@@ -190,7 +190,15 @@ def global_options(command: Command) -> Command:
 
 
 def pass_options(command: Command) -> Command:
-    """Add ``--dask`` and ``--workers``, which set ``dask_address`` and ``dask_workers``."""
+    """Add ``--dask``, ``--workers`` and ``--spark``, which say what computes passes over rows."""
+    command = click.option(
+        "--spark",
+        metavar="MASTER",
+        expose_value=False,
+        callback=_keep("spark_master"),
+        help="Read rows in files on Spark: its own name of a cluster, or local[N] (extra `spark`). "
+        "Default: LETHE_SPARK_MASTER.",
+    )(command)
     command = click.option(
         "--workers",
         type=click.IntRange(1, 1024),

@@ -122,9 +122,9 @@ class Settings(BaseSettings):
         not required.
     rebuild_threads
         BLAS threads of a refresh worker that runs alone; every other worker uses one.
-    dask_address, dask_workers
-        A Dask scheduler that has passes over rows in files computed, or a number of processes of
-        this machine; without either, the process that needs a pass computes it.
+    dask_address, dask_workers, spark_master
+        A Dask scheduler that has passes over rows in files computed, a number of processes of this
+        machine, or a Spark cluster; without any, the process that needs a pass computes it.
     otel
         Whether deletion workers send traces; OpenTelemetry's own ``OTEL_*`` say where to.
     openlineage
@@ -179,6 +179,7 @@ class Settings(BaseSettings):
     rebuild_threads: Annotated[int, Field(ge=1, le=256)] = 1
     dask_address: str | None = None
     dask_workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    spark_master: str | None = None
     otel: bool = False
     openlineage: bool = False
 
