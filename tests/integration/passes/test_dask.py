@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
@@ -25,8 +26,11 @@ from lethe.engine.rowstore import passes, writer
 from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.rowstore.files import Directory
 from lethe.engine.rowstore.passes import Workers
+from lethe.engine.store.membership import registered_models
+from lethe.engine.store.offline.in_files import fit_files
 from lethe.engine.store.row_files import RowFilesOfModels
 from tests.support.extras import need
+from tests.support.oracles import relative
 from tests.support.platform import Platform
 from tests.support.row_files import Table, write
 from tests.support.servers import free_port
@@ -165,3 +169,107 @@ def test_no_worker_of_another_version_is_given_work(
     monkeypatch.setattr(dask_cluster, "version", OfAnotherVersion())
     with pytest.raises(ClusterUnavailable, match=r"has lethe-engine 0.*, and this process 99\.0"):
         found(tmp_path, root, two)
+
+
+WORKER_KILLS, SCHEDULER_KILLS = 20, 5
+
+
+class Cluster:
+    """A scheduler and two workers that are killed and started again, worker after worker."""
+
+    def __init__(self, address: str, processes: list[subprocess.Popen[Any]]) -> None:
+        self._address = address
+        self._processes = processes
+        self.kills = {"worker": 0, "scheduler": 0}
+        self._stop = threading.Event()
+        self._workers = [self._worker() for _ in range(2)]
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Cluster:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def done(self) -> bool:
+        return self.kills == {"worker": WORKER_KILLS, "scheduler": SCHEDULER_KILLS}
+
+    def _worker(self) -> subprocess.Popen[Any]:
+        one = process("worker", self._address, "--no-nanny", "--nthreads", "1")
+        self._processes.append(one)
+        return one
+
+    def _run(self) -> None:
+        while not self.done and not self._stop.wait(1.0):
+            turn = sum(self.kills.values()) % 5 == 4 and self.kills["scheduler"] < SCHEDULER_KILLS
+            kind = "scheduler" if turn else "worker"
+            killed = self._processes[0] if turn else self._workers[0]
+            killed.kill()
+            killed.wait()
+            self.kills[kind] += 1
+            if turn:
+                where = self._address.rpartition(":")[2]
+                self._processes[0] = process("scheduler", "--host", "127.0.0.1", "--port", where)
+                self._workers = [self._worker() for _ in range(2)]  # its own end with it
+            else:
+                self._workers = [self._workers[1], self._worker()]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("small")
+def test_whatever_is_killed_a_fit_is_the_same_or_nothing(
+    memory: Platform, scheduler: tuple[str, list[subprocess.Popen[Any]]]
+) -> None:
+    """Registrations and rebuilds while a cluster's processes are killed: 20 workers, 5 schedulers.
+
+    What was broken off is ordered again, as a refresh worker does, and each answer is that of one
+    process.
+    """
+    address, processes = scheduler
+    workers = DaskWorkers(address)
+    for store in (memory.store, memory.pair[1]._store):
+        store.row_files = RowFilesOfModels(workers)
+    done, broken_off = 0, 0
+    try:
+        with Cluster(address, processes) as cluster:
+            while not cluster.done or done < 5:
+                name = f"m{done}"
+                try:
+                    memory.register(
+                        name, "benign", "logistic", method="exact", rows_url=memory.folder()
+                    )
+                except ClusterUnavailable:
+                    broken_off += 1
+                    assert name not in registered_models(memory.store.client)
+                    continue
+                memory.delete(name, 1, 2, 7)
+                memory.order(name, RefreshSize.REBUILD)
+                while not memory.pair[1].idle() or not rebuilt(memory, name):
+                    try:
+                        memory.drain()
+                    except ClusterUnavailable:
+                        broken_off += 1
+                        memory.pair[1].recover()
+                done += 1
+                check_fit(memory, name)
+    finally:
+        workers.close()
+    assert 0 < broken_off <= SCHEDULER_KILLS + WORKER_KILLS
+
+
+def rebuilt(platform: Platform, model: str) -> bool:
+    sizes = [v.refresh.size for v in platform.versions(model) if v.refresh is not None]
+    return sizes == [RefreshSize.REBUILD]
+
+
+def check_fit(platform: Platform, model: str) -> None:
+    """The model's parameters are what one process fits to its files."""
+    state = platform.load(model)
+    alone = RowFilesOfModels().of(state.meta)
+    assert alone is not None
+    fitted = fit_files(state.meta.config, alone, state.meta.generation).new.stream
+    assert relative(state.stream.published, fitted.published) < 1e-9
