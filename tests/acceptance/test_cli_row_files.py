@@ -10,8 +10,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from lethe.consumers.registration.table import foreseen
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
-from tests.support.command import Lethe
+from tests.support.command import Lethe, Within
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_row_files")]
 
@@ -189,3 +190,16 @@ def test_a_table_of_text_and_dates_is_preprocessed_from_its_files(tmp_path: Path
             digests.append(lethe("verify", model, "--digest", "--json").document)
         assert digests[0]["refitted_digest"] == digests[1]["refitted_digest"]
         lethe("check")
+
+
+def test_a_table_that_the_store_does_not_take_goes_to_files_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(rows(0, 200, 0), tmp_path / "table.parquet")
+    monkeypatch.setattr(foreseen, "MAX_NUMBERS", 1000)
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Within(server.data_dir)
+        said = lethe("register", "big", "--data", str(tmp_path / "table.parquet"), *FIT).out
+        assert f"rows in files at {server.data_dir}/rows\n" in said
+        assert [path for path in (server.data_dir / "rows").rglob("*") if path.is_file()]
+        lethe("verify", "big")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -38,6 +39,7 @@ from lethe.consumers.registration.table.foreseen import Columns, Foreseen, fores
 from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.in_blocks import TableInBlocks
 from lethe.consumers.registration.table.reader import TableRead
+from lethe.consumers.registration.table.source import TableTooLarge
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
@@ -46,6 +48,7 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import ObjectiveNoise, OutputNoise, Terms
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
+from lethe.engine.preprocess.input.columns import Column
 from lethe.engine.rowstore.files import absolute
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.state import ModelState
@@ -81,10 +84,10 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     )
     _check_name(options["model"])
     limits = _limits(options["limits"])
-    in_files = options["rows_url"] is not None
-    if in_files and isinstance(preprocess, FrozenFile):
+    if options["rows_url"] is not None and isinstance(preprocess, FrozenFile):
         raise click.UsageError("--rows cannot be given with a frozen transformer yet")
-    foreseen = foresee(options["data"], columns, kind, preprocess, limited=not in_files)
+    foreseen = _foreseen(settings, out, options, columns, preprocess)
+    in_files = options["rows_url"] is not None
     if options["dry_run"]:
         say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options)
         return
@@ -118,6 +121,32 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         out.line(f"\n{proposal}")
     for text in _warnings(done.state):
         click.echo(f"lethe: warning: {text}", err=True)
+
+
+def _foreseen(
+    settings: Settings,
+    out: Output,
+    options: dict[str, Any],
+    columns: Columns,
+    preprocess: Mapping[str, Column] | FrozenFile | None,
+) -> Foreseen:
+    """Judge the table; one that is too large for the store gets ``rows_url``, if that is here.
+
+    Raises
+    ------
+    InvalidData
+        It cannot be used. `TableTooLarge`: with a store of its own, which other machines may share.
+    """
+    data, kind = options["data"], Kind(options["kind"])
+    if options["rows_url"] is None:
+        try:
+            return foresee(data, columns, kind, preprocess)
+        except TableTooLarge:
+            if settings.redis_url is not None:
+                raise
+            options["rows_url"] = str(settings.data_dir / "rows")
+            out.line(f"more rows than the store takes: in files at {options['rows_url']} (--rows)")
+    return foresee(data, columns, kind, preprocess, limited=False)
 
 
 def _planned(options: dict[str, Any], kind: Kind, limits: LimitsRecord, foreseen: Foreseen) -> Plan:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from lethe.consumers.registration.table.source import DataFile, Source
+from lethe.consumers.registration.table.source import IN_FILES, DataFile, Source, TableTooLarge
 from lethe.engine.errors import InvalidData
 
 MAX_CSV_BYTES = 8 << 30
@@ -80,9 +80,9 @@ class CsvFiles:
             The message says which.
         """
         if self.source.size > MAX_CSV_BYTES:
-            raise InvalidData(
+            raise TableTooLarge(
                 f"{self.source.shown}: has {self.source.size} bytes; a CSV file may have "
-                f"{MAX_CSV_BYTES}, larger ones must be Parquet"
+                f"{MAX_CSV_BYTES}: {IN_FILES}, or give it as Parquet"
             )
 
     def lines(self, most: int) -> int:

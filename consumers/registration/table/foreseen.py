@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lethe.consumers.registration.table.file import Opened
 from lethe.consumers.registration.table.frozen import FrozenFile
-from lethe.consumers.registration.table.source import Data
+from lethe.consumers.registration.table.source import IN_FILES, Data, TableTooLarge
 from lethe.consumers.registration.table.values import numeric_type, spells_number
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
@@ -181,7 +181,7 @@ def check_size(
         raise InvalidData(f"{path}: {size}; a model has at most {most} features")
     if rows * max(1, features) * (1 + blocks) > 2 * MAX_NUMBERS:
         least = "" if counted else "at least "
-        raise InvalidData(
+        raise TableTooLarge(
             f"{path}: {least}{rows} rows of {size} are more than {MAX_NUMBERS} numbers, the most "
-            "that a model can have; name fewer --features, or register fewer rows"
+            f"that the store takes; {IN_FILES}, name fewer --features, or register fewer rows"
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lethe.consumers.registration.table.source import DataFile, Source
+from lethe.consumers.registration.table.source import IN_FILES, DataFile, Source, TableTooLarge
 from lethe.engine.errors import InvalidData
 
 MAX_VALUES = 1_000_000_000
@@ -107,12 +107,15 @@ class ParquetFiles:
                 raise _too_large(file.shown, limit)
         columns = self.footers[0].num_columns
         if self.rows * columns > MAX_VALUES:
-            raise InvalidData(
+            raise TableTooLarge(
                 f"{shown}: claims {self.rows} rows of {columns} columns, more than {MAX_VALUES} "
-                "values; register fewer rows"
+                f"values; {IN_FILES}, or register fewer rows"
             )
         if total > MAX_TABLE_BYTES:
-            raise _too_large(shown, MAX_TABLE_BYTES)
+            raise TableTooLarge(
+                f"{shown}: unpacks to more than {MAX_TABLE_BYTES} bytes; {IN_FILES}, leave out "
+                "columns that are no features, or register fewer rows"
+            )
 
     def blocks(self, index: int, only: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield the rows of one file, a few thousand at a time; ``only``: of these columns.

@@ -28,6 +28,13 @@ _IGNORED = (".", "_")
 _LINES_BUFFER = 1 << 20
 
 
+IN_FILES = "keep the rows in files (--rows URL, docs/scale.md)"
+
+
+class TableTooLarge(InvalidData):
+    """A table has more rows than the store takes; they can be kept in files."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """One file of a table.

@@ -14,6 +14,7 @@ import pytest
 from lethe.consumers.cli import main
 from lethe.consumers.cli.maintain import registering
 from lethe.consumers.registration.plan import Plan
+from lethe.consumers.registration.table import foreseen
 
 Say = Callable[..., tuple[int, str, str]]
 
@@ -114,3 +115,20 @@ def test_dual_rows_are_planned_for_where_there_are_no_exact_sums(say: Say, table
     assert without["memory_bytes"] - with_sums["memory_bytes"] == 120 * 6 * 8
     assert without["store_bytes"] - with_sums["store_bytes"] == 120 * 6 * 8
     assert Plan(1, 1, 1, 1, 1, 1, 1.0, 2.0, 3.0).seconds == 7.0
+
+
+def test_a_table_that_the_store_does_not_take_goes_to_files_on_the_embedded_store(
+    say: Say, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreseen, "MAX_NUMBERS", 100)
+    monkeypatch.setenv("LETHE_DATA_DIR", str(tmp_path / "data"))
+    code, out, err = say(table)
+    assert (code, err) == (0, "")
+    where = tmp_path / "data" / "rows"
+    assert out.startswith(f"more rows than the store takes: in files at {where} (--rows)\n")
+    assert json.loads(say(table, "--json")[1])["rows"] == 120
+
+    monkeypatch.setenv("LETHE_REDIS_URL", "redis://store:6379")
+    code, out, err = say(table)
+    assert (code, out) == (2, "")
+    assert "the most that the store takes; keep the rows in files (--rows URL" in err
