@@ -13,6 +13,7 @@ import pytest
 from lethe.consumers.registration.table import foreseen
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
 from tests.support.command import Lethe, Within
+from tests.support.extras import need
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_row_files")]
 
@@ -203,3 +204,32 @@ def test_a_table_that_the_store_does_not_take_goes_to_files_by_itself(
         assert f"rows in files at {server.data_dir}/rows\n" in said
         assert [path for path in (server.data_dir / "rows").rglob("*") if path.is_file()]
         lethe("verify", "big")
+
+
+def test_the_features_that_a_frozen_transformer_makes_lie_in_files(tmp_path: Path) -> None:
+    need("skops", "pandas")
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+    from skops.io import dump
+
+    table, files, frozen = tmp_path / "table.parquet", tmp_path / "files", tmp_path / "it.skops"
+    every = people(600).drop_columns(["joined", "post", "age"])
+    every = every.append_column("age", [np.arange(600.0) % 70])
+    pq.write_table(every, table)
+    steps = [("age", StandardScaler(), ["age"]), ("town", OneHotEncoder(), ["town"])]
+    dump(ColumnTransformer(steps).fit(every.to_pandas()), frozen)
+    source = ("--data", str(table), *FIT, "--preprocess", str(frozen))
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Lethe(server.data_dir)
+        lethe("register", "m", *source, "--rows", str(files), "--dry-run")
+        said = lethe("register", "m", *source, "--rows", str(files)).out
+        assert "the transformer is frozen" in said
+        registered = lethe("register", "other", *source, "--json").document
+        assert len(registered["features"]) == 5
+        with lethe.working() as worker:
+            for model in ("m", "other"):
+                lethe("delete", model, "--subject", "person-1", "--wait", "120")
+            worker.terminate()
+            worker.communicate(timeout=120)
+        digests = [lethe("verify", model, "--digest", "--json") for model in ("m", "other")]
+        assert len({one.document["refitted_digest"] for one in digests}) == 1

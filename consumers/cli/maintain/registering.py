@@ -84,14 +84,12 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     )
     _check_name(options["model"])
     limits = _limits(options["limits"])
-    if options["rows_url"] is not None and isinstance(preprocess, FrozenFile):
-        raise click.UsageError("--rows cannot be given with a frozen transformer yet")
     foreseen = _foreseen(settings, out, options, columns, preprocess)
     in_files = options["rows_url"] is not None
     if options["dry_run"]:
         say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options)
         return
-    if in_files and not isinstance(preprocess, FrozenFile):
+    if in_files:
         table = TableInBlocks.of(foreseen, columns, kind, preprocess)
         _register_in_files(settings, out, options, table, limits)
         return
@@ -184,7 +182,7 @@ def _register_in_files(
     limits: LimitsRecord,
 ) -> None:
     """Register a model whose rows are read in blocks, and kept in files."""
-    features, targets = table.columns.features or (), table.columns.targets
+    features, targets = table.names, table.columns.targets
     nothing = TrainingData(
         (),
         np.empty((0, len(features))),
@@ -193,6 +191,7 @@ def _register_in_files(
         targets,
         {},
         table.columns.classes or (),
+        frozen_transformer=None if table.frozen is None else table.frozen.digest,
     )
     config = _config(options, Kind(options["kind"]), limits, nothing)
     with out.progress() as report, open_runtime(settings) as runtime:

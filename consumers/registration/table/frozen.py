@@ -7,8 +7,8 @@ later stays in it, and each version says so.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import nan
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.packed import Unpacked
 from lethe.consumers.registration.table.typed import typed_columns
-from lethe.consumers.registration.table.values import is_numeric
+from lethe.consumers.registration.table.values import is_boolean, is_numeric
 from lethe.consumers.service.extras import extra
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
@@ -43,11 +43,28 @@ _TRUSTED = ("numpy.dtype",)
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What all blocks of a table hold: how a column is given follows from all of its values.
+
+    Attributes
+    ----------
+    numeric
+        Columns of numbers.
+    shown
+        Of each other column a value of each type that it has, None of a missing one.
+    """
+
+    numeric: frozenset[str]
+    shown: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class FrozenFile:
     """A transformer from a file: what it is, the columns that it takes, and the file's SHA-256.
 
     ``categories`` are those that its encoders know, of columns where they are not numbers: what a
     table holds there is one of these, whatever its type. (None and NaN stand for missing.)
+    ``seen``: of a table whose blocks it is given, one after another.
     """
 
     path: Path
@@ -55,6 +72,37 @@ class FrozenFile:
     columns: tuple[str, ...]
     digest: str
     categories: Mapping[str, Sequence[Any]] = field(default_factory=lambda: MappingProxyType({}))
+    seen: Seen | None = None
+
+    def for_blocks(self, blocks: Iterable[TableFile], columns: Sequence[str]) -> FrozenFile:
+        """Return what is given the blocks of a table as if it were given the table.
+
+        ``columns``: those that the blocks have; the others are numbers by their type.
+
+        Raises
+        ------
+        InvalidData
+            A column holds no categories, or numbers and truth values.
+        """
+        shown: dict[str, dict[type, Any]] = {name: {} for name in columns}
+        spelled, truth = {*self.columns} - {*columns}, set[str]()
+        for file in blocks:
+            numbers = {n for n in columns if n not in self.categories and is_numeric(file, n)}
+            boolean = {name for name in numbers if is_boolean(file, name)}
+            spelled |= numbers - boolean
+            truth |= boolean
+            if spelled & truth:
+                raise InvalidData(
+                    f"{file.path}, column {min(spelled & truth)!r}: some rows hold true or false, "
+                    "others numbers; correct them"
+                )
+            others: dict[str, Column] = {n: OneHot() for n in columns if n not in numbers}
+            typed = typed_columns(file, others, self._known(), complete=False)
+            for name, values in typed.items():
+                shown[name].update((type(value), value) for value in values.tolist())
+        numeric = frozenset(spelled | truth)
+        listed = {name: [*each.values()] for name, each in shown.items()}
+        return replace(self, seen=Seen(numeric, listed))
 
     def features(self, file: TableFile) -> tuple[tuple[str, ...], Array]:
         """Return names and numbers of the features that it makes of a table, n x p.
@@ -83,21 +131,31 @@ class FrozenFile:
         with extra(_EXTRA, "a frozen transformer"):
             from pandas import DataFrame, Series  # noqa: PLC0415 (an optional extra)
 
-        known: dict[str, list[Category]] = {
-            name: [None if is_missing(one) else one for one in categories]
-            for name, categories in self.categories.items()
-        }
+        known, seen = self._known(), self.seen
+        numeric = (
+            {name for name in self.columns if name not in known and is_numeric(file, name)}
+            if seen is None
+            else seen.numeric
+        )
         kinds: dict[str, Column] = {
-            name: OneHot() if name in known or not is_numeric(file, name) else Numeric()
-            for name in self.columns
+            name: Numeric() if name in numeric else OneHot() for name in self.columns
         }
         frame: dict[str, Any] = {}
         for name, values in typed_columns(file, kinds, known, complete=False).items():
             missing = [one for one in self.categories.get(name, ()) if is_missing(one)]
             gap = None if missing == [None] else nan
+            like: Any = object if gap is None else None
+            if like is None and seen is not None and name not in numeric:
+                like = Series([gap if one is None else one for one in seen.shown[name]]).dtype
             listed = [gap if value is None else value for value in values.tolist()]
-            frame[name] = Series(listed, dtype=object if gap is None else None)
+            frame[name] = Series(listed, dtype=like)
         return DataFrame(frame)
+
+    def _known(self) -> dict[str, list[Category]]:
+        return {
+            name: [None if is_missing(one) else one for one in categories]
+            for name, categories in self.categories.items()
+        }
 
     def _names(self, p: int) -> tuple[str, ...]:
         """Return the names of p features, as the transformer has them or by their place."""

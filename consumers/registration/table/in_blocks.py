@@ -11,7 +11,9 @@ from lethe.consumers.registration.coding import Coding
 from lethe.consumers.registration.table.class_column import class_names
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.foreseen import Columns, Foreseen
+from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.reader import rows_in
+from lethe.consumers.registration.table.values import numeric_type
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
@@ -32,12 +34,18 @@ class TableInBlocks:
         What the type of each column is that has no role.
     preprocess
         What is done to each of the features, if preprocessing is part of the model.
+    frozen
+        The transformer that makes the model's features of those, if one does.
+    names
+        What the model's features are called; with preprocessing, those of the table.
     """
 
     foreseen: Foreseen
     columns: Columns
     left_out: Mapping[str, str]
     preprocess: Mapping[str, Column] | None = None
+    frozen: FrozenFile | None = None
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -45,7 +53,7 @@ class TableInBlocks:
         foreseen: Foreseen,
         columns: Columns,
         kind: Kind = Kind.LINEAR,
-        preprocess: Mapping[str, Column] | None = None,
+        preprocess: Mapping[str, Column] | FrozenFile | None = None,
     ) -> TableInBlocks:
         """Return a table in blocks: without named ones, the features are what is numbers by type.
 
@@ -58,10 +66,13 @@ class TableInBlocks:
         """
         path = foreseen.opened.path
         others = {name: f"of type {foreseen.kinds.get(name)}" for name in foreseen.candidates}
+        if isinstance(preprocess, FrozenFile):
+            named = replace(columns, features=preprocess.columns)
+            return cls(foreseen, named, {}, frozen=preprocess)._of_kind(kind)._looked_at()
         if preprocess is not None:
             left_out = {name: what for name, what in others.items() if name not in preprocess}
             named = replace(columns, features=tuple(preprocess))
-            return cls(foreseen, named, left_out, preprocess)
+            return cls(foreseen, named, left_out, preprocess, names=tuple(preprocess))
         if not foreseen.kinds:
             raise InvalidData(
                 f"{path}: a column holds numbers and text; correct it, or use Parquet"
@@ -71,12 +82,33 @@ class TableInBlocks:
             raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
         left_out = {} if columns.features is not None else others
         left_out = {name: what for name, what in left_out.items() if name not in names}
-        table = cls(foreseen, replace(columns, features=names), left_out)
+        named = replace(columns, features=names)
+        return cls(foreseen, named, left_out, names=names)._of_kind(kind)
+
+    def _of_kind(self, kind: Kind) -> TableInBlocks:
+        """Return the table with the classes of a logistic model."""
         if kind is not Kind.LOGISTIC:
-            return table
-        targets = table._files(columns.targets, foreseen.kinds)
-        classes = class_names(targets, columns.targets[0])
-        return replace(table, columns=replace(table.columns, classes=classes))
+            return self
+        targets = self.columns.targets
+        classes = class_names(self._files(targets), targets[0])
+        return replace(self, columns=replace(self.columns, classes=classes))
+
+    def _looked_at(self) -> TableInBlocks:
+        """Return the table with what its transformer has to know of all its rows."""
+        frozen, opened = self.frozen, self.foreseen.opened
+        if frozen is None:
+            return self
+        kinds = {} if opened.source.is_csv else self.foreseen.kinds
+        rest = [
+            name
+            for name in frozen.columns
+            if name in frozen.categories or name not in kinds or not numeric_type(kinds[name])
+        ]
+        frozen = frozen.for_blocks(self._files(rest) if rest else (), rest)
+        first = next(self._files(frozen.columns), None)
+        if first is None:
+            raise InvalidData(f"{opened.path}: the file has no rows; there is nothing to fit")
+        return replace(self, frozen=frozen, names=frozen.features(first)[0])
 
     @property
     def rows(self) -> int:
@@ -94,17 +126,18 @@ class TableInBlocks:
         columns = self.columns
         only = [columns.id, *columns.targets, *(columns.features or ())]
         only += [] if columns.subject is None else [columns.subject]
-        coding, kinds = None, self.foreseen.kinds
+        coding = None
         if self.preprocess is not None:
             coding = Coding(self.preprocess, as_written=self.foreseen.opened.source.is_csv)
-            if self.foreseen.opened.source.is_csv:  # where a number is missing, there is text
-                kinds = dict.fromkeys(only, pa.string())
-        for file in self._files(only, kinds):
-            yield rows_in(file, columns, coding)
+        for file in self._files(only):
+            yield rows_in(file, columns, coding, self.frozen)
 
-    def _files(self, only: Sequence[str], kinds: dict[str, pa.DataType]) -> Iterator[TableFile]:
+    def _files(self, only: Sequence[str]) -> Iterator[TableFile]:
         """Yield these columns in blocks."""
-        opened = self.foreseen.opened
+        opened, kinds = self.foreseen.opened, self.foreseen.kinds
+        gaps = self.preprocess is not None or self.frozen is not None
+        if gaps and opened.source.is_csv:  # where a number is missing, there is text
+            kinds = dict.fromkeys(only, pa.string())
         counts, done = [0] * len(opened.source.files), 0
         try:
             for index, block in opened.blocks(kinds, only):

@@ -141,12 +141,18 @@ def read_table(
     return TableRead(data_read, left_out)
 
 
-def rows_in(file: TableFile, columns: Columns, coding: Coding | None = None) -> TrainingData:
+def rows_in(
+    file: TableFile,
+    columns: Columns,
+    coding: Coding | None = None,
+    frozen: FrozenFile | None = None,
+) -> TrainingData:
     """Return the rows of a block of a table, with the named features.
 
     Of a logistic model, the classes are known, and of others there are none.
 
-    With preprocessing, ``coding`` makes of its columns what X then has.
+    With preprocessing, ``coding`` makes of its columns what X then has; a ``frozen`` transformer
+    makes the features.
 
     Raises
     ------
@@ -154,7 +160,9 @@ def rows_in(file: TableFile, columns: Columns, coding: Coding | None = None) -> 
         A value cannot be used; the message says which and where.
     """
     ids, names = _ids(file, columns.id), columns.features or ()
-    if coding is None:
+    if frozen is not None:
+        names, X = frozen.features(file)
+    elif coding is None:
         X = np.column_stack([numbers(file, name) for name in names])
     else:
         X = coding.coded(typed_columns(file, coding.columns, complete=False, as_written=True))

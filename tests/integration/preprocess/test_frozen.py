@@ -10,14 +10,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from lethe.consumers.audit.verify import verify
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.registration.register import Registered
-from lethe.consumers.registration.table.frozen import read_frozen_file
-from lethe.consumers.registration.table.reader import Columns, TableRead, read_table
+from lethe.consumers.registration.table.frozen import FrozenFile, read_frozen_file
+from lethe.consumers.registration.table.in_blocks import TableInBlocks
+from lethe.consumers.registration.table.reader import Columns, TableRead, foresee, read_table
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
+from lethe.engine.refresh.size import RefreshSize
+from lethe.engine.rowstore import writer
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.offline.snapshot import take_snapshot
 from tests.support.extras import need
+from tests.support.invariants import check_row_files
 from tests.support.platform import Platform
 
 N = 60
@@ -59,9 +65,13 @@ def read(table: Path, transformer: Path, kind: str) -> TableRead:
     return read_table(table, columns, Kind(kind), frozen=read_frozen_file(transformer))
 
 
-def registered(platform: Platform, found: TableRead, kind: str) -> Registered:
-    config = ModelConfig(
-        model_id="m",
+def registered(platform: Platform, found: TableRead, kind: str, model_id: str = "m") -> Registered:
+    return platform.registrar().register(configured(found, kind, model_id), found.data)
+
+
+def configured(found: TableRead, kind: str, model_id: str) -> ModelConfig:
+    return ModelConfig(
+        model_id=model_id,
         kind=Kind(kind),
         method="exact",
         ridge=1.0,
@@ -71,7 +81,6 @@ def registered(platform: Platform, found: TableRead, kind: str) -> Registered:
         error_budget=0.5,
         frozen_transformer=found.data.frozen_transformer,
     )
-    return platform.registrar().register(config, found.data)
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])
@@ -205,6 +214,14 @@ SPELLED: dict[str, tuple[list[Any], list[str]]] = {
 def test_a_transformer_is_given_what_it_was_fitted_to_whatever_the_file(
     tmp_path: Path, what: str, form: str
 ) -> None:
+    table, transformer, features = spelled(tmp_path, what, form)
+    made = read(table, transformer, "linear").data.X
+    np.testing.assert_array_equal(made, features)
+    assert made.any(axis=1).all() or what == "numbers", "each row has a category"
+
+
+def spelled(directory: Path, what: str, form: str) -> tuple[Path, Path, NDArray[Any]]:
+    """Return a table of such values, a transformer that was fitted to it, and its features."""
     need("skops", "pandas")
     import pandas as pd
     import pyarrow as pa
@@ -228,16 +245,143 @@ def test_a_transformer_is_given_what_it_was_fitted_to_whatever_the_file(
     dtype = {"numbers": float, "text, NaN": "str", "whole numbers": float}.get(what, object)
     frame = pd.DataFrame({"c": pd.Series(fitted, dtype=bool if what == "truth" else dtype)})
     columns = ColumnTransformer([("c", step, ["c"])]).fit(frame)
-    transformer, table = tmp_path / "columns.skops", tmp_path / f"rows.{form}"
+    transformer, table = directory / "columns.skops", directory / f"rows.{form}"
     dump(columns, transformer)
     if form == "csv":
         lines = [f"u{i},{value},{i}" for i, value in enumerate(text)]
         table.write_text("\n".join(["id,c,y", *lines, ""]))
     else:
         pq.write_table(pa.table({"id": ["a", "b", "c", "d"], "c": typed, "y": range(4)}), table)
-    made = read(table, transformer, "linear").data.X
-    np.testing.assert_array_equal(made, columns.transform(frame))
-    assert made.any(axis=1).all() or what == "numbers", "each row has a category"
+    return table, transformer, columns.transform(frame)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("what", SPELLED)
+def test_a_table_in_blocks_is_given_to_it_as_a_whole_one(
+    tmp_path: Path, what: str, form: str
+) -> None:
+    """Each row is a file of its own, so that no block has what the others have."""
+    table, transformer, _ = spelled(tmp_path, what, form)
+    whole = read(table, transformer, "linear").data
+    directory = tmp_path / "parts"
+    split(table, directory)
+    columns, frozen = Columns(id="id", targets=("y",)), read_frozen_file(transformer)
+    foreseen = foresee(directory, columns, Kind.LINEAR, frozen, limited=False)
+    blocks = TableInBlocks.of(foreseen, columns, Kind.LINEAR, frozen)
+    made = list(blocks.blocks())
+    assert len(made) == 4
+    assert blocks.names == whole.feature_names
+    np.testing.assert_array_equal(np.vstack([block.X for block in made]), whole.X)
+    assert [name for block in made for name in block.ids] == list(whole.ids)
+
+
+def split(table: Path, directory: Path) -> None:
+    """Write each row of a table to a file of its own."""
+    import pyarrow.parquet as pq
+
+    directory.mkdir()
+    if table.suffix == ".csv":
+        header, *lines = table.read_text().splitlines()
+        for number, line in enumerate(lines):
+            (directory / f"{number}.csv").write_text(f"{header}\n{line}\n")
+        return
+    rows = pq.read_table(table)
+    for number in range(len(rows)):
+        pq.write_table(rows.slice(number, 1), directory / f"{number}.parquet")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["1", "2", "true"], "some rows hold true or false, others numbers"),
+        (["1", "2", "x"], "not a number"),
+        ([], "has no rows"),
+    ],
+)
+def test_a_column_that_is_wrong_as_a_whole_is_wrong_in_blocks(
+    tmp_path: Path, values: list[str], message: str
+) -> None:
+    with pytest.raises(InvalidData, match=message):
+        imputed(tmp_path, values)
+
+
+def test_a_block_without_a_category_is_of_the_type_that_the_others_are(tmp_path: Path) -> None:
+    need("pandas")
+    import pandas as pd
+    from sklearn.preprocessing import OneHotEncoder
+
+    known = ["a", "b", np.nan]
+    hot: Any = OneHotEncoder(sparse_output=False).fit(pd.DataFrame({"c": known}))
+    made = in_blocks(tmp_path, ["b", "", "a"], hot, {"c": known})
+    assert np.vstack(made).tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+
+
+def imputed(directory: Path, values: list[str]) -> list[NDArray[Any]]:
+    """Return what an imputer of mean 1.5 makes of blocks of one value each."""
+    need("pandas")
+    import pandas as pd
+    from sklearn.impute import SimpleImputer
+
+    return in_blocks(directory, values, SimpleImputer().fit(pd.DataFrame({"c": [1.0, 2.0]})), {})
+
+
+def in_blocks(
+    directory: Path, values: list[str], fitted: Any, known: dict[str, list[Any]]
+) -> list[NDArray[Any]]:
+    """Return what a transformer of one column makes of blocks of one value each."""
+    for number, value in enumerate(values):
+        (directory / f"{number}.csv").write_text(f"id,c,y\nu{number},{value},1\n")
+    if not values:
+        (directory / "0.csv").write_text("id,c,y\n")
+    columns = Columns(id="id", targets=("y",))
+    frozen = FrozenFile(directory, fitted, ("c",), "", known)
+    foreseen = foresee(directory, columns, Kind.LINEAR, frozen, limited=False)
+    blocks = TableInBlocks.of(foreseen, columns, Kind.LINEAR, frozen).blocks()
+    return [block.X for block in blocks]
+
+
+@pytest.mark.parametrize("kind", ["linear", "logistic"])
+def test_rows_in_files_are_those_that_the_store_would_have(
+    memory: Platform, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BUCKET_BYTES", 1024)
+    table, transformer, features, _ = written(tmp_path, kind)
+    found = read(table, transformer, kind)
+    split(table, tmp_path / "parts")
+    columns, frozen = Columns(id="id", targets=("y",)), read_frozen_file(transformer)
+    foreseen = foresee(tmp_path / "parts", columns, Kind(kind), frozen, limited=False)
+    registered(memory, found, kind, "other")
+    config = configured(found, kind, "m").model_copy(update={"rows_url": memory.folder()})
+    blocks = TableInBlocks.of(foreseen, columns, Kind(kind), frozen)
+    memory.file_registrar().register_in_files(config, blocks)
+    check_same(memory)
+    values = features[7].tolist()
+    row = {"id": "new", "values": [*values[:3], 1.0], "target": 1}
+    for model in ("m", "other"):
+        memory.send(model, "u1", "u2", "u3")
+        memory.send_change(model, "insert", row)
+        memory.send_change(model, "correct", {**row, "id": "u9"})
+    memory.drain()
+    check_same(memory)
+    assert {version.preprocess for version in memory.versions()} == {"frozen"}
+    for model in ("m", "other"):
+        memory.refresh(model, RefreshSize.REBUILD)
+        memory.send(model, "u5", "new")
+    memory.drain()
+    check_same(memory)
+    check_row_files(memory)
+    found_there = verify(memory.store, "m")
+    assert found_there.distance <= found_there.bound + found_there.residual
+
+
+def check_same(platform: Platform) -> None:
+    """Compare what is published, and every row as it is kept, bit for bit."""
+    ours, theirs = (platform.load(model) for model in ("m", "other"))
+    size = float(np.linalg.norm(theirs.published))
+    assert float(np.linalg.norm(ours.published - theirs.published)) <= 1e-9 * size
+    kept = [take_snapshot(platform.store, model) for model in ("m", "other")]
+    rows = [dict(zip(one.ids, map(bytes, one.rows.X), strict=True)) for one in kept]
+    assert rows[0] == rows[1]
 
 
 def test_a_transformer_that_was_changed_is_refused_in_a_line(tmp_path: Path) -> None:

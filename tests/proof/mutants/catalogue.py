@@ -921,6 +921,16 @@ MUTANTS = (
         never("Buckets._by", "not self.files().issubset(self._files.names())"),
     ),
     mutant(
+        "what a column of a frozen transformer holds follows from all blocks",
+        "test_a_block_without_a_category_is_of_the_type_that_the_others_are",
+        put("FrozenFile._frame", "name not in numeric", "False"),
+    ),
+    mutant(
+        "numbers and truth values in one column of a frozen transformer, in several blocks",
+        "test_a_column_that_is_wrong_as_a_whole_is_wrong_in_blocks",
+        never("FrozenFile.for_blocks", "spelled & truth"),
+    ),
+    mutant(
         "files that a refresh leaves behind are removed",
         "test_a_refresh_writes_files_without_what_was_deleted",
         without("shred.shred", "remove_former(commit.meta, name)"),
