@@ -92,6 +92,7 @@ def rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFil
         choice,
         status=made.status,
         resolved=resolved,
+        ledger=made.ledger,
         row_files=RowFiles(
             folder=before.folder,
             root=kept.root,

@@ -35,7 +35,7 @@ from lethe.consumers.registration.register import (
 )
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress
-from lethe.consumers.versions.certificates import check_terms
+from lethe.consumers.versions.certificates import check_first, check_terms
 from lethe.consumers.versions.disclosures import check_disclosure
 from lethe.engine.errors import InvalidData, StoreUnavailable
 from lethe.engine.exact.digits import units_of
@@ -243,6 +243,7 @@ def stage_in_files(
                 made, root = _fitted(store, config, writer, files, number, progress)
         fit = _of_files(made, config)
         check_error_budget(config, fit.generation, fit.stream)
+        check_first(config, fit.ledger, fit.generation, fit.stream, fit.factor)
     except BaseException:
         with suppress(StoreUnavailable):  # else the next registration removes them
             files.delete(files.names())
@@ -326,6 +327,7 @@ def _of_files(made: OfFiles, config: ModelConfig) -> Fit:
         new.factor,
         made.status,
         new.certified,
+        made.ledger,
         in_files=made,
     )
 

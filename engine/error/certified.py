@@ -23,7 +23,10 @@ what is a maximum is taken over all blocks.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky
@@ -33,7 +36,8 @@ from lethe.engine.error import gaussian
 from lethe.engine.error.certificate import Measured
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import EPS, Factor
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, RowsInBlocks, norm, over
+from lethe.engine.fit.precompute import dual_rows
 
 REFRESH_AT = 0.5
 """Part of the budget at which a refresh is scheduled: the rest is for deletions meanwhile."""
@@ -113,22 +117,66 @@ def begin_ledger(
 
     ``W`` are the rows' dual rows. Cost O(n d m), and for logistic models O(n d^2).
     """
+    residual = Measured.at(objective, rows, theta).residual
     if objective.kind is Kind.LINEAR:
-        return measure(objective, rows, theta, theta, Ledger(0.0, 0.0))
+        return Ledger(residual, 0.0)
+    return _begun(objective, factor, [_Sizes.of(rows, W)], residual)
+
+
+def begin_ledger_in_passes(
+    objective: Objective, rows: RowsInBlocks, factor: Factor, residual: float
+) -> Ledger:
+    """Return what `begin_ledger` does for rows that are read in blocks.
+
+    ``residual`` bounds the gradient, as the fit has measured it. Cost: of a linear model none, else
+    a pass, O(n d^2).
+    """
+    if objective.kind is Kind.LINEAR:
+        return Ledger(residual, 0.0)
+    return _begun(objective, factor, over(rows, partial(_sizes, factor)), residual)
+
+
+class _Sizes(NamedTuple):
+    """Of some rows: `Ledger.reach` and `Ledger.longest`, and the matrix X^T weight X."""
+
+    reach: float
+    longest: float
+    gram: Array
+
+    @classmethod
+    def of(cls, rows: Rows, W: Array) -> _Sizes:
+        """Return those of rows with these dual rows."""
+        d = rows.X.shape[1]
+        parts = [blocks.part(W, c, d) for c in range(blocks.count(W, d))]
+        reach = [np.einsum("ij,ij->i", rows.X, part) for part in parts]
+        scaled = rows.X * np.sqrt(rows.weight)[:, None]
+        longest = float(np.max(np.linalg.norm(rows.X, axis=1)))
+        return cls(float(np.max(reach)), longest, scaled.T @ scaled)
+
+
+def _sizes(factor: Factor, rows: Rows) -> _Sizes:
+    h = len(factor.L) // rows.X.shape[1]
+    return _Sizes.of(rows, np.hstack([dual_rows(factor.block(c), rows.X) for c in range(h)]))
+
+
+def _begun(
+    objective: Objective, factor: Factor, sizes: Iterable[_Sizes], residual: float
+) -> Ledger:
     d = objective.d
-    h = blocks.count(W, d)
-    triangles = [factor.block(c).L for c in range(h)]
+    triangles = [factor.block(c).L for c in range(len(factor.L) // d)]
     largest = max(largest_eigenvalue(L @ L.T) for L in triangles)
-    reach = [np.einsum("ij,ij->i", rows.X, blocks.part(W, c, d)) for c in range(h)]
-    scaled = rows.X * np.sqrt(rows.weight)[:, None]
-    constants = Ledger(
-        measured=0.0,
+    reach, longest, gram = 0.0, 0.0, np.zeros((d, d))
+    for part in sizes:
+        reach, longest = max(reach, part.reach), max(longest, part.longest)
+        gram = gram + part.gram
+    return Ledger(
+        measured=residual,
         rounding=0.0,
-        reach=float(np.max(reach)),
+        reach=reach,
+        longest=longest,
         curved=largest - float(objective.penalty.min()),
-        spread=largest_eigenvalue(scaled.T @ scaled),
+        spread=largest_eigenvalue(gram),
     )
-    return measure(objective, rows, theta, theta, constants)
 
 
 def measure(

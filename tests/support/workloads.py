@@ -141,14 +141,23 @@ class InFiles(Workload):
 class Certified(Workload):
     """Deletions of a model with noise in its objective, or on its output."""
 
-    def __init__(self, platform: Platform, kind: str, terms: ObjectiveNoise | OutputNoise) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        kind: str,
+        terms: ObjectiveNoise | OutputNoise,
+        *,
+        files: bool = False,
+    ) -> None:
+        where = {"rows_url": platform.folder()} if files else {}
         data = noise.rows_of(kind)
-        super().__init__(platform, data, kind, method="exact", budget=1.0, certify=terms)
+        super().__init__(platform, data, kind, method="exact", budget=1.0, certify=terms, **where)
         self.terms = terms
 
     def check(self) -> None:
         """Check the certificate of every version, and what is published."""
         check_commits(self.platform, "m")
+        check_row_files(self.platform)
         if isinstance(self.terms, ObjectiveNoise):
             noise.check_certified(self.platform)
         else:
@@ -282,6 +291,8 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "files-linear": InFiles,
     "files-logistic": partial(InFiles, kind="logistic"),
     "files-classes": partial(InFiles, family="classes", kind="logistic", method="exact"),
+    "files-certified": partial(Certified, kind="logistic", terms=noise.TERMS, files=True),
+    "files-noise": partial(Certified, kind="linear", terms=noise.LINEAR, files=True),
     "files-changes": partial(ChangesInFiles, method="exact"),
     "files-changes-pru": ChangesInFiles,
     "pipeline": Pipeline,

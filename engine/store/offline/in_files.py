@@ -15,7 +15,9 @@ import numpy as np
 
 from lethe.engine.deletion.generation import Generation, begin
 from lethe.engine.deletion.insertion import base_dual_rows
+from lethe.engine.error.certified import Ledger, begin_ledger_in_passes, with_fresh_noise
 from lethe.engine.error.sentinels import Sentinels, choose_sentinels, possible_parts
+from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.fit.classes import class_counts, unbounded, weighted_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import (
@@ -51,12 +53,15 @@ class OfFiles:
         How many rows each class has; None of a linear model.
     status
         Whether the intercept had to be penalised.
+    ledger
+        Of a certified model.
     """
 
     new: NewGeneration
     sentinels: Sentinels
     class_counts: tuple[int, ...] | None = None
     status: Status = "ACTIVE"
+    ledger: Ledger | None = None
 
 
 def nobody(config: ModelConfig) -> Rows:
@@ -78,6 +83,8 @@ def fit_files(
 ) -> OfFiles:
     """Fit a model without exact sums to the rows in files, and precompute.
 
+    Noise in the objective of a certified model is drawn anew.
+
     Parameters
     ----------
     config, buckets
@@ -96,21 +103,31 @@ def fit_files(
 
     Notes
     -----
-    Cost O(n d^2) for each pass: one for each Newton step, and six. Memory does not depend on n but
-    for 8 bytes a row of a logistic model, by which its sentinels are chosen.
+    Cost O(n d^2) for each pass: one for each Newton step, and six, or seven of a certified
+    logistic model. Memory does not depend on n but for 8 bytes a row of a logistic model, by which
+    its sentinels are chosen.
     """
     rows = _Counted(RowsOfBuckets(buckets, config.fit_intercept), on_pass)
     counted = [*over(rows, partial(_counts, config.kind))]
     one_sided = unbounded(config.kind, _added([weighted for weighted, _ in counted]))
-    unpenalised = config.fit_intercept and not one_sided
     penalty = ridge_penalty(
-        config.ridge, config.d, intercept=config.fit_intercept, penalise_intercept=not unpenalised
+        config.ridge,
+        config.d,
+        intercept=config.fit_intercept,
+        penalise_intercept=one_sided or config.certify is not None,
     )
-    made = precompute_blocks(Objective(config.kind, penalty), rows, start)
-    generation, stream = begin(number, Objective(config.kind, penalty), made)
+    objective = Objective(config.kind, penalty)
+    if isinstance(config.certify, ObjectiveNoise):
+        objective = with_fresh_noise(objective, config.m, config.certify.sigma)
+    made = precompute_blocks(objective, rows, start)
+    generation, stream = begin(number, objective, made)
     new = NewGeneration(generation, stream, made.factor, made.dual_rows, made.certificate.bound)
+    ledger = None
+    if config.certify is not None:
+        residual = made.certificate.residual
+        ledger = begin_ledger_in_passes(objective, rows, made.factor, residual)
     if config.kind is Kind.LINEAR:
-        return OfFiles(new, no_sentinels(config))
+        return OfFiles(new, no_sentinels(config), ledger=ledger)
     counts = _added([of_classes for _, of_classes in counted])
     status: Status = "INTERCEPT_PENALISED" if config.fit_intercept and one_sided else "ACTIVE"
     parts = np.concatenate([*over(rows, partial(_parts, generation, made.factor))])
@@ -118,7 +135,7 @@ def fit_files(
     chosen = buckets.at(places)
     theirs = as_model_has(config, chosen)
     W, _ = base_dual_rows(generation, made.factor, theirs.X)
-    return OfFiles(new, Sentinels(chosen.ids, theirs, W, pi), counts, status)
+    return OfFiles(new, Sentinels(chosen.ids, theirs, W, pi), counts, status, ledger)
 
 
 class _Counted:

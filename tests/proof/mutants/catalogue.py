@@ -931,6 +931,24 @@ MUTANTS = (
         never("FrozenFile.for_blocks", "spelled & truth"),
     ),
     mutant(
+        "the ledger of a certified model is that of the fit to its files",
+        "test_it_spends_what_a_model_spends_whose_rows_are_in_the_store",
+        put("rebuild_in_files", "made.ledger", "state.meta.ledger"),
+    ),
+    mutant(
+        "a fit to files that leaves the certificate no budget is refused",
+        "test_terms_that_no_fit_can_keep_are_refused_and_leave_no_file",
+        without(
+            "stage_in_files",
+            "check_first(config, fit.ledger, fit.generation, fit.stream, fit.factor)",
+        ),
+    ),
+    mutant(
+        "the reach of a certified model is that of every row in its files",
+        "test_it_spends_what_a_model_spends_whose_rows_are_in_the_store",
+        put("certified._begun", "max(reach, part.reach)", "part.reach"),
+    ),
+    mutant(
         "files that a refresh leaves behind are removed",
         "test_a_refresh_writes_files_without_what_was_deleted",
         without("shred.shred", "remove_former(commit.meta, name)"),
