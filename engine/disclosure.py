@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +37,9 @@ from lethe.engine.deletion.generation import Generation, Stream, rounding
 from lethe.engine.deletion.residual import dual_row_error
 from lethe.engine.deletion.stream import BLOCK
 from lethe.engine.error.gaussian import epsilon_of, mu_of
-from lethe.engine.fit.factor import EPS
-from lethe.engine.fit.objective import Array, Rows, lengths, norm
+from lethe.engine.fit.factor import EPS, Factor
+from lethe.engine.fit.objective import Array, Rows, RowsInBlocks, lengths, norm, over
+from lethe.engine.fit.precompute import dual_rows
 
 PRICED_WITHIN = 1e-3
 """The largest relative error that rounding may leave in a step, or in what it is measured in."""
@@ -160,19 +162,36 @@ def begin_scale(rows: Rows, dual: Array, theta: Array, dual_error: float) -> Res
 
     ``dual`` are their dual rows, and ``dual_error`` is max |x - A w| / |w| of those.
     """
+    return _if_finite(_part_of_scale(rows, dual, theta, dual_error))
+
+
+def begin_scale_in_passes(
+    rows: RowsInBlocks, factor: Factor, theta: Array, dual_error: float
+) -> ResidualScale:
+    """Return what `begin_scale` does for rows that are read in blocks: a pass, O(n d^2)."""
+    parts = over(rows, partial(_block_of_scale, factor, theta, dual_error))
+    sums = [sum(numbers) for numbers in zip(*map(astuple, parts), strict=True)]
+    return _if_finite(ResidualScale(*sums))
+
+
+def _block_of_scale(factor: Factor, theta: Array, dual_error: float, rows: Rows) -> ResidualScale:
+    return _part_of_scale(rows, dual_rows(factor, rows.X), theta, dual_error)
+
+
+def _part_of_scale(rows: Rows, dual: Array, theta: Array, dual_error: float) -> ResidualScale:
+    """Return what some of the rows add to each number of their scale."""
     weight, length = rows.weight, lengths(dual)
     with np.errstate(over="ignore", invalid="ignore"):
         freedom = float(weight @ np.einsum("ij,ij->i", rows.X, dual))
         residual = rows.y[:, 0] - rows.X @ theta[:, 0]
         wrong = _ROUNDING * (np.abs(rows.y[:, 0]) + lengths(rows.X) * norm(theta))
-        scale = ResidualScale(
+        return ResidualScale(
             freedom,
             float(weight @ residual**2),
             np.count_nonzero(weight) - freedom,
             float(weight @ (length * (_ROUNDING * lengths(rows.X) + dual_error * length))),
             float(weight @ (wrong * (2.0 * np.abs(residual) + wrong))),
         )
-    return _if_finite(scale)
 
 
 def _if_finite(scale: ResidualScale) -> ResidualScale:

@@ -95,7 +95,9 @@ def stage_generation(
         ledger=up_to_date.staged.ledger,
         disclosure=measured_scale(
             state.meta.config, new.generation, new.stream, snapshot.rows, new.dual_rows
-        ),
+        )
+        if of_files is None
+        else of_files.scale,
         disclosure_then=state.meta.disclosure,
         caught_up=up_to_date.staged is not staged,
         row_files=up_to_date.row_files,

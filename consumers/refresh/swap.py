@@ -146,7 +146,7 @@ class _Swap:
         records: Mapping[str, bytes] = {}
         factor = None
         if commit.erased and not commit.empties:
-            records = self.store.records_if_there(state.generation_keys, commit.erased)
+            records = self.store.records_of(state, commit.erased)
             factor = load_factor(self.store, transition.after)
         return with_disclosures(transition, state, records, erased=erased, factor=factor)
 

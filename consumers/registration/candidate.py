@@ -256,7 +256,9 @@ def stage_fit(
             row_files=files,
             class_counts=_class_counts(config, fit),
             ledger=fit.ledger,
-            disclosure=measured_scale(config, generation, stream, rows, fit.dual_rows),
+            disclosure=measured_scale(config, generation, stream, rows, fit.dual_rows)
+            if fit.in_files is None
+            else fit.in_files.scale,
         ),
         generation=generation,
         stream=stream,

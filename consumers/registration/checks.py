@@ -137,8 +137,6 @@ def check_row_files(config: ModelConfig) -> None:
     InvalidData
         The message says which models can have them.
     """
-    if config.rows_url is not None and config.disclosure:
-        raise InvalidData("--rows cannot be given with --disclosure yet")
     if config.rows_url is not None and config.preprocess:
         check_preprocessed_files(config)
     parts = urlsplit(config.rows_url or "")

@@ -65,9 +65,9 @@ def successor_of(
         )
     scale = fresh.meta.disclosure
     if caught_up.deleted:
-        if scale is not None:
-            records = store.records_if_there(candidate.where, caught_up.deleted)
-            scale = scale_without(fresh, scale, caught_up.staged.stream, records)
+        leaving = caught_up.moved.leaving
+        if scale is not None and leaving is not None:
+            scale = scale_without(fresh, scale, caught_up.staged.stream, leaving)
         client, where = store.client, candidate.where
         staging.unstage_rows(client, where, caught_up.deleted, store.row_keys)
         after = caught_up.staged

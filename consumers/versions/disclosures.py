@@ -14,6 +14,7 @@ import numpy as np
 from lethe.consumers.commits.commit import Commit, RowDisclosed
 from lethe.consumers.contract.requests import is_of_erasure
 from lethe.consumers.versions.draft import Transition
+from lethe.engine.deletion.change import RowsAndDuals
 from lethe.engine.deletion.generation import Generation, Stream, current_dual_rows
 from lethe.engine.disclosure import (
     NOT_KNOWN,
@@ -70,11 +71,11 @@ def measured_scale(
 
 
 def scale_without(
-    state: ModelState, scale: ResidualScale, after: Stream, records: Mapping[str, bytes]
+    state: ModelState, scale: ResidualScale, after: Stream, leaving: RowsAndDuals
 ) -> ResidualScale:
-    """Return the scale of a state once rows, whose records are given, are left out of it."""
+    """Return the scale of a state once rows are left out of it."""
     after_state = replace(state, stream=after)
-    return _priced(state, scale, after_state, list(records.values()), len(records))[1]
+    return _priced(state, scale, after_state, leaving, len(leaving.rows))[1]
 
 
 def with_scale_measured(
@@ -154,7 +155,11 @@ def with_disclosures(
         groups: list[list[int]] = [[] for _ in order]
         for line, row in enumerate((*went, *came)):
             groups[order[row]].append(line)
-        found, scale = _priced(before, scale, transition.after, lines, len(went), groups, factor)
+        what = f"model {before.model_id!r}, rows that change"
+        moved = read_rows(before.meta.config, None, lines, what).moved
+        if factor is not None:
+            moved = moved._replace(W=factor.solve(moved.rows.X.T).T)
+        found, scale = _priced(before, scale, transition.after, moved, len(went), groups)
         prices = dict(zip(order, found, strict=False))
     meta = with_meta(commit.meta, disclosure=scale)
     disclosed = tuple(
@@ -182,22 +187,19 @@ def _priced(
     before: ModelState,
     scale: ResidualScale,
     after: ModelState,
-    records: list[bytes],
+    moved: RowsAndDuals,
     went: int,
     groups: Sequence[Sequence[int]] = (),
-    factor: Factor | None = None,
 ) -> tuple[list[Price], ResidualScale]:
-    """Return the price of each group of records; the first ``went`` are gone afterwards."""
-    what = f"model {before.model_id!r}, rows that change"
-    read = read_rows(before.meta.config, None, records, what)
-    W = read.W if factor is None else factor.solve(read.rows.X.T).T
-    dual = current_dual_rows(after.stream, read.rows.X, W)
+    """Return the price of each group of rows; the first ``went`` are gone afterwards."""
+    rows, W = moved.rows, moved.W
+    dual = current_dual_rows(after.stream, rows.X, W)
     wrong, earlier, wrong_earlier = dual_error_in(after.generation, after.stream), None, 0.0
-    if went < len(records):
-        earlier = current_dual_rows(before.stream, read.rows.X, W)
+    if went < len(rows):
+        earlier = current_dual_rows(before.stream, rows.X, W)
         wrong_earlier = dual_error_in(before.generation, before.stream)
-    signs = np.repeat([-1.0, 1.0], [went, len(records) - went])
-    changes = Changes(read.rows, signs, groups, dual, earlier, wrong, wrong_earlier)
+    signs = np.repeat([-1.0, 1.0], [went, len(rows) - went])
+    changes = Changes(rows, signs, groups, dual, earlier, wrong, wrong_earlier)
     penalty = before.generation.objective.penalty
     old, new = before.stream.theta_exact, after.stream.theta_exact
     with np.errstate(over="ignore", invalid="ignore"):

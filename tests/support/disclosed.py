@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from lethe.consumers.audit.disclosures import DisclosedRow, most_disclosed
+from lethe.engine.rowstore import passes, writer
 from lethe.engine.store.layout.disclosed import RowFate
 from tests.support.families import Array, Data, Index
 from tests.support.platform import Platform
@@ -17,6 +19,14 @@ from tests.support.platform import Platform
 Mask: TypeAlias = NDArray[np.bool_]
 
 ALL = 1 << 40
+
+
+def keep_rows_in_files(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have models registered with their rows in files, of several buckets and blocks."""
+    monkeypatch.setattr(writer, "BUCKET_BYTES", 2048)
+    monkeypatch.setattr(passes, "BLOCK_BYTES", 4096)
+    register = partial(platform.register, rows_url=platform.folder())
+    monkeypatch.setattr(platform, "register", register)
 
 
 def disclosures_of(platform: Platform, model_id: str = "m") -> dict[str, DisclosedRow]:

@@ -293,6 +293,7 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "files-classes": partial(InFiles, family="classes", kind="logistic", method="exact"),
     "files-certified": partial(Certified, kind="logistic", terms=noise.TERMS, files=True),
     "files-noise": partial(Certified, kind="linear", terms=noise.LINEAR, files=True),
+    "files-disclosure": partial(InFiles, method="exact", disclosure=True),
     "files-changes": partial(ChangesInFiles, method="exact"),
     "files-changes-pru": ChangesInFiles,
     "pipeline": Pipeline,

@@ -15,6 +15,7 @@ import numpy as np
 
 from lethe.engine.deletion.generation import Generation, begin
 from lethe.engine.deletion.insertion import base_dual_rows
+from lethe.engine.disclosure import ResidualScale, begin_scale_in_passes
 from lethe.engine.error.certified import Ledger, begin_ledger_in_passes, with_fresh_noise
 from lethe.engine.error.sentinels import Sentinels, choose_sentinels, possible_parts
 from lethe.engine.error.terms import ObjectiveNoise
@@ -55,6 +56,8 @@ class OfFiles:
         Whether the intercept had to be penalised.
     ledger
         Of a certified model.
+    scale
+        What distances are measured in, if disclosures are kept.
     """
 
     new: NewGeneration
@@ -62,6 +65,7 @@ class OfFiles:
     class_counts: tuple[int, ...] | None = None
     status: Status = "ACTIVE"
     ledger: Ledger | None = None
+    scale: ResidualScale | None = None
 
 
 def nobody(config: ModelConfig) -> Rows:
@@ -104,8 +108,8 @@ def fit_files(
     Notes
     -----
     Cost O(n d^2) for each pass: one for each Newton step, and six, or seven of a certified
-    logistic model. Memory does not depend on n but for 8 bytes a row of a logistic model, by which
-    its sentinels are chosen.
+    logistic model or one that keeps disclosures. Memory does not depend on n but for 8 bytes a row
+    of a logistic model, by which its sentinels are chosen.
     """
     rows = _Counted(RowsOfBuckets(buckets, config.fit_intercept), on_pass)
     counted = [*over(rows, partial(_counts, config.kind))]
@@ -127,7 +131,11 @@ def fit_files(
         residual = made.certificate.residual
         ledger = begin_ledger_in_passes(objective, rows, made.factor, residual)
     if config.kind is Kind.LINEAR:
-        return OfFiles(new, no_sentinels(config), ledger=ledger)
+        scale = None
+        if config.disclosure:
+            theta, wrong = stream.theta_exact, generation.dual_error
+            scale = begin_scale_in_passes(rows, made.factor, theta, wrong)
+        return OfFiles(new, no_sentinels(config), ledger=ledger, scale=scale)
     counts = _added([of_classes for _, of_classes in counted])
     status: Status = "INTERCEPT_PENALISED" if config.fit_intercept and one_sided else "ACTIVE"
     parts = np.concatenate([*over(rows, partial(_parts, generation, made.factor))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,23 @@ import pytest
 
 from lethe.engine.refresh.size import RefreshSize
 from tests.support import erasures
-from tests.support.disclosed import disclosures_of
+from tests.support.disclosed import disclosures_of, keep_rows_in_files
 from tests.support.families import Array, make
 from tests.support.platform import Platform
 from tests.support.tables import Row, Table
 
 FAR = 1e9
 """A target beside which all residuals are lost: their squares are less than its rounding."""
+
+
+@pytest.fixture(params=["store", "files"])
+def memory(
+    memory: Platform, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Platform:
+    """The platform, where models have their rows in the store, or in files."""
+    if request.param == "files":
+        keep_rows_in_files(memory, monkeypatch)
+    return memory
 
 
 class Ledger:
@@ -126,6 +136,21 @@ def test_over_every_refresh_an_erasure_inserts_and_corrections(
     ledger.refreshed(RefreshSize.REBUILD)
     some_of_each()
     table.check()
+
+
+def test_distances_are_measured_in_the_same_wherever_the_rows_are(memory: Platform) -> None:
+    register(memory)
+    memory.register("other", method="exact", budget=10.0, disclosure=True, rows_url=None)
+    for step in range(3):
+        scales = [memory.load(model).meta.disclosure for model in ("m", "other")]
+        numbers = [astuple(scale) for scale in scales if scale is not None]
+        assert numbers[0][:3] == pytest.approx(numbers[1][:3], rel=1e-9)
+        assert numbers[0][3:] == pytest.approx(numbers[1][3:], rel=1e-2)  # of rounding
+        for model in ("m", "other"):
+            if step == 1:
+                memory.refresh(model, RefreshSize.REBUILD)
+            else:
+                memory.delete(model, 3 * step, 3 * step + 1)
 
 
 def far_out() -> Any:

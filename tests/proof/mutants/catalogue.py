@@ -949,6 +949,25 @@ MUTANTS = (
         put("certified._begun", "max(reach, part.reach)", "part.reach"),
     ),
     mutant(
+        "a row that a rebuild deletes is priced as files have it",
+        "test_a_row_that_waits_for_a_rebuild_is_priced_when_that_deletes_it",
+        put(
+            "_Swap._disclosing",
+            "self.store.records_of(state, commit.erased)",
+            "self.store.records_if_there(state.generation_keys, commit.erased)",
+        ),
+    ),
+    mutant(
+        "distances are measured in all rows of files",
+        "test_distances_are_measured_in_the_same_wherever_the_rows_are",
+        put("disclosure.begin_scale_in_passes", "sum(numbers)", "max(numbers)"),
+    ),
+    mutant(
+        "the scale is without rows that were deleted while the model was registered",
+        "test_the_scale_forgets_rows_that_were_deleted_while_the_model_was_registered",
+        put("successor_of", "leaving is not None", "False"),
+    ),
+    mutant(
         "files that a refresh leaves behind are removed",
         "test_a_refresh_writes_files_without_what_was_deleted",
         without("shred.shred", "remove_former(commit.meta, name)"),
