@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit.factor import EPS, Factor
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows, norm
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, RowsInBlocks, norm
 
 ROUNDOFF = 4.0
 """Times eps in `roundoff_allowance`. Measured need, against an oracle in extended precision over
@@ -119,10 +120,15 @@ class Measured:
     scale: float
 
     @classmethod
-    def at(cls, objective: Objective, rows: Rows, theta: Array) -> Measured:
+    def at(cls, objective: Objective, rows: RowsInBlocks, theta: Array) -> Measured:
         """Measure. Cost O(n d m)."""
-        gradient = objective.gradient(rows, theta)
-        return cls(theta, gradient, objective.gradient_scale(rows, theta))
+        if isinstance(rows, Rows):
+            gradient = objective.gradient(rows, theta)
+            return cls(theta, gradient, objective.gradient_scale(rows, theta))
+        gradient, scale = objective.base_gradient(theta), objective.base_scale(theta)
+        for added, size in rows.each(partial(_gradient_of_rows, objective, theta)):
+            gradient, scale = gradient + added, scale + size
+        return cls(theta, gradient, scale)
 
     @property
     def residual(self) -> float:
@@ -132,6 +138,11 @@ class Measured:
     def rounding(self, smallest: float) -> float:
         """Return `roundoff_allowance` for a Hessian whose least eigenvalue is at least that."""
         return roundoff_allowance(self.scale, smallest, self.theta)
+
+
+def _gradient_of_rows(objective: Objective, theta: Array, rows: Rows) -> tuple[Array, float]:
+    """Return what rows add to the gradient, and to what its rounding is relative to."""
+    return objective.of_rows.gradient(rows, theta), objective.error_scale(rows, theta)
 
 
 def certify_at_hessian(

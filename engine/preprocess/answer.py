@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -17,20 +19,24 @@ from lethe.engine.fit.objective import (
     Kind,
     Objective,
     Rows,
+    RowsInBlocks,
     norm,
     ridge_penalty,
-    with_intercept,
 )
+from lethe.engine.fit.precompute import Precomputation, dual_rows
 from lethe.engine.preprocess.extents import balanced_eigenvalue, dual_lengths
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.movement import Movement, movement, settle
 from lethe.engine.preprocess.transformation.base import BaseTransformation, fit_base
+from lethe.engine.preprocess.transformation.in_passes import GivenInBlocks, fit_base_in_passes
 from lethe.engine.preprocess.transformation.layout import Layout, Places
 from lethe.engine.preprocess.transformation.statistics import Statistics, live_statistics
 from lethe.engine.preprocess.transformation.sums import Contribution, Sums
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.refreshes import complete
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,33 +97,131 @@ def prepare(
     single = one_sided(settings.kind, Rows(np.empty((len(y), 0)), y, weight))
     free = settings.free_intercept and not single
     base = fit_base(settings.columns, table, y[:, 0], centred=free, layout=layout)
-    features, entries = base.rows(table)
-    rows = Rows(with_intercept(features) if settings.intercept else features, y, weight)
+    X, entries = base.rows(table, intercept=settings.intercept)
+    rows = Rows(X, y, weight)
     rows.check_finite()
+
+    def parts(generation: Generation, made: Precomputation) -> Iterator[Contribution]:
+        yield contribution(generation, base, rows, entries, made.dual_rows)
+
+    made = _prepared(settings, base, rows, parts, table.vocabularies, number, single=single)
+    return replace(made, rows=rows, entries=entries)
+
+
+def prepare_in_passes(
+    settings: Settings,
+    layout: Layout,
+    vocabularies: tuple[Vocabulary, ...],
+    given: GivenInBlocks,
+    number: int,
+    *,
+    single: bool,
+) -> Prepared:
+    """Fit transformation and model to rows that are read in blocks; none is in what is returned.
+
+    ``single``: a class has no row. Two passes for the statistics, those of
+    `engine.fit.precompute.precompute`, and two more. Cost O(n d^2).
+    """
+    free = settings.free_intercept and not single
+    base = fit_base_in_passes(layout, vocabularies, given, centred=free)
+
+    def parts(generation: Generation, made: Precomputation) -> Iterator[Contribution]:
+        kernel = partial(_contribution, base, settings.intercept, generation, made.factor)
+        return given.here(kernel)
+
+    rows = _InBaseUnits(given, base, settings.intercept)
+    return _prepared(settings, base, rows, parts, vocabularies, number, single=single)
+
+
+def _prepared(
+    settings: Settings,
+    base: BaseTransformation,
+    rows: RowsInBlocks,
+    parts: Callable[[Generation, Precomputation], Iterator[Contribution]],
+    vocabularies: tuple[Vocabulary, ...],
+    number: int,
+    *,
+    single: bool,
+) -> Prepared:
+    """Fit to rows in base units; ``parts`` returns them as they enter the sums."""
     penalty = ridge_penalty(
         settings.ridge,
-        rows.X.shape[1],
+        base.layout.features + int(settings.intercept),
         intercept=settings.intercept,
-        penalise_intercept=not free,
+        penalise_intercept=not settings.free_intercept or single,
     )
     objective = Objective(settings.kind, penalty)
-    precomputed = precompute_blocks(objective, rows)
-    generation, stream = begin(number, objective, precomputed)
+    made = precompute_blocks(objective, rows)
+    generation, stream = begin(number, objective, made)
     stream, gradient = _gradient_of_fit(generation, stream, rows)
-    sums = summed(base, generation, precomputed.factor, rows, entries, precomputed.dual_rows)
+    sums = summed(base, generation, made.factor, parts(generation, made))
     stream, answer = settled_answer(
-        base, generation, stream, precomputed.factor, sums, table.vocabularies, gradient
+        base, generation, stream, made.factor, sums, vocabularies, gradient
     )
     exact = stream.theta_exact
     stream = stream._replace(anchor=exact, published=exact)
+    nobody = Rows(made.dual_rows[:0], np.empty((0, rows.outputs)), np.empty(0))
     return Prepared(
-        generation, stream, precomputed.factor, precomputed.dual_rows, rows, entries, base, answer,
-        precomputed.certificate.bound,
+        generation, stream, made.factor, made.dual_rows, nobody,
+        np.empty((0, base.layout.moving), dtype=np.intp), base, answer, made.certificate.bound,
         "INTERCEPT_PENALISED" if settings.intercept and single else "ACTIVE",
     )  # fmt: skip
 
 
-def _gradient_of_fit(generation: Generation, stream: Stream, rows: Rows) -> tuple[Stream, Array]:
+@dataclass(frozen=True, slots=True)
+class _InBaseUnits:
+    """Rows in blocks as they are given, in base units."""
+
+    given: GivenInBlocks
+    base: BaseTransformation
+    intercept: bool
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    @property
+    def outputs(self) -> int:
+        return self.given.outputs
+
+    def blocks(self) -> Iterator[Rows]:
+        return self.given.here(partial(_in_base_units, _itself, self.base, self.intercept))
+
+    def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
+        return self.given.each(partial(_in_base_units, kernel, self.base, self.intercept))
+
+
+def _itself(rows: Rows) -> Rows:
+    return rows
+
+
+def _in_base_units(
+    kernel: Callable[[Rows], T],
+    base: BaseTransformation,
+    intercept: bool,
+    table: Table,
+    y: Array,
+    weight: Array,
+) -> T:
+    X, _ = base.rows(table, intercept=intercept)
+    return kernel(Rows(X, y, weight))
+
+
+def _contribution(
+    base: BaseTransformation,
+    intercept: bool,
+    generation: Generation,
+    factor: Factor,
+    table: Table,
+    y: Array,
+    weight: Array,
+) -> Contribution:
+    X, entries = base.rows(table, intercept=intercept)
+    return contribution(generation, base, Rows(X, y, weight), entries, dual_rows(factor, X))
+
+
+def _gradient_of_fit(
+    generation: Generation, stream: Stream, rows: RowsInBlocks
+) -> tuple[Stream, Array]:
     """Return the gradient at the fit, and the stream with what rounding leaves of it."""
     objective, theta = generation.objective, stream.theta_exact
     if objective.kind is Kind.LINEAR:  # refined: only the residual is left
@@ -128,15 +232,10 @@ def _gradient_of_fit(generation: Generation, stream: Stream, rows: Rows) -> tupl
 
 
 def summed(
-    base: BaseTransformation,
-    generation: Generation,
-    factor: Factor,
-    rows: Rows,
-    entries: Places,
-    W: Array,
+    base: BaseTransformation, generation: Generation, factor: Factor, parts: Iterator[Contribution]
 ) -> Sums:
-    """Return the sums over all rows of a generation, ``W`` their dual rows. Cost O(n d + d^3)."""
-    sums = Sums.of(base.layout, contribution(generation, base, rows, entries, W))
+    """Return the sums over all rows of a generation, at least some. Cost O(n d + d^3)."""
+    sums = Sums.of(base.layout, next(parts), parts)
     if generation.objective.kind is Kind.LINEAR:
         return sums
     balanced = balanced_eigenvalue(base.layout, generation.objective.penalty, factor)
@@ -238,7 +337,8 @@ def measured_answer(
     Of a linear model. Cost O(n d).
     """
     measured = Measured.at(generation.objective, rows, stream.theta_exact)
-    sums = summed(base, generation, factor, rows, entries, W)
+    parts = iter((contribution(generation, base, rows, entries, W),))
+    sums = summed(base, generation, factor, parts)
     fresh = stream._replace(residual=gradient_allowance(measured.scale), carried=0.0)
     after, answer = settled_answer(
         base, generation, fresh, factor, sums, vocabularies, measured.gradient

@@ -12,7 +12,7 @@ from lethe.engine.deletion.change import RowMoves, change as change_rows
 from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Rows, with_intercept
+from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.answer import (
     LiveAnswer,
     contribution,
@@ -81,10 +81,14 @@ class LivePipeline:
         """The map from base units to those of the pipeline's last step."""
         return PipelineUnits.of(self.answer.live, intercept=self.intercept)
 
+    def features(self, table: Table) -> Array:
+        """Return a table's rows in base units, k x d. Cost O(k p)."""
+        return self.base.rows(table, intercept=self.intercept)[0]
+
     def rows(self, table: Table, y: Array, weight: Array) -> tuple[Rows, Places]:
         """Return a table's rows in base units, and their places. Cost O(k p)."""
-        X, entries = self.base.rows(table)
-        return Rows(with_intercept(X) if self.intercept else X, y, weight), entries
+        X, entries = self.base.rows(table, intercept=self.intercept)
+        return Rows(X, y, weight), entries
 
     def sums_after(self, generation: Generation, change: RowMoves) -> Sums:
         """Return the sums over the live rows after a change, and note it. Cost O(k (p + g d))."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.factor import EPS
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, with_intercept
 from lethe.engine.preprocess.input.columns import Columns, TargetEncode
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.transformation.encoding import (
@@ -57,9 +57,10 @@ class BaseTransformation:
     value: Array
     target_mean: float
 
-    def rows(self, table: Table) -> tuple[Array, Places]:
+    def rows(self, table: Table, *, intercept: bool = False) -> tuple[Array, Places]:
         """Return features in base units, n x p, and entries, n x g.
 
+        With ``intercept``, features have a last column of ones.
         A missing number in a column without an entry is NaN, a category that the generation does
         not know has the entry `ABSENT` and the value 0. Cost O(n p).
         """
@@ -81,7 +82,7 @@ class BaseTransformation:
             feature = looked_up(hot.feature_of, table.codes[:, hot.source])
             known = np.flatnonzero(feature >= 0)
             Z[known, feature[known]] = 1.0
-        return Z, entries
+        return with_intercept(Z) if intercept else Z, entries
 
     def knows(self, table: Table) -> bool:
         """Return whether each row has a place in the layout: no new category, no new gap."""
@@ -124,22 +125,11 @@ def fit_base(
     encodes = any(isinstance(part.column, TargetEncode) for part in layout.coded)
     target_mean = float(np.mean(y)) if encodes else 0.0
     if encodes:
-        _variance_of("the target, which encodes a column,", y - target_mean, target_mean)
-    p, flags = layout.features, layout.standardised
-    centre, scale, constant = np.zeros(p), np.ones(p), np.zeros(p, dtype=np.bool_)
-    value = np.empty(layout.entries)
+        check_target(target_mean, *_spread(y - target_mean))
+    begun = BeginBase(layout, len(table), target_mean, centred=centred)
 
     def placed(feature: int, origin: float, row_values: Array, shared: Array) -> Array:
-        """Note a feature's statistics; return its entries' values. All are less ``origin``."""
-        mean, name = _mean(row_values), repr(layout.names[feature])
-        variance = _variance_of(name, row_values, origin, must_show=bool(flags[feature]))
-        if flags[feature] or centred:
-            centre[feature] = origin + mean
-        if flags[feature]:
-            constant[feature] = is_constant(variance, origin + mean, len(table))
-            scale[feature] = 1.0 if constant[feature] else np.sqrt(variance)
-        unit: Array = (shared + (origin - centre[feature])) / scale[feature]
-        return unit
+        return begun.placed(feature, origin, _mean(row_values), *_spread(row_values), shared)
 
     for part in layout.numeric:
         column = table.numbers[:, part.source]
@@ -149,7 +139,7 @@ def fit_base(
         imputed = np.array([np.mean(column[known]) if known.any() else 0.0])
         unit = placed(part.feature, origin, np.where(known, column, imputed), imputed)
         if part.entry >= 0:
-            value[part.entry] = unit[0]
+            begun.value[part.entry] = unit[0]
     for coded in layout.coded:
         entry = coded.entry_of[table.codes[:, coded.source]] - coded.first
         counts = np.bincount(entry, minlength=len(coded.codes))
@@ -159,8 +149,63 @@ def fit_base(
         else:
             values = ordinal_codes(coded, table.vocabularies[coded.source], counts)
             origin = 0.0
-        value[coded.entries] = placed(coded.feature, origin, values[entry], values)
-    return BaseTransformation(layout, centre, scale, constant, value, target_mean)
+        begun.value[coded.entries] = placed(coded.feature, origin, values[entry], values)
+    return begun.base()
+
+
+class BeginBase:
+    """The statistics of a base transformation of n rows, feature by feature."""
+
+    def __init__(self, layout: Layout, n: int, target_mean: float, *, centred: bool) -> None:
+        p = layout.features
+        self._layout, self._n, self._centred = layout, n, centred
+        self._target_mean = target_mean
+        self._centre, self._scale = np.zeros(p), np.ones(p)
+        self._constant = np.zeros(p, dtype=np.bool_)
+        self.value = np.empty(layout.entries)
+
+    def placed(
+        self,
+        feature: int,
+        origin: float,
+        mean: float,
+        variance: float,
+        differ: bool | np.bool_,
+        shared: Array,
+    ) -> Array:
+        """Note a feature's statistics, and whether its values ``differ``; return its entries'.
+
+        ``shared`` are these as they are, less ``origin``, and so is the mean.
+        """
+        standardised = self._layout.standardised[feature]
+        must_show = bool(standardised and differ)
+        name = repr(self._layout.names[feature])
+        _check_variance(name, origin + mean, variance, must_show=must_show)
+        if standardised or self._centred:
+            self._centre[feature] = origin + mean
+        if standardised:
+            constant = bool(is_constant(variance, origin + mean, self._n))
+            self._constant[feature] = constant
+            self._scale[feature] = 1.0 if constant else np.sqrt(variance)
+        unit: Array = (shared + (origin - self._centre[feature])) / self._scale[feature]
+        return unit
+
+    def base(self) -> BaseTransformation:
+        """Return the transformation, once every feature and value is noted."""
+        return BaseTransformation(
+            self._layout,
+            self._centre,
+            self._scale,
+            self._constant,
+            self.value,
+            self._target_mean,
+        )
+
+
+def check_target(mean: float, variance: float, differ: bool | np.bool_) -> None:
+    """Refuse a target that no column can be encoded by."""
+    what = "the target, which encodes a column,"
+    _check_variance(what, mean, variance, must_show=bool(differ))
 
 
 def _mean(values: Array) -> float:
@@ -170,20 +215,24 @@ def _mean(values: Array) -> float:
     return float(np.mean(values))
 
 
-def _variance_of(what: str, values: Array, origin: float, *, must_show: bool = True) -> float:
-    """Return the variance, whatever rounding has made of the mean; of values less ``origin``.
-
-    If it ``must_show``, it is refused where it underflows: what varies would pass for constant.
-    """
-    mean = np.mean(values)
-    off = values - mean
+def _spread(values: Array) -> tuple[float, bool]:
+    """Return the variance, whatever rounding has made of the mean, and whether values differ."""
+    off = values - np.mean(values)
     variance = max(float(np.mean(off * off) - np.mean(off) ** 2), 0.0)
-    if not (np.isfinite(origin + mean) and np.isfinite(variance)):
+    return variance, not (values == values[:1]).all()
+
+
+def _check_variance(what: str, mean: float, variance: float, *, must_show: bool) -> None:
+    """Refuse a variance that cannot be computed with.
+
+    If it ``must_show``, one that underflows, too: what varies would pass for constant.
+    """
+    if not (np.isfinite(mean) and np.isfinite(variance)):
         size, why = "large", "is not a finite number"
-    elif must_show and variance < _SMALLEST_VARIANCE and not (values == values[:1]).all():
+    elif must_show and variance < _SMALLEST_VARIANCE:
         size, why = "small", "underflows"
     else:
-        return variance
+        return
     raise InvalidData(
         f"{what} is too {size} to compute with: its variance {why}; "
         "rescale the column, or the target if it is encoded by it"

@@ -9,9 +9,10 @@ as it is within a block of rows, and joins the rest then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -207,10 +208,10 @@ class Sums:
     late: int = 0
 
     @classmethod
-    def of(cls, layout: Layout, rows: Contribution) -> Sums:
-        """Return the sums over ``rows``. Cost O(n (p + g d))."""
+    def of(cls, layout: Layout, rows: Contribution, more: Iterable[Contribution] = ()) -> Sums:
+        """Return the sums over ``rows``, and over more of them. Cost O(n (p + g d))."""
         p, q, d, m = layout.features, layout.entries, rows.X.shape[1], rows.response.shape[1]
-        empty = cls(
+        sums = cls(
             rows=0,
             counts=np.zeros(q, dtype=np.int64),
             present=np.zeros(p, dtype=np.int64),
@@ -223,9 +224,10 @@ class Sums:
             responses=Total.zero(q, m),
             weighted=Total.zero(d),
             errors=Total.zero(d, rows.error.shape[1]),
-            late=_LATE,  # so that the rows of a fit are added exactly
         )
-        return empty.changed(layout, rows, 1)
+        for part in chain((rows,), more):
+            sums._add_all(layout, part, 1)
+        return sums
 
     def changed(self, layout: Layout, rows: Contribution, sign: int) -> Sums:
         """Return the sums with ``rows`` added (``sign`` 1) or subtracted (-1).
@@ -236,8 +238,7 @@ class Sums:
         late = late if late <= _LATE and len(rows) <= _DENSE else 0
         after = self._copy(joined=late == 0)
         after.late = late
-        for start in range(0, len(rows), _SUMMED):
-            after._add(layout, rows.take(slice(start, start + _SUMMED)), sign)
+        after._add_all(layout, rows, sign)
         return after
 
     def _copy(self, *, joined: bool) -> Sums:
@@ -262,6 +263,11 @@ class Sums:
     def allowance(self, theta: Array) -> float:
         """Return what rounding of these sums, and of the rows, does to a gradient at ``theta``."""
         return gradient_allowance(self.square_size * norm(theta) + self.response_size)
+
+    def _add_all(self, layout: Layout, rows: Contribution, sign: int) -> None:
+        """Add rows, or subtract them, in place."""
+        for start in range(0, len(rows), _SUMMED):
+            self._add(layout, rows.take(slice(start, start + _SUMMED)), sign)
 
     def _add(self, layout: Layout, rows: Contribution, sign: int) -> None:
         """Add a block of rows, or subtract it, in place."""
