@@ -7,13 +7,13 @@ machine has it, and as scikit-learn's transformers define them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.fit.objective import Array, Rows, RowsInBlocks
 from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.offline.live_rows import Given
 
@@ -64,6 +64,10 @@ class PipelineRows:
                 features.append(np.ones((len(given.table), 1), dtype=np.longdouble))
             yield Rows(cast("Array", np.hstack(features)), given.y, given.weight)
 
+    def rounded(self) -> RowsInBlocks:
+        """Return the rows, in blocks, as float64."""
+        return _Rounded(self)
+
     def in_memory(self) -> Rows:
         """Return all rows, as float64."""
         parts = list(self.blocks())
@@ -97,6 +101,26 @@ class PipelineRows:
             if column.standardise:
                 values = _standardised(values, mean, variance, learnt.n)
             yield values[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rounded:
+    """Rows in blocks as float64."""
+
+    rows: PipelineRows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def outputs(self) -> int:
+        return self.rows.outputs
+
+    def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
+        return map(kernel, self.blocks())
+
+    def blocks(self) -> Iterator[Rows]:
+        return (replace(block, X=block.X.astype(np.float64)) for block in self.rows.blocks())
 
 
 @dataclass(frozen=True, slots=True)

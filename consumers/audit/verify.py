@@ -122,7 +122,7 @@ def _verified(live: LiveRows) -> Verification:
     objective, refitted = state.generation.objective, rows
     if state.meta.config.preprocess and len(rows):
         objective, fitted = _refitted_pipeline(state.meta, live)
-        rows = fitted if live.snapshot is None else fitted.in_memory()
+        rows = fitted.rounded() if live.snapshot is None else fitted.in_memory()
         refitted = fitted if objective.kind is Kind.LINEAR else rows
     oracle = _oracle_of(objective, refitted, theta)
     compared = compare(state.model_id, state.meta.error, objective, rows, theta, oracle)

@@ -93,6 +93,7 @@ def rebuild_in_files(job: Job, state: ModelState, choice: Choice, before: RowFil
         status=made.status,
         resolved=resolved,
         ledger=made.ledger,
+        pipeline=made.pipeline,
         row_files=RowFiles(
             folder=before.folder,
             root=kept.root,

@@ -20,7 +20,7 @@ from lethe.consumers.versions.disclosures import measured_scale
 from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.error.certified import Ledger
 from lethe.engine.error.sentinels import sample_sentinels
-from lethe.engine.errors import InvalidData, LetheError
+from lethe.engine.errors import LetheError
 from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import class_counts, one_sided
@@ -141,13 +141,7 @@ def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number:
     pipeline = LivePipeline(
         made.base, table.vocabularies, made.answer, intercept=config.fit_intercept
     )
-    error = pipeline.error(made.generation, made.stream)
-    if error.over(config.error_budget):
-        raise InvalidData(
-            f"model {config.model_id!r}: the fit itself is uncertain by {error.relative:.1e} "
-            f"(relative), more than the error budget of {config.error_budget:g}; no refresh could "
-            "meet it: raise the ridge or the error budget"
-        )
+    check_error_budget(config, made.generation, made.stream, pipeline)
     return Fit(
         made.generation,
         made.stream,

@@ -137,8 +137,6 @@ def check_row_files(config: ModelConfig) -> None:
     InvalidData
         The message says which models can have them.
     """
-    if config.rows_url is not None and config.preprocess:
-        check_preprocessed_files(config)
     parts = urlsplit(config.rows_url or "")
     if parts.username or parts.password or parts.query:
         raise InvalidData(
@@ -150,21 +148,6 @@ def check_row_files(config: ModelConfig) -> None:
         raise InvalidData(
             f"--rows with --limit age_seconds {age:g}: files are written anew without deleted rows "
             f"by the refresh that this limit orders; at most {MOST_FILE_AGE:g} (12 hours)"
-        )
-
-
-def check_preprocessed_files(config: ModelConfig) -> None:
-    """Refuse rows in files of a model that has preprocessing, or is to have some, and no sums.
-
-    Raises
-    ------
-    InvalidData
-        The message says which models can have them.
-    """
-    if not config.exact_sums:
-        raise InvalidData(
-            "--rows with --preprocess is for models with exact sums so far: linear ones of at most "
-            f"{_MOST_RAW}, by --method exact or pru"
         )
 
 

@@ -6,20 +6,37 @@ import math
 
 from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.refresh.policy import RefreshFacts, facts_of
 from lethe.engine.store.layout.config import ModelConfig
 
 _ADVICE = "bring the features to a similar scale, raise the ridge, or raise the error budget"
 
 
-def check_error_budget(config: ModelConfig, generation: Generation, stream: Stream) -> None:
+def check_error_budget(
+    config: ModelConfig,
+    generation: Generation,
+    stream: Stream,
+    pipeline: LivePipeline | None = None,
+) -> None:
     """Refuse a budget that even a fresh fit exceeds: no refresh could meet it.
+
+    ``pipeline``: of a model with preprocessing, whose error follows from its sums.
 
     Raises
     ------
     InvalidData
         The message has the figures, and what to do.
     """
+    if pipeline is not None:
+        error = pipeline.error(generation, stream)
+        if error.over(config.error_budget):
+            raise InvalidData(
+                f"model {config.model_id!r}: the fit itself is uncertain by {error.relative:.1e} "
+                f"(relative), more than the error budget of {config.error_budget:g}; no refresh "
+                "could meet it: raise the ridge or the error budget"
+            )
+        return
     facts = _facts(config, generation, stream)
     if not facts.left_within(facts.budget):
         raise InvalidData(

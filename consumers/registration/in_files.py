@@ -14,9 +14,9 @@ import numpy as np
 
 from lethe.consumers.registration.candidate import Candidate, Fit, stage_fit
 from lethe.consumers.registration.checks import (
+    can_have_exact_sums,
     check_exact_sums,
     check_names,
-    check_preprocessed_files,
     check_row_files,
     check_same_shape,
     check_size,
@@ -89,11 +89,13 @@ class FileRegistrar(Registrar):
         replace_model: bool = False,
         accept_forgotten: bool = False,
         allow_change: bool = False,
+        if_possible: bool = False,
     ) -> Registered:
         """Write the rows to files (``config.rows_url``), fit, store and publish.
 
         Parameters and errors are those of `register`. With preprocessing, ``config`` names the
-        columns of the table as its features, and gets those of the model here.
+        columns of the table as its features, and gets those of the model here: ``if_possible``, it
+        has exact sums unless these are too many.
 
         Notes
         -----
@@ -117,7 +119,7 @@ class FileRegistrar(Registrar):
                 tip_of(self._reader, before).generation + 1,
                 before.head.commit + 1,
                 before.version,
-                known=partial(_checked, former=former),
+                known=partial(_checked, former=former, if_possible=if_possible),
                 rows=table.rows,
                 progress=self._staging_progress(),
                 now=self._now(),
@@ -152,16 +154,21 @@ class FileRegistrar(Registrar):
                 yield block.without(gone | theirs)
 
 
-def _checked(config: ModelConfig, former: Meta | None = None) -> ModelConfig:
+def _checked(
+    config: ModelConfig, former: Meta | None = None, *, if_possible: bool = False
+) -> ModelConfig:
     """Return the configuration of a model that can have its rows in files.
 
-    ``former``: of the model whose shape it must have.
+    ``former``: of the model whose shape it must have. ``if_possible``: it has no exact sums where
+    it cannot have them.
 
     Raises
     ------
     InvalidData
         The message says why it cannot.
     """
+    if if_possible and config.exact_sums and not can_have_exact_sums(config):
+        config = config.model_copy(update={"exact_sums": False})
     checks = (check_names, check_size, check_terms, check_disclosure, check_exact_sums)
     for check in (*checks, check_row_files):
         check(config)
@@ -223,8 +230,6 @@ def stage_in_files(
         with BucketWriter(files, p, config.m, subjects=_has_subjects(config), rows=rows) as writer:
             for block in blocks:
                 coding = block.coding
-                if coding is not None:
-                    check_preprocessed_files(config)
                 if coding is None and not writer.count:  # nothing else will be known of it
                     known(config)
                 block_rows = Rows(block.X, block.y, np.ones(len(block.ids)))
@@ -240,9 +245,9 @@ def stage_in_files(
             if config.exact_sums:
                 made, root = _summed(config, coded, writer, number, progress)
             else:
-                made, root = _fitted(store, config, writer, files, number, progress)
+                made, root = _fitted(store, config, coded, writer, files, number, progress)
         fit = _of_files(made, config)
-        check_error_budget(config, fit.generation, fit.stream)
+        check_error_budget(config, fit.generation, fit.stream, fit.pipeline)
         check_first(config, fit.ledger, fit.generation, fit.stream, fit.factor)
     except BaseException:
         with suppress(StoreUnavailable):  # else the next registration removes them
@@ -294,6 +299,7 @@ def _itself(rows: Rows) -> Rows:
 def _fitted(
     store: ModelStore,
     config: ModelConfig,
+    coded: Coded | None,
     writer: BucketWriter,
     files: Files,
     number: int,
@@ -307,7 +313,7 @@ def _fitted(
         done += len(bucket)
         progress("writing rows", done, writer.count)
 
-    root = writer.finish(written)
+    root = writer.finish(written, _itself if coded is None else coded.recoded)
     made = fit_files(
         config,
         store.row_files.open(files, root, config.model_id),
@@ -328,6 +334,7 @@ def _of_files(made: OfFiles, config: ModelConfig) -> Fit:
         made.status,
         new.certified,
         made.ledger,
+        pipeline=made.pipeline,
         in_files=made,
     )
 

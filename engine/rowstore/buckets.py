@@ -174,12 +174,14 @@ class Buckets:
         *,
         intercept: bool,
         without_rows: Collection[str] = (),
+        gaps: bool = False,
         here: bool = False,
     ) -> Iterator[tuple[int, T]]:
         """Yield how many rows a block has, and what a kernel makes of them, in their order.
 
         Rows are as the engine has them: with a last column of ones, if ``intercept``. With workers
-        and not ``here``, they compute it (`engine.fit.objective.RowsInBlocks.each`).
+        and not ``here``, they compute it (`engine.fit.objective.RowsInBlocks.each`). ``gaps``: a
+        number may be missing.
 
         Raises
         ------
@@ -188,7 +190,7 @@ class Buckets:
         ClusterUnavailable
             From the workers.
         """
-        one_pass = Pass(self._source, kernel, intercept, frozenset(without_rows))
+        one_pass = Pass(self._source, kernel, intercept, frozenset(without_rows), gaps)
         if self._workers is None or here:
             return self._here(one_pass)
         return self._by(self._workers, one_pass)
@@ -433,10 +435,11 @@ def _itself(rows: Rows) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowsOfBuckets:
-    """All rows of buckets as the engine has them, a pass at a time."""
+    """All rows of buckets as the engine has them, a pass at a time; ``gaps`` as of `each`."""
 
     buckets: Buckets
     intercept: bool
+    gaps: bool = False
 
     def __len__(self) -> int:
         return self.buckets.manifest.rows
@@ -448,9 +451,12 @@ class RowsOfBuckets:
 
     def blocks(self) -> Iterator[Rows]:
         """Yield them in blocks; errors as of `Buckets.get`."""
-        found = self.buckets.each(_itself, intercept=self.intercept, here=True)
-        return (rows for _, rows in found)
+        return self._each(_itself, here=True)
 
     def each(self, kernel: Callable[[Rows], T]) -> Iterator[T]:
         """Yield what a kernel makes of each block."""
-        return (made for _, made in self.buckets.each(kernel, intercept=self.intercept))
+        return self._each(kernel, here=False)
+
+    def _each(self, kernel: Callable[[Rows], T], *, here: bool) -> Iterator[T]:
+        found = self.buckets.each(kernel, intercept=self.intercept, gaps=self.gaps, here=here)
+        return (made for _, made in found)

@@ -119,12 +119,15 @@ class Pass(Generic[T]):
         Whether a row has a last column of ones.
     left_out
         Ids of rows that are not read.
+    gaps
+        Whether a number may be missing, as of models with preprocessing.
     """
 
     source: Source
     kernel: Callable[[Rows], T]
     intercept: bool
     left_out: frozenset[str]
+    gaps: bool = False
     version: str = field(default_factory=partial(package_version, "lethe-engine"))
 
     def __call__(self, blocks: Sequence[Block]) -> list[tuple[int, T]]:
@@ -164,8 +167,8 @@ class Pass(Generic[T]):
         X = np.ones((k, p + self.intercept))
         np.concatenate([rows.X for rows in kept], out=X[:, :p])
         with np.errstate(over="ignore", invalid="ignore"):
-            some = np.isnan(X.sum())  # then it is worth looking
-        if some and np.isnan(X).any():  # of models with preprocessing alone one may be missing
+            some = not self.gaps and np.isnan(X.sum())  # then it is worth looking
+        if some and np.isnan(X).any():
             raise CorruptState(f"{self.source.what}, a bucket: a feature of a row is missing")
         y, weight = (
             np.concatenate(parts) for parts in ([r.y for r in kept], [r.weight for r in kept])

@@ -6,9 +6,14 @@ from collections import OrderedDict
 
 import redis
 
+from lethe.engine.deletion.generation import Generation
 from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store.generation import read_factor
+from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.preprocessing import given_table
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.row_files import Duals
 
@@ -46,5 +51,20 @@ class Factors:
 
     def dual_rows_of(self, state: ModelState) -> Duals:
         """Return what makes base dual rows of the live generation; errors as of `of`."""
-        generation, factor = state.generation, self.of(state)
-        return lambda X: base_dual_rows(generation, factor, X)[0]
+        config, factor = state.meta.config, self.of(state)
+        return duals_of(config, state.generation, factor, state.pipeline)
+
+
+def duals_of(
+    config: ModelConfig, generation: Generation, factor: Factor, pipeline: LivePipeline | None
+) -> Duals:
+    """Return what makes base dual rows of a generation from rows as records keep them."""
+    what = f"model {config.model_id!r}, rows of files"
+
+    def duals(stored: Array) -> Array:
+        X = stored
+        if pipeline is not None:
+            X = pipeline.features(given_table(config.preprocess, stored, what))
+        return base_dual_rows(generation, factor, X)[0]
+
+    return duals

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Duals: TypeAlias = Callable[[Array], Array]
-"""From features (k x d) to base dual rows (k x h d) of a generation."""
+"""From rows as records keep them (k x r) to base dual rows (k x h d) of a generation."""
 
 FORMER = "files:"
 """What the name of files begins with, in a commit that leaves them behind."""

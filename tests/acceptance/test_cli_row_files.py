@@ -233,3 +233,34 @@ def test_the_features_that_a_frozen_transformer_makes_lie_in_files(tmp_path: Pat
             worker.communicate(timeout=120)
         digests = [lethe("verify", model, "--digest", "--json") for model in ("m", "other")]
         assert len({one.document["refitted_digest"] for one in digests}) == 1
+
+
+def test_a_logistic_model_is_preprocessed_from_its_files(tmp_path: Path) -> None:
+    """What is published is what a model publishes whose rows are in the store, up to rounding."""
+    table, files, steps = tmp_path / "table.csv", tmp_path / "files", tmp_path / "steps.toml"
+    steps.write_text(PREPROCESS)
+    every = people(900)
+    place = every.column_names.index("y")
+    left = np.where(every["y"].to_numpy() > 0, "left", "stayed")
+    pacsv.write_csv(every.set_column(place, "y", [left]), table)
+    third = every.set_column(place, "y", [np.where(np.arange(900) < 9, "perhaps", left)])
+    pacsv.write_csv(third, tmp_path / "third.csv")
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Lethe(server.data_dir)
+        rest = (*FIT[:6], "--kind", "logistic", "--ridge", "5", "--preprocess", str(steps))
+        source = ("--data", str(table), *rest)
+        more = ("--data", str(tmp_path / "third.csv"), *rest, "--rows", str(files))
+        assert "is for two classes" in lethe("register", "text", *more, code=2).err
+        assert not files.exists()
+        lethe("register", "text", *source, "--rows", str(files))
+        lethe("register", "other", *source)
+        with lethe.working() as worker:
+            for model in ("text", "other"):
+                lethe("delete", model, "--subject", "person-1", "--wait", "120")
+                lethe("refresh", model, "--size", "rebuild", "--wait", "120")
+                lethe("delete", model, "--row", "row-777", "--wait", "120")
+            worker.terminate()
+            worker.communicate(timeout=120)
+        compared = [lethe("verify", model, "--json").document for model in ("text", "other")]
+        assert compared[0]["rows_live"] == compared[1]["rows_live"] == 889
+        lethe("check")

@@ -232,7 +232,7 @@ class Pipeline(Workload):
     ) -> None:
         super().__init__(platform, method=method)
         if files:
-            table |= {"exact_sums": True, "rows_url": platform.folder()}
+            table |= {"rows_url": platform.folder()}
         self.table = PreparedTable(platform, **table)
         self._draw = np.random.default_rng(2)
 
@@ -299,8 +299,12 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "pipeline": Pipeline,
     "pipeline-exact": partial(Pipeline, method="exact"),
     "pipeline-sums": partial(Pipeline, exact_sums=True),
-    "files-pipeline": partial(Pipeline, files=True),
+    "files-pipeline": partial(Pipeline, files=True, exact_sums=True),
+    "files-pipeline-linear": partial(Pipeline, files=True, method="exact"),
     "pipeline-logistic": partial(Pipeline, n=1500, columns=FEW, kind=Kind.LOGISTIC),
+    "files-pipeline-logistic": partial(
+        Pipeline, files=True, n=1500, columns=FEW, kind=Kind.LOGISTIC
+    ),
 }
 
 ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {

@@ -206,6 +206,7 @@ def _register_in_files(
                 replace_model=options["replace"],
                 accept_forgotten=accept_forgotten,
                 allow_change=options["allow_change"],
+                if_possible=options["exact_sums"] is None,
             )
         stored = stored_bytes(runtime.store(), done.state)
     read = TableRead(nothing, table.left_out)

@@ -18,6 +18,7 @@ from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column
+from lethe.engine.preprocess.input.settings import check_outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,11 @@ class TableInBlocks:
         if preprocess is not None:
             left_out = {name: what for name, what in others.items() if name not in preprocess}
             named = replace(columns, features=tuple(preprocess))
-            return cls(foreseen, named, left_out, preprocess, names=tuple(preprocess))
+            prepared = cls(foreseen, named, left_out, preprocess, names=tuple(preprocess))
+            prepared = prepared._of_kind(kind)
+            classes = prepared.columns.classes or ()
+            check_outputs(preprocess, kind, len(classes) if len(classes) > 2 else 1)
+            return prepared
         if not foreseen.kinds:
             raise InvalidData(
                 f"{path}: a column holds numbers and text; correct it, or use Parquet"

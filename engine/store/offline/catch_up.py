@@ -20,6 +20,7 @@ from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.error.certified import after_deletion
 from lethe.engine.fit.factor import Factor
 from lethe.engine.preprocess.live import change_model
+from lethe.engine.store.factors import duals_of
 from lethe.engine.store.generation import read_factor
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.meta import Meta
@@ -109,7 +110,7 @@ def catch_up(
     named = [*deleted, *changed]
     own = store.row_records(staged.keys, named)
     others = [row for row in named if row not in own]
-    had = {**own, **store.row_files.records(meta, others, partial(_duals, store, staged))}
+    had = {**own, **store.row_files.records(meta, others, partial(_duals, store, staged, meta))}
     width, m = meta.config.row_width, meta.config.m
     new = {
         row: record
@@ -166,9 +167,9 @@ def catch_up(
     )
 
 
-def _duals(store: ModelStore, staged: StagedGeneration) -> Duals:
+def _duals(store: ModelStore, staged: StagedGeneration, meta: Meta) -> Duals:
     factor = read_factor(store.client, staged.keys, staged.generation)
-    return lambda X: base_dual_rows(staged.generation, factor, X)[0]
+    return duals_of(meta.config, staged.generation, factor, staged.pipeline)
 
 
 def _decoded(staged: StagedGeneration, meta: Meta, records: Mapping[str, bytes]) -> StoredRows:

@@ -6,7 +6,7 @@ copies of their rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -30,10 +30,20 @@ from lethe.engine.fit.objective import (
     ridge_penalty,
 )
 from lethe.engine.fit.precompute import dual_rows
+from lethe.engine.preprocess.answer import prepare_in_passes
+from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.preprocess.transformation.in_passes import OfGiven
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.refreshes import NewGeneration
 from lethe.engine.rowstore.buckets import Buckets, RowsOfBuckets
+from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.preprocessing import (
+    given_table,
+    layout_of,
+    settings_of,
+    vocabularies_of,
+)
 from lethe.engine.store.layout.records import Status
 from lethe.engine.store.row_files import as_model_has
 
@@ -58,6 +68,8 @@ class OfFiles:
         Of a certified model.
     scale
         What distances are measured in, if disclosures are kept.
+    pipeline
+        The preprocessing, of a model that has some and no sums.
     """
 
     new: NewGeneration
@@ -66,6 +78,7 @@ class OfFiles:
     status: Status = "ACTIVE"
     ledger: Ledger | None = None
     scale: ResidualScale | None = None
+    pipeline: LivePipeline | None = None
 
 
 def nobody(config: ModelConfig) -> Rows:
@@ -96,7 +109,7 @@ def fit_files(
     number
         Of the generation.
     start
-        Where Newton's method begins.
+        Where Newton's method begins; not with preprocessing, whose units are others each time.
     on_pass
         Called with the number of the pass over the rows that begins.
 
@@ -108,12 +121,17 @@ def fit_files(
     Notes
     -----
     Cost O(n d^2) for each pass: one for each Newton step, and six, or seven of a certified
-    logistic model or one that keeps disclosures. Memory does not depend on n but for 8 bytes a row
-    of a logistic model, by which its sentinels are chosen.
+    logistic model or one that keeps disclosures, or nine with preprocessing. Memory does not depend
+    on n but for 8 bytes a row of a logistic model, by which its sentinels are chosen: one with
+    preprocessing has none, for its error is a bound.
     """
-    rows = _Counted(RowsOfBuckets(buckets, config.fit_intercept), on_pass)
+    gaps, intercept = bool(config.preprocess), config.fit_intercept and not config.preprocess
+    rows = _Counted(RowsOfBuckets(buckets, intercept, gaps), on_pass)
     counted = [*over(rows, partial(_counts, config.kind))]
     one_sided = unbounded(config.kind, _added([weighted for weighted, _ in counted]))
+    if config.preprocess:
+        counts = None if config.kind is Kind.LINEAR else _added([every for _, every in counted])
+        return _fit_pipeline(config, rows, number, counts, one_sided=one_sided)
     penalty = ridge_penalty(
         config.ridge,
         config.d,
@@ -144,6 +162,56 @@ def fit_files(
     theirs = as_model_has(config, chosen)
     W, _ = base_dual_rows(generation, made.factor, theirs.X)
     return OfFiles(new, Sentinels(chosen.ids, theirs, W, pi), counts, status, ledger)
+
+
+def _fit_pipeline(
+    config: ModelConfig,
+    rows: _Counted,
+    number: int,
+    counts: tuple[int, ...] | None,
+    *,
+    one_sided: bool,
+) -> OfFiles:
+    """Fit preprocessing and model to rows as they were given."""
+    layout, known = layout_of(config.preprocess), vocabularies_of(config.preprocess)
+    given, settings = _Given(config, rows), settings_of(config)
+    made = prepare_in_passes(settings, layout, known, given, number, single=one_sided)
+    return OfFiles(
+        NewGeneration(made.generation, made.stream, made.factor, made.dual_rows, made.certified),
+        no_sentinels(config),
+        counts,
+        made.status,
+        pipeline=LivePipeline(made.base, known, made.answer, config.fit_intercept),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """Rows of files as they were given."""
+
+    config: ModelConfig
+    rows: _Counted
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def outputs(self) -> int:
+        return self.rows.outputs
+
+    def each(self, kernel: OfGiven[T]) -> Iterator[T]:
+        return self.rows.each(self._of_rows(kernel))
+
+    def here(self, kernel: OfGiven[T]) -> Iterator[T]:
+        return map(self._of_rows(kernel), self.rows.blocks())
+
+    def _of_rows(self, kernel: OfGiven[T]) -> Callable[[Rows], T]:
+        what = f"model {self.config.model_id!r}, a bucket"
+        return partial(_of_given, kernel, self.config.preprocess, what)
+
+
+def _of_given(kernel: OfGiven[T], records: Sequence[ColumnRecord], what: str, rows: Rows) -> T:
+    return kernel(given_table(records, rows.X, what), rows.y, rows.weight)
 
 
 class _Counted:

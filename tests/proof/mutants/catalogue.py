@@ -1056,6 +1056,18 @@ MUTANTS = (
         put("ModelStore._sentinel_records", "row not in gone", "True"),
     ),
     mutant(
+        "statistics in passes are taken about the mean",
+        "test_columns_that_are_hard_are_taken_alike",
+        put("fit_base_in_passes", "np.where(one, first.least, first.mean)", "0.0 * first.mean"),
+    ),
+    mutant(
+        "rows of files have dual rows in the units of their generation's preprocessing",
+        "test_a_generation_catches_up_with_rows_of_its_files",
+        put(
+            "catch_up._duals", "staged.pipeline", "store.load_model(meta.config.model_id).pipeline"
+        ),
+    ),
+    mutant(
         "a row that comes to the store beside its file is counted",
         "test_mixed_requests_over_rebuilds_are_as_if_refitted",
         put("compute._brought_in", "_in_store(at, came_to_store)", "{}"),

@@ -112,7 +112,7 @@ class People:
         config = with_columns(config, data)
         sums = sums and can_have_exact_sums(config)
         config = config.model_copy(update={"exact_sums": sums})
-        files = rng.random() < 0.5 if sums else not config.preprocess and rng.random() < 0.3
+        files = rng.random() < (0.5 if sums else 0.3)
         if files:
             where = {"rows_url": self._world.platform.folder()}
             config = config.model_copy(update=where | {"subject_namespace": DEFAULT_NAMESPACE})

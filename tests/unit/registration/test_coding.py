@@ -12,7 +12,6 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from lethe.consumers.registration.checks import check_preprocessed_files
 from lethe.consumers.registration.coding import MOST_VALUES, Coding
 from lethe.consumers.registration.table.foreseen import Columns, foresee
 from lethe.consumers.registration.table.in_blocks import TableInBlocks
@@ -31,7 +30,6 @@ from lethe.engine.preprocess.input.columns import (
 )
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.rounded.raw import RawColumns
-from lethe.engine.store.layout.config import LimitsRecord
 from lethe.engine.store.layout.preprocessing import (
     given_table,
     given_values,
@@ -39,8 +37,6 @@ from lethe.engine.store.layout.preprocessing import (
     recorded,
     vocabularies_of,
 )
-from tests.support.families import make
-from tests.support.platform import config_of
 
 ROLES = Columns(id="id", targets=("y",), subject=None)
 COLUMNS: dict[str, Column] = {
@@ -160,10 +156,3 @@ def test_a_column_of_very_many_values_is_refused_where_it_is_read() -> None:
     coding.coded({"town": few})
     with pytest.raises(InvalidData, match="'town' has more than 1,000 different values"):
         coding.coded({"town": np.array(["another"], dtype=object)})
-
-
-def test_rows_in_files_with_preprocessing_need_exact_sums() -> None:
-    config = config_of(make("benign", "logistic"), "m", "pru", 0.05, LimitsRecord())
-    with pytest.raises(InvalidData, match=r"models with exact sums so far: linear ones of at most"):
-        check_preprocessed_files(config)
-    check_preprocessed_files(config.model_copy(update={"exact_sums": True}))
