@@ -70,9 +70,9 @@ class PipelineRows:
 
     def in_memory(self) -> Rows:
         """Return all rows, as float64."""
-        parts = list(self.blocks())
+        parts = list(self.rounded().blocks())
         return Rows(
-            np.concatenate([part.X for part in parts]).astype(np.float64),
+            np.concatenate([part.X for part in parts]),
             np.concatenate([part.y for part in parts]),
             np.concatenate([part.weight for part in parts]),
         )

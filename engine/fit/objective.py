@@ -129,7 +129,7 @@ def over(rows: RowsInBlocks, kernel: Callable[[Rows], T]) -> Iterable[T]:
 
 
 def in_memory(rows: RowsInBlocks) -> Rows:
-    """Return rows as they are; those in files are of linear models without preprocessing."""
+    """Return rows as they are: these are not in files."""
     if isinstance(rows, Rows):
         return rows
     raise AssertionError("the rows of this model are in memory")

@@ -316,6 +316,6 @@ ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {
 
 MAIN = (
     "linear", "logistic", "classes", "noise", "changes", "sums", "files", "files-logistic",
-    "files-changes", "pipeline", "pipeline-sums", "files-pipeline",
+    "files-changes", "pipeline", "pipeline-sums", "files-pipeline", "files-pipeline-linear",
 )  # fmt: skip
 """One of each kind that is kept in the store in another way."""
