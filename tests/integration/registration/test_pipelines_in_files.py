@@ -262,6 +262,21 @@ def test_files_that_are_gone_for_good_come_back_with_a_rebuild(memory: Platform)
     pair.do(lambda table: table.delete(11))
 
 
+def test_a_model_moves_to_files_and_back(memory: Platform) -> None:
+    table = PreparedTable(memory, FEW, 300, kind=Kind.LOGISTIC, ridge=10.0)
+    table.register(budget=2.0)
+    table.delete(1, 2)
+    memory.drain()
+    for url in (memory.folder(), memory.folder(), None):
+        table.rows_url = url
+        table.register(budget=2.0, replace_model=True)
+        table.delete(min(table.live))
+        memory.drain()
+        table.check()
+        check_rows(memory, "m")
+        check_row_files(memory)
+
+
 def test_a_category_that_no_row_had_is_refused(memory: Platform) -> None:
     pair = Pair(memory, Kind.LOGISTIC, FEW)
     pair.register()
