@@ -43,7 +43,7 @@ from lethe.engine.rowstore.parts import (
     put_bucket,
     put_index,
 )
-from lethe.engine.rowstore.passes import TOGETHER, Pass, Source, Workers, read_file
+from lethe.engine.rowstore.passes import TOGETHER, Block, Pass, Source, Workers, read_file
 
 T = TypeVar("T")
 
@@ -174,14 +174,15 @@ class Buckets:
         *,
         intercept: bool,
         without_rows: Collection[str] = (),
-        gaps: bool = False,
+        features: int | None = None,
         here: bool = False,
     ) -> Iterator[tuple[int, T]]:
         """Yield how many rows a block has, and what a kernel makes of them, in their order.
 
         Rows are as the engine has them: with a last column of ones, if ``intercept``. With workers
-        and not ``here``, they compute it (`engine.fit.objective.RowsInBlocks.each`). ``gaps``: a
-        number may be missing.
+        and not ``here``, they compute it (`engine.fit.objective.RowsInBlocks.each`).
+        ``features``: how many are made of a row that is kept as it was given, in which a number may
+        be missing; blocks have as many fewer rows.
 
         Raises
         ------
@@ -190,16 +191,16 @@ class Buckets:
         ClusterUnavailable
             From the workers.
         """
-        one_pass = Pass(self._source, kernel, intercept, frozenset(without_rows), gaps)
+        gaps, left_out = features is not None, frozenset(without_rows)
+        one_pass = Pass(self._source, kernel, intercept, left_out, gaps)
+        blocks = self._source.blocks(self.manifest.buckets, features)
         if self._workers is None or here:
-            return self._here(one_pass)
-        return self._by(self._workers, one_pass)
+            return one_pass.each(self._read_ahead(), blocks)
+        return self._by(self._workers, one_pass, list(blocks))
 
-    def _here(self, one_pass: Pass[T]) -> Iterator[tuple[int, T]]:
-        return one_pass.each(self._read_ahead(), self._source.blocks(self.manifest.buckets))
-
-    def _by(self, workers: Workers, one_pass: Pass[T]) -> Iterator[tuple[int, T]]:
-        blocks = list(self._source.blocks(self.manifest.buckets))
+    def _by(
+        self, workers: Workers, one_pass: Pass[T], blocks: list[Block]
+    ) -> Iterator[tuple[int, T]]:
         tasks = (blocks[i : i + TOGETHER] for i in range(0, len(blocks), TOGETHER))
         try:
             yield from chain.from_iterable(workers.map(one_pass, tasks))
@@ -435,11 +436,11 @@ def _itself(rows: Rows) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowsOfBuckets:
-    """All rows of buckets as the engine has them, a pass at a time; ``gaps`` as of `each`."""
+    """All rows of buckets as the engine has them, a pass at a time; ``features`` as of `each`."""
 
     buckets: Buckets
     intercept: bool
-    gaps: bool = False
+    features: int | None = None
 
     def __len__(self) -> int:
         return self.buckets.manifest.rows
@@ -458,5 +459,7 @@ class RowsOfBuckets:
         return self._each(kernel, here=False)
 
     def _each(self, kernel: Callable[[Rows], T], *, here: bool) -> Iterator[T]:
-        found = self.buckets.each(kernel, intercept=self.intercept, gaps=self.gaps, here=here)
+        found = self.buckets.each(
+            kernel, intercept=self.intercept, features=self.features, here=here
+        )
         return (made for _, made in found)

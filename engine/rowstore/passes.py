@@ -92,12 +92,12 @@ class Source:
             raise CorruptState(f"{what}: has {len(bucket)} rows where the manifest has {part.rows}")
         return bucket
 
-    def blocks(self, parts: Sequence[Part]) -> Iterator[Block]:
-        """Yield the buckets of each block in order."""
+    def blocks(self, parts: Sequence[Part], features: int | None = None) -> Iterator[Block]:
+        """Yield the buckets of each block in order; ``features``: more are made of a row."""
         block, size = list[Part](), 0
         for part in parts:
             block.append(part)
-            size += 8 * part.rows * (self.p + self.m + 1)
+            size += 8 * part.rows * (max(self.p, features or 0) + self.m + 1)
             if size >= BLOCK_BYTES:
                 yield tuple(block)
                 block, size = [], 0

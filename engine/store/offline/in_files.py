@@ -125,8 +125,10 @@ def fit_files(
     on n but for 8 bytes a row of a logistic model, by which its sentinels are chosen: one with
     preprocessing has none, for its error is a bound.
     """
-    gaps, intercept = bool(config.preprocess), config.fit_intercept and not config.preprocess
-    rows = _Counted(RowsOfBuckets(buckets, intercept, gaps), on_pass)
+    of_buckets = RowsOfBuckets(buckets, config.fit_intercept)
+    if config.preprocess:
+        of_buckets = RowsOfBuckets(buckets, intercept=False, features=config.d)
+    rows = _Counted(of_buckets, on_pass)
     counted = [*over(rows, partial(_counts, config.kind))]
     one_sided = unbounded(config.kind, _added([weighted for weighted, _ in counted]))
     if config.preprocess:

@@ -105,6 +105,18 @@ def test_the_same_bits_whoever_computes_a_pass(root: str, tmp_path: Path) -> Non
         assert sum(rows for rows, _ in found[0]) == 400
 
 
+def test_blocks_of_rows_that_become_wider_have_fewer_rows(root: str, tmp_path: Path) -> None:
+    """What a one-hot column makes of a block fits into memory, too."""
+    buckets = opened(tmp_path, root)
+    few, more = (
+        [rows for rows, _ in buckets.each(len, intercept=False, features=features)]
+        for features in (P, 40 * P)
+    )
+    assert sum(few) == sum(more) == N
+    assert max(more) < max(few)
+    assert few == [rows for rows, _ in buckets.each(len, intercept=False)]
+
+
 def test_sums_of_parts_are_the_sums_of_all(root: str, tmp_path: Path) -> None:
     rows = Rows(np.hstack([TABLE.rows.X, np.ones((N, 1))]), *_rest(TABLE))
     unit = units_of(largest_of(rows))
