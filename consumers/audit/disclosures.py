@@ -89,7 +89,7 @@ def disclosed_row(
     if isinstance(stored, bytes):
         row = DisclosedRow(row_id, unpack_disclosures(stored, _what(model)))
         return DisclosureReport(model, [row], 1), None
-    if live_members(store.client, model_id, [row_id]):
+    if live_members(store.client, model_id, [row_id], store.row_keys):
         why = "no version has deleted, corrected or inserted it since the model was registered"
     elif store.rows_in_ledger(ModelKeys(model_id), [row_id]):
         why = "it was deleted, and nothing is kept: a person was erased, or the model did not keep "

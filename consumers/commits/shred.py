@@ -48,7 +48,7 @@ def shred(store: ModelStore, commit: Commit, former: str, live: str, at_step: At
         The keys may still be on their server's disk: fold.
     """
     for name in left_files(commit):
-        remove_former(commit.meta, name)
+        remove_former(commit.meta, name, store.row_keys)
     staged = commit.staged
     rows = dict.fromkeys((*commit.deleted, *(() if staged is None else staged.caught_up)))
     named = () if staged is None else (staged.generation, *_generations(staged.former))

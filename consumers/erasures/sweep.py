@@ -51,15 +51,15 @@ class Sweep:
         subjects), if anybody is on the list.
         """
         namespace = model.namespace or DEFAULT_NAMESPACE
-        asked: list[SentRequest] = []
+        store, asked = self._store, list[SentRequest]()
         if not len(self._suppressions):
             return asked
-        for subjects in every_subject(self._store, model):
+        for subjects in every_subject(store, model):
             suppressed = self._suppressions.of(namespace, subjects)
             if suppressed:
-                [rows_of] = rows_of_subjects(self._store, [model], [suppressed])
+                [rows_of] = rows_of_subjects(store, [model], [suppressed])
                 for subject, rows in rows_of.items():
-                    if live_members(self._store.client, model.model_id, rows):
+                    if live_members(store.client, model.model_id, rows, store.row_keys):
                         asked += requests_to(model, suppressed[subject], subject, rows)
         return asked
 

@@ -281,7 +281,7 @@ def discard(
         store.row_keys.retire_generation(where)
     staging.discard(store.client, [*where.everything(), *dataset.everything()])
     if config.rows_url is not None:
-        remove_all(config.model_id, where.name, config.rows_url)
+        remove_all(config.model_id, where.name, config.rows_url, store.row_keys)
     staging.end_registration(store.client, where.model, where.name)
 
 

@@ -37,7 +37,7 @@ from lethe.consumers.registration.training_data import TrainingData
 from lethe.consumers.service.telemetry.progress import Progress
 from lethe.consumers.versions.certificates import check_first, check_terms
 from lethe.consumers.versions.disclosures import check_disclosure
-from lethe.engine.errors import InvalidData, StoreUnavailable
+from lethe.engine.errors import InvalidData, NotDurable, StoreUnavailable
 from lethe.engine.exact.digits import units_of
 from lethe.engine.fit.magnitude import check_data
 from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
@@ -55,7 +55,7 @@ from lethe.engine.store.layout.preprocessing import layout_of, raw_columns
 from lethe.engine.store.offline import staging
 from lethe.engine.store.offline.in_files import OfFiles, fit_files, no_sentinels, nobody
 from lethe.engine.store.offline.predecessor import Predecessor
-from lethe.engine.store.row_files import as_model_has, files_of, width_of
+from lethe.engine.store.row_files import as_model_has, files_of, remove_all, width_of
 from lethe.engine.store.store import ModelStore
 
 
@@ -225,7 +225,7 @@ def stage_in_files(
     keys = ModelKeys(config.model_id)
     staging.note_registration(store.client, keys, name, commit, config.rows_url)
     store.wait_durable()  # a store that went back past the note would know of no file to remove
-    files, coding = files_of(config, name), None
+    files, coding = files_of(config, name, store.row_keys), None
     try:
         with BucketWriter(files, p, config.m, subjects=_has_subjects(config), rows=rows) as writer:
             for block in blocks:
@@ -250,8 +250,8 @@ def stage_in_files(
         check_error_budget(config, fit.generation, fit.stream, fit.pipeline)
         check_first(config, fit.ledger, fit.generation, fit.stream, fit.factor)
     except BaseException:
-        with suppress(StoreUnavailable):  # else the next registration removes them
-            files.delete(files.names())
+        with suppress(StoreUnavailable, NotDurable):  # else the next registration removes them
+            remove_all(config.model_id, name, config.rows_url or "", store.row_keys)
             staging.end_registration(store.client, keys, name)
         raise
     none = TrainingData((), np.empty((0, p)), fit.rows.y, config.feature_names, (), {})

@@ -97,8 +97,8 @@ class Runtime:
 
     def never_members(self, model_id: str, row_ids: Sequence[str]) -> list[str]:
         """Return the rows that were never members of a model; raises what `models` raises."""
-        with self._connected() as (client, _):
-            return never_members(client, model_id, row_ids)
+        with self._connected() as (client, _), ExitStack() as opening:
+            return never_members(client, model_id, row_ids, self._row_keys(client, opening))
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[redis.Redis, Barrier]]:

@@ -176,11 +176,11 @@ class IntakeWorker(PartitionWorker):
     def _insertions(self, translated: Iterable[Translated]) -> list[Message]:
         """Return the rows that move to another id: those that the models have under the old one."""
         insertions = [each for one in translated for each in one.insertions]
-        messages: list[Message] = []
+        store, messages = self._store, list[Message]()
         for model_id in sorted({each.request.model_id for each in insertions}):
             moved = [each for each in insertions if each.request.model_id == model_id]
             former = {each.former for each in moved}
-            live = set(live_members(self._store.client, model_id, sorted(former)))
+            live = set(live_members(store.client, model_id, sorted(former), store.row_keys))
             for each in moved:  # one may move on under the id that it has just been given
                 if each.former in live:
                     messages.append(request_message(each.request, self._signer))

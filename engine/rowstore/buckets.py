@@ -39,9 +39,9 @@ from lethe.engine.rowstore.parts import (
     by_part,
     changed_entries,
     group_in,
-    put,
     put_bucket,
     put_index,
+    put_root,
 )
 from lethe.engine.rowstore.passes import TOGETHER, Block, Pass, Source, Workers, read_file
 
@@ -305,7 +305,7 @@ class Buckets:
             new = [entry[-KEY_BYTES:] + entry[:-KEY_BYTES] for entry in entries]
             index = tuple(self._changed_index(index, frozenset(keys.values()), new))
         manifest = replace(self.manifest, buckets=tuple(buckets), index=index, former=former)
-        root = put(self._files, manifest.pack())
+        root = put_root(self._files, manifest)
         return self if root == self.root else Buckets(self._files, root, self._what, self._workers)
 
     def _put(self, bucket: Bucket) -> Iterator[Part]:

@@ -46,6 +46,12 @@ class Files(Protocol):
             It cannot be written: the message says where and why.
         """
 
+    def settle(self) -> None:
+        """Return once other processes can read what was put; raises `StoreUnavailable` as `put`.
+
+        Called before anybody else learns the names of new files.
+        """
+
     def get(self, name: str) -> bytes | None:
         """Return a file, or None if there is none; raises `StoreUnavailable` as `put`."""
 
@@ -84,6 +90,9 @@ class Directory:
             with suppress(OSError):
                 unfinished.unlink()
             raise self._unavailable(error) from error
+
+    def settle(self) -> None:
+        """Return: what was put is there."""
 
     def get(self, name: str) -> bytes | None:
         """Return a file, or None if there is none."""
@@ -170,6 +179,9 @@ class ObjectStorage:
                 stream.write(data)
 
         self._asked(write)
+
+    def settle(self) -> None:
+        """Return: what was put is there."""
 
     def get(self, name: str) -> bytes | None:
         """Return a file, or None if there is none."""

@@ -20,6 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from lethe.engine.errors import CorruptState
 from lethe.engine.rowstore.keys import KEY_BYTES, ORDER_BYTES, SALT_BYTES
 
+ENCRYPTED = b"lethe encrypted\n"
+"""What an encrypted file begins with (`engine.store.server.sealed_files`), and no other."""
+
 _Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})+$", max_length=64)]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from lethe.engine.rowstore.bucket import Bucket, pack_bucket
 from lethe.engine.rowstore.files import Files
 from lethe.engine.rowstore.keys import KEY_BYTES, ORDER_BYTES
-from lethe.engine.rowstore.manifest import Part, digest_of, firsts_of, part_of
+from lethe.engine.rowstore.manifest import Manifest, Part, digest_of, firsts_of, part_of
 
 
 def put(files: Files, data: bytes) -> str:
@@ -20,6 +20,13 @@ def put(files: Files, data: bytes) -> str:
     name = digest_of(data)
     files.put(name, data)
     return name
+
+
+def put_root(files: Files, manifest: Manifest) -> str:
+    """Write the manifest of files that are all written, and return its name, their root."""
+    root = put(files, manifest.pack())
+    files.settle()
+    return root
 
 
 def put_bucket(files: Files, bucket: Bucket) -> Part:

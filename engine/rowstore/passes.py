@@ -22,7 +22,7 @@ from lethe.engine.errors import CorruptState, InvalidData, RowsMissing
 from lethe.engine.fit.objective import Rows
 from lethe.engine.rowstore.bucket import PackedBucket, without
 from lethe.engine.rowstore.files import Files
-from lethe.engine.rowstore.manifest import Part, digest_of
+from lethe.engine.rowstore.manifest import ENCRYPTED, Part, digest_of
 
 T = TypeVar("T")
 
@@ -182,6 +182,11 @@ def read_file(files: Files, name: str, what: str) -> bytes:
     data = files.get(name)
     if data is not None and digest_of(data) == name:
         return data
+    if data is not None and data.startswith(ENCRYPTED):
+        raise CorruptState(
+            f"{what}: its rows at {files.url} are encrypted; name the store of their keys in "
+            "LETHE_ROW_KEYS_URL"
+        )
     found = "is missing" if data is None else "has another content than its name says"
     kind = RowsMissing if data is None else CorruptState
     raise kind(

@@ -43,7 +43,7 @@ from lethe.engine.rowstore.keys import (
     sorting,
 )
 from lethe.engine.rowstore.manifest import Manifest, Part
-from lethe.engine.rowstore.parts import put, put_bucket, put_index
+from lethe.engine.rowstore.parts import put_bucket, put_index, put_root
 
 BUCKET_BYTES = 512 << 10
 """About the size of a bucket: what is read to find one row."""
@@ -185,7 +185,7 @@ class BucketWriter:
         manifest = Manifest(self._salt, self._p, self._m, buckets)
         if self._index is not None:
             manifest = replace(manifest, index=tuple(self._index_parts(manifest)))
-        return put(self._files, manifest.pack())
+        return put_root(self._files, manifest)
 
     def _deal_out(self) -> None:
         """Move the rows in memory to their piles."""

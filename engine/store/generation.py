@@ -39,6 +39,7 @@ from lethe.engine.store.layout.preprocessing import (
 from lethe.engine.store.layout.reading import parse_json_value
 from lethe.engine.store.layout.state import PublishedPipeline
 from lethe.engine.store.server.connection import reachable
+from lethe.engine.store.server.row_keys import SEALED, SEALED_BYTES
 
 
 class Sampled(NamedTuple):
@@ -186,6 +187,8 @@ def _copies(
     """Return the copies of the sentinels' records, if there are some."""
     data = fixed.get(b"sentinel_rows", b"")
     size = codec.row_size(config.d, config.m, config.blocks)
+    if data[:1] == bytes([SEALED]):
+        size += SEALED_BYTES
     if data and len(data) != size * len(ids):
         raise CorruptState(f"{what}: its sentinels have other rows; run `lethe check`")
     copies = (data[start : start + size] for start in range(0, len(data), size))

@@ -30,6 +30,7 @@ from lethe.engine.store.server.pipeline import chunks, run_pipeline
 if TYPE_CHECKING:
     from lethe.engine.store.layout.meta import Meta
     from lethe.engine.store.row_files import RowFilesOfModels
+    from lethe.engine.store.server.row_keys import RowKeys
 
 _TRIES = 5  # the first agrees with the look before it, unless others commit in between
 
@@ -114,7 +115,9 @@ def models_in(client: redis.Redis, partition: PartitionKeys) -> list[str]:
     return sorted(text(member) for member in members)
 
 
-def never_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> list[str]:
+def never_members(
+    client: redis.Redis, model_id: str, row_ids: Sequence[str], row_keys: RowKeys | None = None
+) -> list[str]:
     """Return the rows that were never live, deleted or left out by a --replace.
 
     Raises
@@ -126,7 +129,7 @@ def never_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) ->
     -----
     Cost O(len(row_ids)), a round trip for 500 rows.
     """
-    model, live = ModelKeys(model_id), live_members(client, model_id, row_ids)
+    model, live = ModelKeys(model_id), live_members(client, model_id, row_ids, row_keys)
     never: list[str] = []
     for chunk in chunks([row for row in row_ids if row not in live]):
         with reachable(client):
@@ -139,7 +142,9 @@ def never_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) ->
     return never
 
 
-def live_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> frozenset[str]:
+def live_members(
+    client: redis.Redis, model_id: str, row_ids: Sequence[str], row_keys: RowKeys | None = None
+) -> frozenset[str]:
     """Return those of the rows that are live. Costs and errors as `never_members`."""
 
     def read(live: GenerationKeys) -> frozenset[str]:
@@ -157,11 +162,13 @@ def live_members(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> 
     if meta is None:
         return live
     others = [row for row in row_ids if row not in live]
-    there = _of_files(client, meta, lambda files, now: list(files.records(now, others)))
+    there = _of_files(client, meta, lambda files, now: list(files.records(now, others)), row_keys)
     return live | _without_deleted(client, model_id, there)
 
 
-def every_live_row(client: redis.Redis, model_id: str) -> frozenset[str]:
+def every_live_row(
+    client: redis.Redis, model_id: str, row_keys: RowKeys | None = None
+) -> frozenset[str]:
     """Return the ids of a model's live rows. Cost O(n), a round trip for each shard.
 
     A row that is inserted or deleted meanwhile may be in it or not.
@@ -179,7 +186,10 @@ def every_live_row(client: redis.Redis, model_id: str) -> frozenset[str]:
     if meta is None:
         return live
     there = _of_files(
-        client, meta, lambda files, now: [row for one in files.every(now) for row in one.ids]
+        client,
+        meta,
+        lambda files, now: [row for one in files.every(now) for row in one.ids],
+        row_keys,
     )
     return live | _without_deleted(client, model_id, there)
 
@@ -196,14 +206,17 @@ def _with_row_files(client: redis.Redis, model_id: str) -> Meta | None:
 
 
 def _of_files(
-    client: redis.Redis, meta: Meta, read: Callable[[RowFilesOfModels, Meta], list[str]]
+    client: redis.Redis,
+    meta: Meta,
+    read: Callable[[RowFilesOfModels, Meta], list[str]],
+    row_keys: RowKeys | None,
 ) -> list[str]:
     from lethe.engine.store.row_files import (  # noqa: PLC0415 (as above)
         RowFilesOfModels,
         by_the_newest,
     )
 
-    return by_the_newest(client, meta, partial(read, RowFilesOfModels()))
+    return by_the_newest(client, meta, partial(read, RowFilesOfModels(row_keys=row_keys)))
 
 
 def _without_deleted(client: redis.Redis, model_id: str, row_ids: Sequence[str]) -> frozenset[str]:

@@ -26,6 +26,7 @@ from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.meta import Meta, RowFiles, parse_meta
 from lethe.engine.store.layout.preprocessing import given_table, raw_columns
 from lethe.engine.store.server.connection import reachable, text
+from lethe.engine.store.server.sealed_files import SealedFiles
 
 if TYPE_CHECKING:
     from lethe.engine.preprocess.input.table import Table
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from lethe.engine.rowstore.buckets import Buckets
     from lethe.engine.rowstore.files import Files
     from lethe.engine.rowstore.passes import Workers
+    from lethe.engine.store.server.row_keys import RowKeys
 
 T = TypeVar("T")
 
@@ -54,6 +56,13 @@ def _files_at(url: str, model_id: str, *folder: str) -> Files:
     return files_at(url, folder_of(model_id), *folder)
 
 
+def _files_of(url: str, model_id: str, folder: str, row_keys: RowKeys | None) -> Files:
+    files = _files_at(url, model_id, folder)
+    if row_keys is None:
+        return files
+    return SealedFiles(files, row_keys, ModelKeys(model_id), folder)
+
+
 def folder_of(model_id: str) -> str:
     """Return the name of a model's folder: its own, or a hash of it where that is no name."""
     quoted = quote(model_id, safe="")
@@ -68,11 +77,11 @@ def _buckets(files: Files, root: str, model_id: str, workers: Workers | None = N
     return Buckets(files, root, f"model {model_id!r}", workers)
 
 
-def files_of(config: ModelConfig, folder: str) -> Files:
-    """Return where the files of one registration lie."""
+def files_of(config: ModelConfig, folder: str, row_keys: RowKeys | None) -> Files:
+    """Return where the files of one registration lie; with keys, they are encrypted."""
     if config.rows_url is None:
         raise AssertionError("the store has the rows")
-    return _files_at(config.rows_url, config.model_id, folder)
+    return _files_of(config.rows_url, config.model_id, folder, row_keys)
 
 
 def former_files(meta: Meta | None) -> tuple[str, ...]:
@@ -83,7 +92,7 @@ def former_files(meta: Meta | None) -> tuple[str, ...]:
     return (f"{FORMER}{files.folder}:{files.root}:{meta.config.rows_url}",)
 
 
-def remove_former(meta: Meta, former: str) -> None:
+def remove_former(meta: Meta, former: str, row_keys: RowKeys | None) -> None:
     """Remove the files that ``former`` names and a model does not need any more.
 
     Called once the commit that leaves them behind is applied, and again by folds: what is gone
@@ -98,15 +107,17 @@ def remove_former(meta: Meta, former: str) -> None:
     folder, root, url = former.removeprefix(FORMER).split(":", 2)
     model, now = meta.config.model_id, meta.row_files
     if now is None or now.folder != folder or not now.rows:
-        remove_all(model, folder, url)
+        remove_all(model, folder, url, row_keys)
         return
-    files = _files_at(url, model, folder)
+    files = _files_of(url, model, folder, row_keys)
     with suppress(RowsMissing):  # removed before; or what is live is gone, and its readers say so
         _buckets(files, root, model).remove_all_but(_buckets(files, now.root, model))
 
 
-def remove_all(model_id: str, folder: str, url: str) -> None:
-    """Remove the files of a registration that never became live, or that ended."""
+def remove_all(model_id: str, folder: str, url: str, row_keys: RowKeys | None) -> None:
+    """Remove the files of a registration that never became live, or that ended; keys first."""
+    if row_keys is not None:
+        row_keys.drop_folder(ModelKeys(model_id).file_keys(folder))
     files = _files_at(url, model_id, folder)
     files.delete(files.names())
 
@@ -134,11 +145,13 @@ def without_files(files: RowFiles | None) -> RowFiles | None:
 class RowFilesOfModels:
     """Opens the files of models, and keeps the newest ones open; one thread uses it.
 
-    ``workers`` compute the passes over all rows; None for this process.
+    ``workers`` compute the passes over all rows; None for this process. With ``row_keys``, files
+    are encrypted, and this process alone reads them: no worker has keys.
     """
 
-    def __init__(self, workers: Workers | None = None) -> None:
-        self._workers = workers
+    def __init__(self, workers: Workers | None = None, row_keys: RowKeys | None = None) -> None:
+        self._workers = None if row_keys is not None else workers
+        self._row_keys = row_keys
         self._open: OrderedDict[tuple[str, str], Buckets] = OrderedDict()
 
     def of(self, meta: Meta) -> Buckets | None:
@@ -153,7 +166,7 @@ class RowFilesOfModels:
             return None
         model, root = meta.config.model_id, meta.row_files.root
         if (model, root) not in self._open:
-            files = files_of(meta.config, meta.row_files.folder)
+            files = files_of(meta.config, meta.row_files.folder, self._row_keys)
             self._open[model, root] = self.open(files, root, model)
             while len(self._open) > _OPEN:
                 self._open.popitem(last=False)

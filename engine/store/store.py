@@ -87,7 +87,7 @@ class ModelStore:
     ) -> None:
         surface_breaks(client)
         self.row_keys = row_keys
-        self.row_files = RowFilesOfModels(workers)
+        self.row_files = RowFilesOfModels(workers, row_keys)
         self.factors = Factors(client)
         self.cursors = Cursors(client)
         self.topics = KnownTopics(client)
@@ -281,9 +281,12 @@ class ModelStore:
         records = self.records_if_there(live, sampled.ids)
         if not sampled.records:
             return records
+        copies = self.open_records(live, sampled.records)
         gone = self.rows_in_ledger(live.model, sampled.ids)
-        copies = {row: copy for row, copy in sampled.records.items() if row not in gone}
-        return {**copies, **records}
+        if lost := copies.shredded - gone:
+            raise no_key(live.model.model_id, lost)
+        there = {row: copy for row, copy in copies.records.items() if row not in gone}
+        return {**there, **records}
 
     def _records_in_files(self, state: ModelState, row_ids: Sequence[str]) -> dict[str, bytes]:
         """Return records of files; while a model waits for a rebuild, nothing is computed."""

@@ -117,21 +117,29 @@ def finish(platform: Platform) -> None:
 
 
 def check_row_keys(platform: Platform, model_id: str = "m") -> None:
-    """Every live row has its key, no deleted row has one, and other generations' keys expire."""
+    """Every live row has its key, no deleted row has one, and other generations' keys expire.
+
+    With rows in files, each of these has its key, and what a generation has are copies of some.
+    """
     if not platform.keys_url:
         return
     state = platform.load(model_id)
-    prefix = state.keys.head.removesuffix("head")
+    prefix, files = state.keys.head.removesuffix("head"), state.meta.row_files
     kept: set[str] = set()
     with closing(connect(platform.keys_url)) as raw:
         for name in map(text, raw.scan_iter(f"{prefix}*", count=1000)):
             rows = set(map(text, raw.hkeys(name)))
-            if f":gen:{state.rows_generation}:" in name:
+            if ":file-keys:" in name:
+                assert raw.ttl(name) == -1, f"{name} would expire"
+                assert files is not None, f"{name} has keys of files that are gone"
+                assert name == state.keys.file_keys(files.folder), f"{name} stays for ever"
+            elif f":gen:{state.rows_generation}:" in name:
                 assert raw.ttl(name) == -1, f"{name} would expire"
                 kept |= rows
             else:
                 assert raw.ttl(name) > 0, f"{name} stays for ever"
-    assert kept == live_rows(platform, model_id), "keys are not those of the live rows"
+    wanted = set(state.sentinels.ids) if files is not None else live_rows(platform, model_id)
+    assert kept == wanted, "keys are not those of the live rows"
 
 
 def many_rows() -> Data:

@@ -150,7 +150,8 @@ def stored_rows(platform: Platform, model_id: str) -> set[str]:
 
 def buckets_of(platform: Platform, model_id: str) -> list[Bucket]:
     """Return the buckets of a model's rows, if they are in files."""
-    return list(RowFilesOfModels().every(platform.load(model_id).meta))
+    files = RowFilesOfModels(row_keys=platform.store.row_keys)
+    return list(files.every(platform.load(model_id).meta))
 
 
 def check_row_files(platform: Platform, model_id: str = "m") -> None:
@@ -158,8 +159,8 @@ def check_row_files(platform: Platform, model_id: str = "m") -> None:
 
     What a refresh that was dropped has written stays until the next one removes it.
     """
-    state = platform.load(model_id)
-    files = RowFilesOfModels().of(state.meta)
+    state, keys = platform.load(model_id), platform.store.row_keys
+    files = RowFilesOfModels(row_keys=keys).of(state.meta)
     if files is None:
         return
     files.remove_orphans(-1.0)
@@ -169,6 +170,9 @@ def check_row_files(platform: Platform, model_id: str = "m") -> None:
     assert len(stored_rows(platform, model_id)) == state.meta.rows_in_store
     url = Path(state.meta.config.rows_url or "")
     assert {path.name for path in url.rglob("*") if path.is_file()} == files.files()
+    if keys is not None and state.meta.row_files is not None:
+        held: Any = keys._client.hkeys(state.keys.file_keys(state.meta.row_files.folder))
+        assert set(map(text, held)) == files.files(), "keys are not those of the live files"
 
 
 def check_rows(platform: Platform, model_id: str) -> None:

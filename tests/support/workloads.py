@@ -126,6 +126,18 @@ class Encrypted(Workload):
         check_row_keys(self.platform)
 
 
+class EncryptedFiles(Encrypted):
+    """Deletions of a model whose rows are in encrypted files."""
+
+    def __init__(self, platform: Platform, **options: Any) -> None:
+        super().__init__(platform, rows_url=platform.folder(), **options)
+
+    def check(self) -> None:
+        """Check that live files have their keys, and no others are left."""
+        super().check()
+        check_row_files(self.platform)
+
+
 class InFiles(Workload):
     """Deletions of a model whose rows are in files."""
 
@@ -311,6 +323,8 @@ ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {
     "encrypted": Encrypted,
     "encrypted-sums": partial(Encrypted, method="exact", exact_sums=True),
     "encrypted-classes": partial(Encrypted, family="classes", kind="logistic"),
+    "encrypted-files": partial(EncryptedFiles, exact_sums=True),
+    "encrypted-files-logistic": partial(EncryptedFiles, kind="logistic"),
 }
 """Where the store goes back without the keys, their rows are lost: they stand apart."""
 

@@ -109,7 +109,7 @@ def rows_report(
         opening=_opening_of(report, rows),
         erasure=erasure,
         members={row: None if known is None else row in known for row in asked},
-        never=frozenset(never_members(store.client, report.model_id, asked)),
+        never=frozenset(never_members(store.client, report.model_id, asked, store.row_keys)),
     )
 
 

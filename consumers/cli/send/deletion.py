@@ -22,7 +22,7 @@ from lethe.consumers.log.base import Record
 from lethe.consumers.service.client import Client, NoReceipt, newest_answers
 from lethe.consumers.service.configuration.signing_keys import request_signer
 from lethe.consumers.service.connect import Runtime, open_runtime
-from lethe.engine.errors import InvalidRequest, Unavailable
+from lethe.engine.errors import CorruptState, InvalidRequest, Unavailable
 from lethe.engine.store.layout.reading import first_error
 
 _SHOWN = 10  # unknown rows that are named
@@ -93,10 +93,10 @@ def _check_rows(runtime: Runtime, request: DeletionRequest, options: dict[str, A
     rows, strict = request.row_ids or (), bool(options["strict"])
     try:
         unknown = runtime.never_members(request.model_id, rows)
-    except Unavailable:
+    except (Unavailable, CorruptState):
         if strict:
             raise
-        return  # this user may not read the membership of rows
+        return  # this user may not read the membership of rows, or has no keys of their files
     if not unknown:
         return
     shown = ", ".join(repr(row) for row in unknown[:_SHOWN])

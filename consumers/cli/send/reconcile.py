@@ -63,7 +63,8 @@ def reconcile(ctx: click.Context, /, **options: Any) -> int:
         raise InvalidData(f"{path}: the table has no rows; to end a model: lethe unregister")
     with open_runtime(settings) as runtime:
         store = runtime.store()
-        live = every_live_row(store.client, read_summary(store.client, model).model_id)
+        summary = read_summary(store.client, model)
+        live = every_live_row(store.client, summary.model_id, store.row_keys)
         missing = missing_rows(live, table)
         report: dict[str, Any] = {
             "model_id": model,

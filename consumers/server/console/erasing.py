@@ -144,7 +144,7 @@ def _concerned(console: Console, asked: SubjectErasureRequested) -> Concerned:
     store, namespace = console.services.store, asked.namespace or DEFAULT_NAMESPACE
     every = read_models(store).registered
     models = [one.model_id for one in every if one.knows(namespace)]
-    found = lookup.find_subject(store.client, models, asked.subject_id)
+    found = lookup.find_subject(store, models, asked.subject_id)
     not_covered = sorted(one.model_id for one in every if one.namespace is None)
     similar = {} if found else known_spellings(store, every, namespace, asked.subject_id)
     return Concerned(found, len(models), not_covered, similar)

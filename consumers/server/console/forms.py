@@ -161,14 +161,14 @@ async def delete(request: Request, console: ConsoleOf, visitor: VisitorOf) -> Re
         asked = _request_of(form, visitor)
     except ValueError as error:
         return await run_in_threadpool(_delete_page, console, visitor, form, str(error))
-    client = console.services.store.client
+    store = console.services.store
 
     def look() -> lookup.Found:
         rows = asked.row_ids
         if rows is None:
-            known = lookup.subject_rows(client, [asked.model_id], asked.subject_id or "")
+            known = lookup.subject_rows(store, [asked.model_id], asked.subject_id or "")
             rows = known.get(asked.model_id, ())
-        [found] = lookup.find_rows(client, {asked.model_id: rows})
+        [found] = lookup.find_rows(store, {asked.model_id: rows})
         return found
 
     found = await run_in_threadpool(look)

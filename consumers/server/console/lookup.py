@@ -14,6 +14,7 @@ from lethe.engine.store.layout.reading import integer, parse_ids, parse_json_val
 from lethe.engine.store.membership import live_members
 from lethe.engine.store.row_files import RowFilesOfModels, by_the_newest, stored_meta
 from lethe.engine.store.server.pipeline import chunks, run_pipeline
+from lethe.engine.store.store import ModelStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +43,22 @@ class _Place:
     files: bool
 
 
-def find_row(client: redis.Redis, models: Sequence[str], row_id: str) -> list[Found]:
+def find_row(store: ModelStore, models: Sequence[str], row_id: str) -> list[Found]:
     """Return the models that have or had a row. Cost: two round trips for 500 models."""
-    found = find_rows(client, dict.fromkeys(models, (row_id,)))
+    found = find_rows(store, dict.fromkeys(models, (row_id,)))
     return [one for one in found if one.live or one.deleted]
 
 
-def find_subject(client: redis.Redis, models: Sequence[str], subject_id: str) -> list[Found]:
+def find_subject(store: ModelStore, models: Sequence[str], subject_id: str) -> list[Found]:
     """Return the models that have or had rows of a subject. Cost: three round trips for 500."""
-    return find_rows(client, subject_rows(client, models, subject_id))
+    return find_rows(store, subject_rows(store, models, subject_id))
 
 
 def subject_rows(
-    client: redis.Redis, models: Sequence[str], subject_id: str
+    store: ModelStore, models: Sequence[str], subject_id: str
 ) -> dict[str, tuple[str, ...]]:
     """Return the rows of a subject, by model; models that do not know it are left out."""
-    rows: dict[str, tuple[str, ...]] = {}
+    client, rows = store.client, dict[str, tuple[str, ...]]()
     for chunk in chunks(models):
         places = _places(client, chunk)
         known = [name for name in chunk if name in places]
@@ -68,7 +69,8 @@ def subject_rows(
                 rows[name] = parse_ids(value, f"model {name!r}, a subject's rows")
         for name in known:
             if places[name].files and (meta := stored_meta(client, name)) is not None:
-                read = partial(RowFilesOfModels().subjects, subject_ids=[subject_id])
+                files = RowFilesOfModels(row_keys=store.row_keys)
+                read = partial(files.subjects, subject_ids=[subject_id])
                 theirs = by_the_newest(client, meta, read)
                 rows[name] = (*rows.get(name, ()), *theirs.get(subject_id, ()))
                 if not rows[name]:
@@ -81,9 +83,9 @@ def _queue_subject(keys: Sequence[str], subject_id: str, pipeline: Any) -> None:
         pipeline.hget(key, subject_id)
 
 
-def find_rows(client: redis.Redis, rows: Mapping[str, Sequence[str]]) -> list[Found]:
+def find_rows(store: ModelStore, rows: Mapping[str, Sequence[str]]) -> list[Found]:
     """Return what became of rows, by model. Cost: two round trips for 500 models."""
-    found: list[Found] = []
+    client, found = store.client, list[Found]()
     for chunk in chunks(list(rows)):
         places = _places(client, chunk)
         known = [name for name in chunk if name in places]
@@ -99,7 +101,7 @@ def find_rows(client: redis.Redis, rows: Mapping[str, Sequence[str]]) -> list[Fo
             ledger = [value for value in next(answers) if value is not None]
             versions = {integer(value, f"model {name!r}, its ledger") for value in ledger}
             if places[name].files:
-                there |= live_members(client, name, ids)
+                there |= live_members(client, name, ids, store.row_keys)
             live, gone = len(there), len(ledger)
             found.append(
                 Found(

@@ -51,15 +51,15 @@ async def look_up(request: Request, console: ConsoleOf, visitor: VisitorOf) -> H
 
 def _found(console: Console, visitor: Visitor, form: Form, by: str, named: str) -> dict[str, Any]:
     """Return the models that know a row or a person, and what was asked for the person."""
-    client = console.services.store.client
-    seen = [name for name in every_model(client) if visitor.sees(name)]
+    store = console.services.store
+    seen = [name for name in every_model(store.client) if visitor.sees(name)]
     if by == "row":
-        return {"found": lookup.find_row(client, seen, named), "searched": len(seen)}
-    found, visible = lookup.find_subject(client, seen, named), console.visible(visitor)
+        return {"found": lookup.find_row(store, seen, named), "searched": len(seen)}
+    found, visible = lookup.find_subject(store, seen, named), console.visible(visitor)
     values: dict[str, Any] = {"found": found, "searched": len(seen)}
     with console.file.read() as connection:
         page = requests_of_subject(connection, named, visible, _first(form, "requests"))
-        others = requests_by_content(connection, console.services.store, found, named)
+        others = requests_by_content(connection, store, found, named)
         values["requests"] = _with(page, others)
         if visitor.sees_all:
             page = erasures_page(connection, _first(form, "erasures"), subject_id=named)

@@ -202,6 +202,10 @@ class ModelKeys:
         """Return the key of a refresh job's result (hash; expires)."""
         return self._key(f"job:{job_id}")
 
+    def file_keys(self, folder: str) -> str:
+        """Return the key, in the store of row keys, of those of a folder's files (hash)."""
+        return self._key(f"file-keys:{folder}")
+
     def generation(self, name: str) -> GenerationKeys:
         """Return the keys of one generation."""
         return _generation_keys(self, name)

@@ -84,9 +84,12 @@ def stage_generation(
     """Write a generation: fixed part, factor, V, Q and row records.
 
     ``L`` is stacked and ``W`` wide where there are several blocks. With preprocessing, ``table``
-    has the rows as they were given. Cost O(n d + d^2) bytes each.
+    has the rows as they were given. With ``row_keys``, records are encrypted, those of copied
+    sentinels, too. Cost O(n d + d^2) bytes each.
     """
     given = rows.X if table is None else given_values(table)
+    if row_keys is not None and sentinels.records:
+        sentinels = sentinels._replace(records=row_keys.seal(where, sentinels.records))
     with reachable(client):
         fixed: Fields = generation_info(generation, sentinels, pipeline)
         batch = client.pipeline(transaction=True)
@@ -283,7 +286,7 @@ def sweep_registrations(
             everything = [*keys.generation(name).everything(), *keys.dataset(name).everything()]
             discard(client, everything)
             if url:
-                remove_all(keys.model_id, name, text(url[0]))
+                remove_all(keys.model_id, name, text(url[0]), row_keys)
             end_registration(client, keys, name)
             swept += 1
     return swept

@@ -7,4 +7,5 @@
 - `pipeline`: commands and Lua scripts in one round trip each
 - `rewrite`: asking the server to rewrite its files without what was erased
 - `row_keys`: row records encrypted, their keys in another store
+- `sealed_files`: files of rows encrypted, their keys in that store, too
 """

@@ -5,6 +5,8 @@ record has its own random key, in another Redis or Valkey; the associated data n
 generation and row, so that no record can stand in for another. When a row is erased, its key is
 dropped (`consumers.commits.shred` says when): every copy of the record, in replicas, backups and
 freed blocks, is noise from then on.
+
+Files of rows have a key each (`engine.store.server.sealed_files`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from lethe.engine.store.layout.keys import SHARDS, GenerationKeys, by_shard, sha
 from lethe.engine.store.server.barrier import Barrier, NoBarrier
 from lethe.engine.store.server.cluster import Cluster, primaries
 from lethe.engine.store.server.connection import Fields, reachable
-from lethe.engine.store.server.pipeline import read_shards
+from lethe.engine.store.server.pipeline import chunks, read_shards
 
 SEALED = 2
 """The codec byte of an encrypted record; inside is one of codec 1."""
@@ -36,7 +38,10 @@ STAGED_TIME_TO_LIVE = 2 * TIME_TO_LIVE
 """Seconds that the keys of a staged generation live: longer than its records and `TIME_TO_LIVE`
 together, so that as long as there are records, staged keys are told from retired ones."""
 
-_NONCE = 12
+NONCE_BYTES = 12
+
+SEALED_BYTES = 1 + NONCE_BYTES + 16
+"""By how much a sealed record is longer than what is inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +53,20 @@ class Opened:
 
 
 class RowKeys:
-    """The store of the keys; one thread uses an instance, which closes the client it was given."""
+    """The store of the keys; many threads may use an instance, which closes the client."""
 
     def __init__(self, client: redis.Redis, *, relaxed: bool = False) -> None:
         if isinstance(client, Cluster):
             raise InvalidData(
                 "LETHE_ROW_KEYS_URL names a cluster: name one server (a row's key is 32 bytes)"
             )
-        self._given = client
+        self._client = client
         with _named(), reachable(client):
-            self._client: redis.Redis = client.client()  # type: ignore[no-untyped-call]  # its gap
-            self._barrier = NoBarrier() if relaxed else Barrier(self._client, required=True)
+            self._barrier = NoBarrier() if relaxed else Barrier(client, required=True)
 
     def close(self) -> None:
         """Close the connection."""
-        self._client.close()  # gives the connection back to the other one's pool
-        self._given.close()
+        self._client.close()
 
     def is_on(self, other: redis.Redis) -> bool:
         """Return whether another client is connected to the same server, or a cluster with it."""
@@ -81,7 +84,7 @@ class RowKeys:
         sealed: dict[str, bytes] = {}
         keys: dict[str, bytes] = {}
         for row, record in records.items():
-            key, nonce = AESGCM.generate_key(256), os.urandom(_NONCE)
+            key, nonce = AESGCM.generate_key(256), os.urandom(NONCE_BYTES)
             body = AESGCM(key).encrypt(nonce, record, _bound_to(where, row))
             sealed[row] = bytes([SEALED]) + nonce + body
             keys[row] = key
@@ -106,7 +109,7 @@ class RowKeys:
             keys = read_shards(self._client, where.row_keys, closed)
         for row, key in keys.items():
             record = records[row]
-            nonce, body = record[1 : 1 + _NONCE], record[1 + _NONCE :]
+            nonce, body = record[1 : 1 + NONCE_BYTES], record[1 + NONCE_BYTES :]
             try:
                 opened[row] = AESGCM(key).decrypt(nonce, body, _bound_to(where, row))
             except (InvalidTag, ValueError):
@@ -133,7 +136,7 @@ class RowKeys:
 
         with _named(), reachable(self._client):
             self._client.transaction(lift, *names)
-            self._barrier.wait(self._client)
+            self._barrier.sync(self._client)
 
     def drop(self, where: GenerationKeys, rows: Sequence[str]) -> None:
         """Drop the keys of rows, for good; on return the disk's newest state is without them."""
@@ -150,6 +153,45 @@ class RowKeys:
             for shard in range(SHARDS):
                 pipeline.expire(where.row_keys(shard), TIME_TO_LIVE)
 
+    # -- files of rows ----------------------------------------------------------------------------
+
+    def of_file(self, where: str, name: str) -> bytes | None:
+        """Return the key of a file; ``where``: the hash of its folder's. None if there is none."""
+        with _named(), reachable(self._client):
+            key: Any = self._client.hget(where, name)
+        return None if key is None else bytes(key)
+
+    def of_files(self, where: str, keys: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Return the keys of files: those that are there already, and else these, from now on."""
+        names = list(keys)
+        with _named(), reachable(self._client):
+            pipeline = self._client.pipeline(transaction=True)
+            for name in names:
+                pipeline.hsetnx(where, name, keys[name])
+            pipeline.hmget(where, names)
+            *_, there = pipeline.execute()
+        return dict(zip(names, there, strict=True))
+
+    def keep_files(self, where: str, keys: Mapping[str, bytes]) -> bool:
+        """Return whether files have these keys, which are on disk then, or another wrote others."""
+        kept = self.of_files(where, keys) == keys
+        with _named(), reachable(self._client):
+            self._barrier.sync(self._client)
+        return kept
+
+    def drop_files(self, where: str, names: Sequence[str]) -> None:
+        """Drop the keys of files, as `drop`."""
+        with self._on_disk(transaction=False) as pipeline:
+            for chunk in chunks(names):
+                pipeline.hdel(where, *chunk)
+
+    def drop_folder(self, where: str) -> None:
+        """Drop the keys of all files of a folder, as `drop`."""
+        with self._on_disk() as pipeline:
+            pipeline.unlink(where)
+
+    # -- on disk ----------------------------------------------------------------------------------
+
     @contextmanager
     def _on_disk(self, *, transaction: bool = True) -> Iterator[Any]:
         """Give a pipeline; it is sent, and what it wrote is on disk, when the block ends."""
@@ -157,7 +199,7 @@ class RowKeys:
             pipeline = self._client.pipeline(transaction=transaction)
             yield pipeline
             pipeline.execute()
-            self._barrier.wait(self._client)
+            self._barrier.sync(self._client)
 
 
 def _bound_to(where: GenerationKeys, row: str) -> bytes:

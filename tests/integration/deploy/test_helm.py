@@ -284,11 +284,11 @@ def test_each_process_gets_the_keys_that_it_needs_and_no_others() -> None:
         "lethe-refresh": {"LETHE_ROW_KEYS_URL"},
         "lethe-erasures": {
             *checks,
-            "LETHE_REQUEST_KEYS", "LETHE_REQUEST_SIGNING_KEY",
+            "LETHE_REQUEST_KEYS", "LETHE_REQUEST_SIGNING_KEY", "LETHE_ROW_KEYS_URL",
         },
         "lethe-server": {
             "LETHE_TRUSTED_KEYS", "LETHE_REQUEST_SIGNING_KEY", "LETHE_SIGNING_KEY",
-            "LETHE_SERVER_KEYS", "LETHE_SERVER_KEY_FILE", "LETHE_OPENDSR",
+            "LETHE_SERVER_KEYS", "LETHE_SERVER_KEY_FILE", "LETHE_OPENDSR", "LETHE_ROW_KEYS_URL",
         },
         "lethe-refresh-due": set(),
         "lethe-check": {*checks, "LETHE_ROW_KEYS_URL"},

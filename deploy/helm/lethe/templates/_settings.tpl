@@ -15,6 +15,9 @@ Each takes the dict that "lethe.effective" returns.
 {{- range $name := splitList " " (include "lethe.keys" .name) | compact -}}
 {{- $_ := set $keys $name (index $.root.Values.keys $name) -}}
 {{- end -}}
+{{- if and .root.Values.rowFiles.credentialsSecret (has .name (list "erasures" "server")) -}}
+{{- $_ := set $keys "rowKeysUrl" .root.Values.keys.rowKeysUrl -}}
+{{- end -}}
 {{- $_ := set $all "keys" $keys -}}
 {{- toYaml $all -}}
 {{- end -}}
