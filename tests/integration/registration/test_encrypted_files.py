@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,18 @@ import pytest
 
 from lethe.consumers.audit.health.models import check_model as check
 from lethe.consumers.audit.verify import verify
-from lethe.engine.errors import CorruptState, InvalidData, RowsMissing, StoreUnavailable
+from lethe.engine.errors import CorruptState, RowsMissing, StoreUnavailable
+from lethe.engine.fit.objective import Rows
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.rowstore import writer
+from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.rowstore.files import files_at
-from lethe.engine.rowstore.manifest import ENCRYPTED
+from lethe.engine.rowstore.manifest import ENCRYPTED, digest_of
+from lethe.engine.rowstore.writer import BucketWriter
 from lethe.engine.store.layout.keys import ModelKeys
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.membership import live_members
+from lethe.engine.store.offline import staging
 from lethe.engine.store.row_files import RowFilesOfModels
 from lethe.engine.store.server.sealed_files import SealedFiles
 from tests.integration.store.test_erased_data import (
@@ -71,7 +74,7 @@ def sealed(servers: tuple[ValkeyProcess, ValkeyProcess], quick_refresh: None) ->
     ("kind", "family", "exact"),
     [("linear", "benign", True), ("logistic", "benign", False), ("logistic", "classes", False)],
 )
-def test_versions_are_those_of_a_model_whose_rows_are_in_the_store(
+def test_versions_of_encrypted_files_are_those_of_rows_in_the_store(
     sealed: Platform, kind: str, family: str, exact: bool
 ) -> None:
     url = Path(sealed.folder())
@@ -227,7 +230,7 @@ def test_no_other_process_reads_encrypted_files(sealed: Platform) -> None:
         verify(sealed.store, "m")
 
 
-def test_a_store_of_keys_that_is_away_is_waited_for(
+def test_files_wait_for_a_store_of_keys_that_is_away(
     sealed: Platform, servers: tuple[ValkeyProcess, ValkeyProcess]
 ) -> None:
     sealed.register("m", exact_sums=True, rows_url=sealed.folder())
@@ -294,11 +297,85 @@ def test_models_move_between_the_store_and_files_and_leave_no_key(
 
 
 def test_a_registration_that_fails_leaves_no_key(sealed: Platform) -> None:
-    url, data = sealed.folder(), make("benign", "linear")
-    twice = replace(data, X=np.where(np.arange(len(data.X))[:, None] == 7, np.nan, data.X))
-    with pytest.raises(InvalidData):
-        sealed.register("m", twice, exact_sums=True, rows_url=url)
-    assert [path for path in Path(url).rglob("*") if path.is_file()] == []
+    url, failed = sealed.folder(), list[bytes]()
     assert sealed.store.row_keys is not None
     raw: Any = sealed.store.row_keys._client
+
+    def fail(_: str) -> None:
+        failed.extend(raw.scan_iter(match="*:file-keys:*"))
+        if failed:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sealed.register("m", exact_sums=True, rows_url=url, at_step=fail)
+    assert failed
+    assert [path for path in Path(url).rglob("*") if path.is_file()] == []
     assert [*raw.scan_iter(match="*:file-keys:*")] == []
+
+
+def test_what_a_killed_registration_leaves_is_swept_with_its_keys(sealed: Platform) -> None:
+    url, keys = sealed.folder(), ModelKeys("m")
+    sealed.register("m", exact_sums=True, rows_url=url)
+    assert sealed.store.row_keys is not None
+    staging.note_registration(sealed.store.client, keys, "dead", 0, url)
+    files_of_registration(sealed, url, "dead").put("0" * 64, b"rows")
+    swept = staging.sweep_registrations(
+        sealed.store.client, keys, sealed.store.row_keys, seconds=-1
+    )
+    assert swept == 1
+    check_row_files(sealed)
+    check_row_keys(sealed)
+
+
+def files_of_registration(platform: Platform, url: str, folder: str) -> SealedFiles:
+    """Return the files of a registration of ``m``, as another process opens them."""
+    assert platform.store.row_keys is not None
+    place = files_at(url, "m", folder)
+    return SealedFiles(place, platform.store.row_keys, ModelKeys("m"), folder)
+
+
+def test_keys_that_were_lost_while_files_were_written_are_there_when_the_root_is_known(
+    sealed: Platform,
+) -> None:
+    """Given a store of keys that was killed before it had them on its disk."""
+    data, url = make("benign", "linear"), sealed.folder()
+    files = files_of_registration(sealed, url, "new")
+    assert sealed.store.row_keys is not None
+    raw: Any = sealed.store.row_keys._client
+    with BucketWriter(files, data.X.shape[1], data.y.shape[1], subjects=False) as writing:
+        writing.add([f"row-{i}" for i in range(len(data.X))], Rows(data.X, data.y, data.weight))
+        root = writing.finish(lambda _: raw.delete(ModelKeys("m").file_keys("new")))
+    buckets = Buckets(files_of_registration(sealed, url, "new"), root, "model 'm'")
+    assert sum(map(len, buckets.scan())) == len(data.X)
+
+
+def test_processes_that_write_the_same_file_write_it_under_one_key(sealed: Platform) -> None:
+    url, name = sealed.folder(), digest_of(b"rows")
+    one, other = (files_of_registration(sealed, url, "new") for _ in range(2))
+    one.put(name, b"rows")
+    other.put(name, b"rows")
+    one.settle()
+    assert one.get(name) == other.get(name) == b"rows"
+    other.settle()
+    assert one.get(name) == b"rows"
+    # Given keys that were lost, and made anew by another process, whose file this is then
+    assert sealed.store.row_keys is not None
+    raw: Any = sealed.store.row_keys._client
+    one.put(name, b"rows")
+    raw.delete(ModelKeys("m").file_keys("new"))
+    other.put(name, b"rows")
+    with pytest.raises(StoreUnavailable, match="try again"):
+        one.settle()
+    other.settle()
+    assert one.get(name) == b"rows"
+
+
+def test_a_file_in_place_of_another_is_not_read(sealed: Platform) -> None:
+    sealed.register("m", exact_sums=True, rows_url=(url := sealed.folder()))
+    files = sealed.load().meta.row_files
+    assert files is not None
+    [folder] = Path(url).rglob(files.folder)
+    first, second = sorted(path for path in folder.iterdir() if path.name != files.root)[:2]
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(CorruptState, match="has another content than its name says"):
+        list(sealed.new_store().row_files.every(sealed.load().meta))

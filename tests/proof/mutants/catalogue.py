@@ -970,7 +970,7 @@ MUTANTS = (
     mutant(
         "files that a refresh leaves behind are removed",
         "test_a_refresh_writes_files_without_what_was_deleted",
-        without("shred.shred", "remove_former(commit.meta, name)"),
+        without("shred.shred", "remove_former(commit.meta, name, store.row_keys)"),
     ),
     mutant(
         "a refresh erases every row that was deleted since its files were written",
@@ -1076,6 +1076,47 @@ MUTANTS = (
         "dual rows of files are computed from the factor",
         "test_versions_are_those_of_a_model_whose_rows_are_in_the_store",
         put("RowFilesOfModels.records", "duals()(rows.X)", "W"),
+    ),
+    # -- rows in files, encrypted
+    mutant(
+        "keys of files are on disk once their root is known",
+        "test_keys_that_were_lost_while_files_were_written_are_there_when_the_root_is_known",
+        without("put_root", "files.settle()"),
+    ),
+    mutant(
+        "a file that is written again keeps its key",
+        "test_processes_that_write_the_same_file_write_it_under_one_key",
+        put("RowKeys.of_files", "pipeline.hsetnx", "pipeline.hset"),
+    ),
+    mutant(
+        "a file whose key another process made anew belongs to that one",
+        "test_processes_that_write_the_same_file_write_it_under_one_key",
+        put("RowKeys.keep_files", "self.of_files(where, keys) == keys", "True"),
+    ),
+    mutant(
+        "the key of a file goes with it",
+        "test_old_copies_of_files_cannot_be_read_once_a_refresh_has_written_them_anew",
+        without("SealedFiles.delete", "self._keys.drop_files(self._where, ending)"),
+    ),
+    mutant(
+        "the keys of files of a registration that failed go with them",
+        "test_a_registration_that_fails_leaves_no_key",
+        never("row_files.remove_all", "row_keys is not None"),
+    ),
+    mutant(
+        "copies of sampled rows are encrypted",
+        "test_copies_of_sampled_rows_are_encrypted_and_go_with_their_row",
+        never("staging.stage_generation", "row_keys is not None and sentinels.records"),
+    ),
+    mutant(
+        "a sampled row whose key is lost is missed",
+        "test_copies_of_sampled_rows_are_encrypted_and_go_with_their_row",
+        put("ModelStore._sentinel_records", "copies.shredded - gone", "frozenset()"),
+    ),
+    mutant(
+        "no worker of a pass reads encrypted files",
+        "test_no_other_process_reads_encrypted_files",
+        never("RowFilesOfModels.__init__", "row_keys is not None"),
     ),
     # -- rows in files, with preprocessing
     mutant(
