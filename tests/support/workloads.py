@@ -328,6 +328,9 @@ ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {
 }
 """Where the store goes back without the keys, their rows are lost: they stand apart."""
 
+ENCRYPTED_FILES = ("encrypted-files", "encrypted-files-logistic")
+"""Of these no row is lost: the log names the files whose keys are there."""
+
 MAIN = (
     "linear", "logistic", "classes", "noise", "changes", "sums", "files", "files-logistic",
     "files-changes", "pipeline", "pipeline-sums", "files-pipeline", "files-pipeline-linear",

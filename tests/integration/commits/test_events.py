@@ -34,7 +34,7 @@ from tests.support.events import (
 from tests.support.invariants import ledger_of
 from tests.support.platform import Platform
 from tests.support.stores import Backup, backup, neighbour_of, restore, wipe
-from tests.support.workloads import ENCRYPTED, MAIN, WORKLOADS, Workload
+from tests.support.workloads import ENCRYPTED, ENCRYPTED_FILES, MAIN, WORKLOADS, Workload
 
 KEYS = ModelKeys("m")
 LAST = 119
@@ -56,8 +56,8 @@ def load(request: pytest.FixtureRequest, memory: Platform) -> Workload:
     return registered(memory, request.param)
 
 
-EVERY = pytest.mark.parametrize("load", WORKLOADS, indirect=True)
-FEW = pytest.mark.parametrize("load", MAIN, indirect=True)
+EVERY = pytest.mark.parametrize("load", [*WORKLOADS, *ENCRYPTED_FILES], indirect=True)
+FEW = pytest.mark.parametrize("load", [*MAIN, "encrypted-files-logistic"], indirect=True)
 """Where what happens to a worker is the same for all kinds of models that are kept alike."""
 WORKERS = pytest.mark.parametrize("load", [*MAIN, *ENCRYPTED], indirect=True)
 """Where the store does not go back."""

@@ -1109,11 +1109,6 @@ MUTANTS = (
         never("staging.stage_generation", "row_keys is not None and sentinels.records"),
     ),
     mutant(
-        "a sampled row whose key is lost is missed",
-        "test_copies_of_sampled_rows_are_encrypted_and_go_with_their_row",
-        put("ModelStore._sentinel_records", "copies.shredded - gone", "frozenset()"),
-    ),
-    mutant(
         "no worker of a pass reads encrypted files",
         "test_no_other_process_reads_encrypted_files",
         never("RowFilesOfModels.__init__", "row_keys is not None"),
