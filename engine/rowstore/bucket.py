@@ -8,6 +8,7 @@ read it as it is; nothing of it is believed unless its digest is the one of the 
 from __future__ import annotations
 
 import io
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,10 +20,10 @@ from numpy.typing import NDArray
 
 from lethe.engine.errors import CorruptState
 from lethe.engine.fit.objective import Rows
-from lethe.engine.rowstore.keys import ORDER_BYTES, Order, comparable, sorting
+from lethe.engine.rowstore.keys import ORDER_BYTES, SALT_BYTES, Order, comparable, sorting
 
 _WIDE, _NARROW = np.dtype("<f8"), np.dtype("<f4")
-_X_TYPE = b"lethe.x"
+_X_TYPE, _SALT = b"lethe.x", b"lethe.salt"
 _X_TYPES = {kind.str.encode(): kind for kind in (_WIDE, _NARROW)}
 _COMPRESSED = {"id": "ZSTD", "subject": "ZSTD", "weight": "ZSTD", "y": "ZSTD"}
 
@@ -99,10 +100,16 @@ def table_of(bucket: Bucket, kind: np.dtype[Any] = _WIDE) -> pa.Table:
 
 
 def pack_bucket(bucket: Bucket) -> bytes:
-    """Return the rows as a Parquet file. Cost O(k (p + m))."""
+    """Return the rows as a Parquet file, which no other one equals. Cost O(k (p + m)).
+
+    A random number is in it, so that nobody who has its digest and all rows but one, which was
+    deleted since, can tell whether a guess of that one is right.
+    """
     with np.errstate(over="ignore"):
         narrow = np.array_equal(bucket.rows.X.astype(_NARROW), bucket.rows.X, equal_nan=True)
     table, sink = table_of(bucket, _NARROW if narrow else _WIDE), io.BytesIO()
+    metadata = {**table.schema.metadata, _SALT: secrets.token_hex(SALT_BYTES)}
+    table = table.replace_schema_metadata(metadata)
     pq.write_table(
         table,
         sink,

@@ -1077,6 +1077,11 @@ MUTANTS = (
         "test_versions_are_those_of_a_model_whose_rows_are_in_the_store",
         put("RowFilesOfModels.records", "duals()(rows.X)", "W"),
     ),
+    mutant(
+        "no digest of a bucket confirms a guess of a row that left it",
+        "test_the_digest_of_a_bucket_confirms_no_guess_of_its_rows",
+        put("pack_bucket", "secrets.token_hex(SALT_BYTES)", "''"),
+    ),
     # -- rows in files, encrypted
     mutant(
         "keys of files are on disk once their root is known",

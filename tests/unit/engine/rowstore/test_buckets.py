@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from lethe.engine.fit.objective import Rows
 from lethe.engine.rowstore import buckets as module, keys
+from lethe.engine.rowstore.bucket import pack_bucket
 from lethe.engine.rowstore.buckets import Buckets
 from lethe.engine.rowstore.files import Directory, Files
+from lethe.engine.rowstore.manifest import digest_of
 from tests.support.row_files import Table, drawn, got, opened, scanned, write
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -43,6 +45,11 @@ def test_every_row_comes_back_bit_by_bit(files: Files, shape: dict[str, Any]) ->
     assert len(manifest.buckets) > 5
     assert scanned(buckets) == got(buckets.get([*table.ids, *UNKNOWN])) == table.as_dict()
     assert buckets.get([]) == buckets.get(UNKNOWN) == {}
+
+
+def test_the_digest_of_a_bucket_confirms_no_guess_of_its_rows(files: Files) -> None:
+    [bucket, *_] = opened(files, drawn(0, 60, p=3)).scan()
+    assert digest_of(pack_bucket(bucket)) != digest_of(pack_bucket(bucket))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
