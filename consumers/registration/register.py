@@ -293,16 +293,23 @@ class Registrar:
 
         return staged
 
-    def _members(self, before: Predecessor) -> Members:
-        """Return the former rows, and whose they are. Cost O(n) ids."""
+    def _members(self, before: Predecessor, *, accept: bool) -> Members:
+        """Return the former rows, and whose they are. Cost O(n) ids.
+
+        ``accept``: without those of files that cannot be read any more.
+        """
         members = read_members(self._store.client, before)
         if before.meta is None or before.meta.row_files is None:
             return members
         ids, subjects = list(members.ids), dict(members.subjects)
         every = self._store.row_files.every_owned
-        for rows, owners in by_the_newest(
-            self._store.client, before.meta, lambda now: list(every(now))
-        ):
+        in_files: list[tuple[tuple[str, ...], tuple[str | None, ...]]] = []
+        try:
+            in_files = by_the_newest(self._store.client, before.meta, lambda now: list(every(now)))
+        except CorruptState:
+            if not accept:
+                raise
+        for rows, owners in in_files:
             ids += rows
             for row, subject in zip(rows, owners, strict=False):
                 if subject is not None:
@@ -331,7 +338,7 @@ class Registrar:
                 url = candidate.state.meta.config.rows_url
                 staging.note_registration(store.client, keys, candidate.where.name, number, url)
             if members is None or not members.are_of(before):
-                members = self._members(before)
+                members = self._members(before, accept=accept)
                 config, given = candidate.state.meta.config, candidate.data.subjects
                 subjects = with_former_rows(before, config, given, members, candidate.new)
                 # What was appended before may still land, and must find them.

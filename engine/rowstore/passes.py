@@ -191,5 +191,5 @@ def read_file(files: Files, name: str, what: str) -> bytes:
     kind = RowsMissing if data is None else CorruptState
     raise kind(
         f"{what}: file {name} of its rows {found} at {files.url}; restore it from "
-        "a copy of this very file, or register the model again"
+        "a copy of this very file, or register the model again with --replace --accept-forgotten"
     )

@@ -90,7 +90,7 @@ class SealedFiles:
             raise RowsMissing(
                 f"model {self._model.model_id!r}: file {name} of its rows at {self.url} has no key "
                 "in LETHE_ROW_KEYS_URL: the store of keys lost writes, or is not the one that was "
-                "used. Restore it, or register the model again with --replace"
+                "used. Restore it, or register the model again with --replace --accept-forgotten"
             )
         start = len(ENCRYPTED) + NONCE_BYTES
         try:

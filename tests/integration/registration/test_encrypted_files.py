@@ -176,8 +176,9 @@ def test_copies_of_sampled_rows_are_encrypted_and_go_with_their_row(
     check_row_keys(sealed)
 
 
-def test_a_file_without_key_halts_the_model_until_the_key_is_back(sealed: Platform) -> None:
-    sealed.register("m", exact_sums=True, rows_url=sealed.folder())
+@pytest.mark.parametrize("restored", [True, False], ids=["is back", "is lost"])
+def test_a_file_without_key_halts_the_model_until_the_key(sealed: Platform, restored: bool) -> None:
+    sealed.register("m", exact_sums=True, rows_url=(url := sealed.folder()))
     files = sealed.load().meta.row_files
     assert files is not None
     assert sealed.store.row_keys is not None
@@ -194,10 +195,19 @@ def test_a_file_without_key_halts_the_model_until_the_key_is_back(sealed: Platfo
     with pytest.raises(RowsMissing, match="has no key in LETHE_ROW_KEYS_URL"):
         sealed.new_store().row_files.of(sealed.load().meta)
     halting.close()
-    raw.restore(where, 0, kept)
+    if restored:
+        raw.restore(where, 0, kept)
+    else:
+        with pytest.raises(RowsMissing, match="--replace --accept-forgotten"):
+            sealed.register("m", exact_sums=True, rows_url=url, replace_model=True)
+        sealed.register(
+            "m", exact_sums=True, rows_url=url, replace_model=True, accept_forgotten=True
+        )
     sealed.drain()
     assert sealed.final(request).status == "APPLIED"
     check_model(sealed)
+    check_row_files(sealed)
+    check_row_keys(sealed)
 
 
 def test_whoever_has_no_keys_is_told_where_they_are(sealed: Platform) -> None:

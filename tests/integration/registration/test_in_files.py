@@ -24,7 +24,7 @@ from lethe.consumers.refresh.job import run_job
 from lethe.consumers.registration.checks import MOST_FILE_AGE
 from lethe.consumers.service.telemetry.steps import Step
 from lethe.consumers.workers import halts
-from lethe.engine.errors import InvalidData, ModelExists, StoreUnavailable
+from lethe.engine.errors import InvalidData, ModelExists, RowsMissing, StoreUnavailable
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.rowstore import writer
 from lethe.engine.store.layout.config import LimitsRecord
@@ -311,6 +311,25 @@ def test_nothing_is_left_of_the_files_of_a_model_that_ends(
         assert done.in_ledger == 4
         memory.delete("m", 8)
         check_model(memory)
+
+
+@pytest.mark.parametrize("to", ["the store", "files"])
+def test_a_model_whose_files_are_lost_is_registered_again(
+    memory: Platform, url: Path, to: str
+) -> None:
+    memory.delete("m", 3)
+    for path in files_in(url):
+        path.unlink()
+    place = str(url) if to == "files" else None
+    with pytest.raises(RowsMissing, match="--replace --accept-forgotten"):
+        memory.register("m", exact_sums=True, rows_url=place, replace_model=True)
+    done = memory.register(
+        "m", exact_sums=True, rows_url=place, replace_model=True, accept_forgotten=True
+    )
+    assert done.in_ledger == 1
+    memory.delete("m", 4)
+    check_model(memory)
+    check_row_files(memory)
 
 
 def test_more_rows_of_a_subject_than_a_generation_takes_wait_for_a_refresh(

@@ -1078,6 +1078,11 @@ MUTANTS = (
         put("RowFilesOfModels.records", "duals()(rows.X)", "W"),
     ),
     mutant(
+        "what lost files knew of rows is not forgotten unasked",
+        "test_a_model_whose_files_are_lost_is_registered_again",
+        never("Registrar._members", "not accept"),
+    ),
+    mutant(
         "no digest of a bucket confirms a guess of a row that left it",
         "test_the_digest_of_a_bucket_confirms_no_guess_of_its_rows",
         put("pack_bucket", "secrets.token_hex(SALT_BYTES)", "''"),

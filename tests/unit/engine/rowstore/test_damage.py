@@ -63,7 +63,7 @@ def test_a_damaged_file_is_named_by_whoever_needs_it(
     said = "is missing" if content is None else "has another content than its name says"
     line = (
         f"model 'm': file {names[kind]} of its rows {said} at {tmp_path}; restore it from a copy "
-        "of this very file, or register the model again"
+        "of this very file, or register the model again with --replace --accept-forgotten"
     )
     if kind == "manifest":
         asks: list[Callable[[], object]] = [lambda: Buckets(files, buckets.root, "model 'm'")]
