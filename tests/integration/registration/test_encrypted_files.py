@@ -15,7 +15,7 @@ import pytest
 from lethe.consumers.audit.health.models import check_model as check
 from lethe.consumers.audit.verify import verify
 from lethe.engine.errors import CorruptState, RowsMissing, StoreUnavailable
-from lethe.engine.fit.objective import Rows
+from lethe.engine.fit.objective import Kind, Rows
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.rowstore import writer
 from lethe.engine.rowstore.buckets import Buckets
@@ -41,7 +41,9 @@ from tests.support.crash_lane import check_row_keys
 from tests.support.families import make
 from tests.support.invariants import check_model, check_row_files
 from tests.support.memory_log import MemoryLog
+from tests.support.pipelines import EVERY_KIND
 from tests.support.platform import Platform, store_at
+from tests.support.prepared import PreparedTable
 from tests.support.servers import ValkeyProcess
 from tests.support.tables import Table
 
@@ -384,3 +386,22 @@ def test_a_file_in_place_of_another_is_not_read(sealed: Platform) -> None:
     first.write_bytes(second.read_bytes())
     with pytest.raises(CorruptState, match="has another content than its name says"):
         list(sealed.new_store().row_files.every(sealed.load().meta))
+
+
+@pytest.mark.parametrize("kind", [Kind.LINEAR, Kind.LOGISTIC])
+def test_raw_rows_of_models_with_preprocessing_are_encrypted(sealed: Platform, kind: Kind) -> None:
+    url = Path(sealed.folder())
+    table = PreparedTable(
+        sealed, EVERY_KIND, 300, kind=kind, ridge=10.0, model_id="m", rows_url=str(url)
+    )
+    table.register(budget=2.0)
+    table.delete(1, 2, 7)
+    sealed.drain()
+    sealed.refresh("m", REBUILD)
+    table.delete(3)
+    sealed.drain()
+    found = verify(sealed.store, "m")
+    assert found.bound is None or found.distance <= found.bound + found.residual
+    assert all(path.read_bytes().startswith(ENCRYPTED) for path in url.rglob("*") if path.is_file())
+    check_row_files(sealed)
+    check_row_keys(sealed)
