@@ -444,11 +444,6 @@ def test_a_registration_without_room_says_so_and_leaves_nothing_behind(
     assert keys_of(memory, "m") == []
 
 
-def test_what_needs_all_rows_at_hand_is_refused(memory: Platform) -> None:
-    with pytest.raises(InvalidData, match="--rows cannot be given with"):
-        memory.register("m", method="exact", disclosure=True, rows_url=memory.folder())
-
-
 # -- damage ----------------------------------------------------------------------------------------
 
 
