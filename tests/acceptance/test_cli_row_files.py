@@ -264,3 +264,22 @@ def test_a_logistic_model_is_preprocessed_from_its_files(tmp_path: Path) -> None
         compared = [lethe("verify", model, "--json").document for model in ("text", "other")]
         assert compared[0]["rows_live"] == compared[1]["rows_live"] == 889
         lethe("check")
+
+
+def test_a_file_for_preprocess_is_proposed_by_the_first_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lethe.consumers.registration.table.file.HEAD_ROWS", 10)
+    towns = pa.array(["Oslo", "Bergen"] * 100)
+    table = rows(0, 200, 0).append_column("town", towns)
+    gaps = table.set_column(0, "x0", pa.array([None, *table["x0"].to_pylist()[1:]]))
+    for name, one in (("whole", table), ("gaps", gaps)):
+        pq.write_table(one, tmp_path / f"{name}.parquet")
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Within(server.data_dir)
+        for name, code in (("whole", 0), ("gaps", 2)):
+            data = ("--data", str(tmp_path / f"{name}.parquet"), "--rows", str(tmp_path / "files"))
+            said = lethe("register", name, *data, *FIT, code=code)
+            assert '[columns.town]\nstep = "one-hot"' in said.out
+        assert "column 'x0'" in said.err
+        lethe("register", "named", *data, *FIT, "--features", "x1,x2")

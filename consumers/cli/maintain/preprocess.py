@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -85,11 +87,18 @@ def read_rows(
         return read_table(data, columns, kind, report, preprocess)
     if preprocess is not None:
         return read_prepared_table(data, columns, kind, preprocess, report)
-    try:
+    with proposing(data.opened.data, columns, out):
         return read_table(data, columns, kind, report)
+
+
+@contextmanager
+def proposing(data: Data, columns: Columns, out: Output) -> Iterator[None]:
+    """Propose a file for --preprocess if columns that nobody named cannot be used as they are."""
+    try:
+        yield
     except ColumnError:
         if columns.features is None:
-            out.line(proposed_file(data.opened.data, columns))
+            out.line(proposed_file(data, columns))
         raise
 
 

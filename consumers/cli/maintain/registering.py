@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -11,7 +12,12 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from lethe.consumers.cli.maintain.planning import say_plan
-from lethe.consumers.cli.maintain.preprocess import preprocess_asked, proposed_file, read_rows
+from lethe.consumers.cli.maintain.preprocess import (
+    preprocess_asked,
+    proposed_file,
+    proposing,
+    read_rows,
+)
 from lethe.consumers.cli.terminal.output import (
     Output,
     certificate_line,
@@ -91,7 +97,8 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         return
     if in_files:
         table = TableInBlocks.of(foreseen, columns, kind, preprocess)
-        _register_in_files(settings, out, options, table, limits)
+        with proposing(options["data"], columns, out) if preprocess is None else nullcontext():
+            _register_in_files(settings, out, options, columns, table, limits)
         return
     with out.progress() as report, open_runtime(settings) as runtime:
         refuse_eviction(runtime.store().client)
@@ -178,6 +185,7 @@ def _register_in_files(
     settings: Settings,
     out: Output,
     options: dict[str, Any],
+    columns: Columns,
     table: TableInBlocks,
     limits: LimitsRecord,
 ) -> None:
@@ -217,6 +225,8 @@ def _register_in_files(
         out.line(text)
     if files is not None:
         out.line(f"rows in files at {config.rows_url}")
+    if proposal := _proposal(options, config.kind, columns, read):
+        out.line(f"\n{proposal}")
     for text in _warnings(done.state):
         click.echo(f"lethe: warning: {text}", err=True)
 

@@ -18,6 +18,10 @@ from lethe.engine.errors import InvalidData
 _Read = TypeVar("_Read")
 
 
+HEAD_ROWS = 100_000
+"""Rows that are looked at where all would take too long."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableFile:
     """A table that was read: its columns, and how to name a place in it.
@@ -176,6 +180,22 @@ class Opened:
             counts[index] += block.num_rows
         tables = [block for _, block in parts]
         return TableFile(self.source, self.joined(tables, kinds, only), tuple(counts))
+
+    def head(self, texts: Collection[str] = ()) -> TableFile:
+        """Return the first rows of the table, some more than `HEAD_ROWS`; see `open_file`."""
+        try:
+            return self._head(self.kinds(texts))
+        except pa.ArrowInvalid:
+            return self._head(dict.fromkeys(self.names, pa.string()))
+
+    def _head(self, kinds: dict[str, pa.DataType]) -> TableFile:
+        tables, counts = list[pa.Table](), [0] * len(self.source.files)
+        for index, block in self.blocks(kinds):
+            tables.append(block)
+            counts[index] += block.num_rows
+            if sum(counts) >= HEAD_ROWS:
+                break
+        return TableFile(self.source, self.joined(tables, kinds, None), tuple(counts))
 
     def joined(
         self,

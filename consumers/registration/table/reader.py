@@ -301,13 +301,13 @@ def _targets(file: TableFile, columns: Columns, kind: Kind) -> tuple[tuple[str, 
 
 
 def proposed_steps(path: Data, columns: Columns) -> dict[str, str | None]:
-    """Return a step for each column that could be a feature: what its values suggest.
+    """Return a step for each column that could be a feature: what its first values suggest.
 
     Of text, and of true and false: one-hot, or target-encode if there are many categories; None if
     most values have a row of their own, as names and numbers of people do. A column of which no
     step can learn, such as one of lists, has none.
     """
-    file = open_file(path, {columns.id, columns.subject or columns.id})
+    file = Opened(path).head({columns.id, columns.subject or columns.id})
     special = {columns.id, columns.subject, *columns.targets}
     held = {name: what_it_holds(file, name) for name in file.table.column_names}
     return {
