@@ -36,18 +36,24 @@ from lethe.engine.store.layout.config import LimitsRecord  # noqa: E402
 from lethe.engine.store.layout.keys import ModelKeys  # noqa: E402
 from lethe.engine.store.server.connection import connect  # noqa: E402
 from tests.support.families import make  # noqa: E402
-from tests.support.platform import (  # noqa: E402
-    Blocks,
-    Platform,
-    config_of,
-    seal_file,
-    training_data,
-)
+from tests.support.platform import Platform, config_of, seal_file, training_data  # noqa: E402
 from tests.support.servers import ValkeyProcess  # noqa: E402
 
 LETHE = [sys.executable, "-c", "from lethe.consumers.cli.main import run; run()", "work"]
 STORE, FILES = "in-store", "in-files"
 OF_A_SUBJECT = 10
+
+
+class OneBlock:
+    """A table that is one block."""
+
+    def __init__(self, table: TrainingData) -> None:
+        self.rows = len(table.ids)
+        self._table = table
+
+    def blocks(self) -> Iterator[TrainingData]:
+        """Yield it."""
+        yield self._table
 
 
 def rows_of(rows: int, features: int) -> TrainingData:
@@ -77,7 +83,7 @@ def register(platform: Platform, table: TrainingData) -> None:
             platform.registrar().register(config, table)
         else:
             config = config.model_copy(update={"rows_url": platform.folder()})
-            platform.file_registrar().register_in_files(config, Blocks(table))
+            platform.file_registrar().register_in_files(config, OneBlock(table))
 
 
 def bytes_of(platform: Platform, model: str) -> int:
