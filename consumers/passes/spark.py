@@ -73,6 +73,7 @@ class SparkWorkers:
             )
         self._master = master
         self._lock = Lock()
+        self._gateway: Any = None
         self._context: Any = None
 
     def map(
@@ -100,16 +101,27 @@ class SparkWorkers:
     def close(self) -> None:
         """Disconnect, and end the processes of this machine."""
         with self._lock:
-            if self._context is not None:
-                gateway = self._context._gateway
-                with suppress(Exception):  # it may have ended
-                    self._context.stop()
-                with suppress(Exception):
-                    gateway.shutdown()
-                gateway.proc.stdin.close()  # then its process ends
-                gateway.proc.wait(_END_SECONDS)
-                type(self._context)._gateway = type(self._context)._jvm = None
-            self._context = None
+            self._end()
+
+    def _end(self) -> None:
+        context, gateway = self._context, self._gateway
+        self._context = self._gateway = None
+        if context is not None:
+            with suppress(Exception):  # it may have ended
+                context.stop()
+        if gateway is None:
+            return
+        from pyspark import SparkContext  # noqa: PLC0415 (as above)
+
+        SparkContext._gateway = SparkContext._jvm = None  # else the next one would ask this process
+        with suppress(Exception):
+            gateway.shutdown()
+        gateway.proc.stdin.close()  # then it ends
+        try:
+            gateway.proc.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()
 
     def _connected(self) -> Any:
         """Return the context of a cluster."""
@@ -128,13 +140,15 @@ class SparkWorkers:
                 conf = SparkConf().setMaster(self._master).setAppName("lethe")
                 conf.setAll([*_SETTINGS.items(), *(_SETTINGS_HERE.items() if here else ())])
                 try:
-                    gateway = launch_gateway(conf, {"stderr": subprocess.DEVNULL})
-                    self._context = SparkContext(conf=conf, gateway=gateway)
+                    self._gateway = launch_gateway(conf, {"stderr": subprocess.DEVNULL})
+                    self._context = SparkContext(conf=conf, gateway=self._gateway)
                 except (Py4JError, PySparkException, OSError, ValueError) as error:
-                    raise self._unavailable(
+                    unavailable = self._unavailable(
                         f"{_reason(error)}; check its name, that it answers, and that Java 17 or "
                         "newer is here (JAVA_HOME)"
-                    ) from error
+                    )
+                    self._end()  # a process that was started is not left
+                    raise unavailable from error
                 if here and "PYSPARK_PYTHON" not in os.environ:
                     self._context.pythonExec = sys.executable
             return self._context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -17,11 +17,13 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Columns
 from lethe.engine.preprocess.input.table import read_table
+from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.columns import packed_columns
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.preprocessing import layout_of, recorded
 from lethe.engine.store.layout.state import ModelState
 from tests.support import pipelines
+from tests.support.invariants import check_commits, check_row_files, check_rows
 from tests.support.pipeline_in_decimals import minimiser
 from tests.support.pipelines import Rows
 from tests.support.platform import Blocks, Platform, with_row_files
@@ -250,3 +252,47 @@ class PreparedTable:
 def _json(value: Any) -> Any:
     """Return a value as a request has it."""
     return value.isoformat() if isinstance(value, date) else value
+
+
+class Pair:
+    """Two models of one table: ``m``, whose rows are in files, and ``other``."""
+
+    def __init__(self, platform: Platform, columns: Columns, n: int, **options: Any) -> None:
+        owners = {f"subject-{i}": [f"row-{3 * i + j}" for j in range(3)] for i in range(n // 3)}
+        self.platform = platform
+        self.url = platform.folder()
+        self.m, self.other = (
+            PreparedTable(
+                platform, columns, n, model_id=model, subjects=owners, rows_url=url, **options
+            )
+            for model, url in (("m", self.url), ("other", None))
+        )
+
+    def register(self, **options: Any) -> None:
+        for table in (self.m, self.other):
+            table.register(**options)
+        self.check()
+
+    def do(self, send: Callable[[PreparedTable], object]) -> None:
+        """Have one thing asked of both models, and compare them."""
+        for table in (self.m, self.other):
+            send(table)
+        self.platform.drain()
+        self.check()
+
+    def change(self, op: str, *places: int, seed: int) -> None:
+        self.do(lambda table: table.change(op, *places, rng=np.random.default_rng(seed)))
+
+    def refresh(self) -> None:
+        for table in (self.m, self.other):
+            self.platform.refresh(table.model_id, RefreshSize.REBUILD)
+        self.check()
+
+    def check(self) -> None:
+        """Compare them: a test's own pair says how near they must be."""
+        ours, theirs = (self.platform.load(table.model_id) for table in (self.m, self.other))
+        assert ours.meta.config.preprocess == theirs.meta.config.preprocess
+        assert ours.version == theirs.version
+        check_rows(self.platform, "m")
+        check_row_files(self.platform)
+        check_commits(self.platform, "m")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,15 +37,17 @@ from tests.integration.store.test_erased_data import (
     memory_of,
     rows_in,
 )
+from tests.integration.store.test_row_keys import sealed, servers
 from tests.support.crash_lane import check_row_keys
 from tests.support.families import make
 from tests.support.invariants import check_model, check_row_files
-from tests.support.memory_log import MemoryLog
 from tests.support.pipelines import EVERY_KIND
 from tests.support.platform import Platform, store_at
 from tests.support.prepared import PreparedTable
 from tests.support.servers import ValkeyProcess
 from tests.support.tables import Table
+
+__all__ = ["sealed", "servers"]
 
 REBUILD = RefreshSize.REBUILD
 
@@ -55,21 +57,6 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several buckets and parts of the index of a hundred rows."""
     monkeypatch.setattr(writer, "BUCKET_BYTES", 2048)
     monkeypatch.setattr(writer, "INDEX_ROWS", 16)
-
-
-@pytest.fixture
-def servers(private_valkey: Callable[..., ValkeyProcess]) -> tuple[ValkeyProcess, ValkeyProcess]:
-    """The store, and the store of keys."""
-    return private_valkey(rdbcompression="no"), private_valkey()
-
-
-@pytest.fixture
-def sealed(servers: tuple[ValkeyProcess, ValkeyProcess], quick_refresh: None) -> Iterator[Platform]:
-    """A platform whose rows are encrypted."""
-    del quick_refresh
-    platform = Platform(MemoryLog(), servers[0].url, keys_url=servers[1].url)
-    yield platform
-    platform.close()
 
 
 @pytest.mark.parametrize(
