@@ -20,6 +20,7 @@ from tests.support.servers import ValkeyProcess, free_port
 PRIMARIES = 3
 SLOTS = 16384
 NODE_TIMEOUT_MS = 1000
+PATIENT_MS = 60_000
 FORM_SECONDS = 30.0
 
 _SETTINGS = {
@@ -131,6 +132,19 @@ class ClusterProcesses:
         known: Any = self.client(address).cluster("NODES")
         return dict(known)
 
+    @contextlib.contextmanager
+    def patient(self) -> Iterator[None]:
+        """Let no node be given up within the block, however long it does not answer."""
+        self._set_node_timeout(PATIENT_MS)
+        try:
+            yield
+        finally:
+            self._set_node_timeout(NODE_TIMEOUT_MS)
+
+    def _set_node_timeout(self, milliseconds: int) -> None:
+        for client in self._clients.values():
+            client.config_set("cluster-node-timeout", milliseconds)
+
     def whole(self) -> bool:
         """Return whether the servers that run agree, serve all slots, and each has a copy."""
         running = [one for one, node in self.nodes.items() if node.pid]
@@ -143,6 +157,7 @@ class ClusterProcesses:
         copies = [info for info in infos if info["role"] == "slave"]
         return (
             all(one == owners[0] for one in owners)
+            and not any("fail" in nodes[one]["flags"] for nodes in seen for one in running)
             and len(copies) == len(infos) - len(owners[0])
             and all(info["master_link_status"] == "up" for info in copies)
             and all(self._has_copy(one) for one in owners[0])
