@@ -94,6 +94,10 @@ class GroupInfluence:
     cooks_distance: Array
 
 
+MOVED = 1e-3
+"""Change of a prediction above which an import says what would have kept it small."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conversion:
     """The estimator that a model was made from, and how far it was from its own optimum.
@@ -106,14 +110,30 @@ class Conversion:
         |theta_given - theta*| over coefficients and intercepts; theta* is the model's.
     relative
         The distance over |theta*|.
+    largest, mean
+        How far predictions of the rows are from the model's: probabilities of a classifier, else in
+        standard deviations of the estimator's predictions.
+    advice
+        What would have brought it closer; empty where nothing would have.
     """
 
     estimator: str
     distance: float
     relative: float
+    largest: float
+    mean: float
+    advice: str = ""
 
     def __str__(self) -> str:
         return (
             f"this {self.estimator} was {self.distance:.3g} from its own optimum "
-            f"({self.relative:.3g} relative)"
+            f"({self.relative:.3g} relative); predictions moved by {self.largest:.2g} at most, "
+            f"{self.mean:.2g} on average"
         )
+
+    @property
+    def warning(self) -> str | None:
+        """What to say if predictions moved by more than `MOVED`; None if not."""
+        if self.largest <= MOVED:
+            return None
+        return f"{self}{self.advice and f'; {self.advice}'}"

@@ -4,13 +4,33 @@
 - `converters`: the table of estimators that minimise an objective of ours, and what is refused
 - `parameters`: every parameter of the classes that are read, and what is known of it
 - `pipelines`: what a Pipeline does to its columns, and whether it does that
-- `importing`: `from_sklearn`, which refits and measures how far the given estimator was
+- `moved`: how far the given estimator was from its own optimum, in parameters and predictions
+- `importing`: `from_sklearn`, which refits
+- `natures`: what becomes of each step of a Pipeline
 - `exporting`: plain fitted estimators that predict the same
 """
 
 from __future__ import annotations
 
 from lethe.engine.conversion.exporting import PublishedFit, logistic_of, plain_estimator, ridge_of
-from lethe.engine.conversion.importing import from_sklearn
+from lethe.engine.conversion.importing import (
+    EstimatorTerms,
+    final_of,
+    from_sklearn,
+    read_terms,
+)
+from lethe.engine.conversion.natures import Nature, StepNature, natures
 
-__all__ = ["PublishedFit", "from_sklearn", "logistic_of", "plain_estimator", "ridge_of"]
+__all__ = [
+    "EstimatorTerms",
+    "Nature",
+    "PublishedFit",
+    "StepNature",
+    "final_of",
+    "from_sklearn",
+    "logistic_of",
+    "natures",
+    "plain_estimator",
+    "read_terms",
+    "ridge_of",
+]

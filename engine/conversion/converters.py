@@ -153,6 +153,21 @@ def convert(step: Step, y: ArrayLike, kind: Kind, model: str) -> ModelTerms:
     return read(step, y)
 
 
+def kind_of(step: Step) -> Kind:
+    """Return the kind of model that an estimator becomes.
+
+    Raises
+    ------
+    InvalidData
+        It becomes none.
+    """
+    if type(step.estimator) not in CONVERTERS:
+        known = ", ".join(one.__name__ for one in CONVERTERS)
+        why = REFUSED.get(step.name, "it minimises another objective, or none")
+        raise step.refusal(f"{why}. Models are made from {known}")
+    return CONVERTERS[type(step.estimator)][0]
+
+
 def _alpha(estimator: Any) -> float:
     """Return the ridge strength of a Ridge or a RidgeClassifier."""
     return float(np.reshape(estimator.alpha, ()))

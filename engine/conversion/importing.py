@@ -3,27 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.pipeline import Pipeline
 
-from lethe.engine.conversion.converters import ModelTerms, convert
+from lethe.engine.conversion.converters import ModelTerms, convert, kind_of
+from lethe.engine.conversion.moved import measured
 from lethe.engine.conversion.parameters import FROZEN
 from lethe.engine.conversion.pipelines import PipelineRead, read_pipeline
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import check_columns
-from lethe.engine.fit.objective import Kind, norm
+from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column, Name, standardised
-from lethe.engine.result import Conversion
 
 if TYPE_CHECKING:
     from lethe.engine.estimator.base import BaseModel
 
 Model = TypeVar("Model", bound="BaseModel")
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorTerms:
+    """The model that an estimator becomes, as far as the estimator says.
+
+    Attributes
+    ----------
+    kind, ridge, fit_intercept
+        Of the model.
+    columns
+        What is done to each column; None if nothing is.
+    """
+
+    kind: Kind
+    ridge: float
+    fit_intercept: bool
+    columns: dict[Name, Column] | None
+
+
+def read_terms(estimator: Any) -> EstimatorTerms:
+    """Return what a fitted estimator or Pipeline becomes, without its rows.
+
+    Raises
+    ------
+    InvalidData
+        It becomes no model.
+    """
+    read = _read(estimator)
+    kind = kind_of(read.final)
+    y = getattr(read.final.estimator, "classes_", [0.0])
+    given = convert(read.final, y, kind, "a model")
+    if read.columns is not None:
+        _check_final(read.final, given, read.columns, kind)
+    return EstimatorTerms(kind, given.ridge, given.fit_intercept, read.columns)
+
+
+def final_of(estimator: Any) -> Any:
+    """Return the last step of a Pipeline, also of one in it; another estimator itself."""
+    while type(estimator) is Pipeline:
+        estimator = estimator[-1]
+    return estimator
+
+
+def _read(estimator: Any) -> PipelineRead:
+    step = Step(estimator)
+    return read_pipeline(step) if type(estimator) is Pipeline else PipelineRead(step)
 
 
 def from_sklearn(
@@ -44,8 +91,7 @@ def from_sklearn(
     InvalidData
         The estimator minimises another objective or is not fitted, or the data are not its.
     """
-    step = Step(estimator)
-    read = read_pipeline(step) if type(estimator) is Pipeline else PipelineRead(step)
+    read = _read(estimator)
     final = read.final
     given = convert(final, y, model.kind, model.__name__)
     p = len(given.theta) - int(given.fit_intercept)
@@ -69,9 +115,7 @@ def from_sklearn(
             f"y has {optimum.shape[1]} columns, and the {final.name} was fitted on "
             f"{given.theta.shape[1]}"
         )
-    distance, size = norm(given.theta - optimum), norm(optimum)
-    relative = distance / size if size > 0 else float(distance > 0)
-    fitted.converted_from_ = Conversion(type(estimator).__name__, distance, relative)
+    fitted.converted_from_ = measured(estimator, final, given.theta, fitted, X)
     return fitted
 
 

@@ -79,7 +79,7 @@ class If:
 
 Rule = str | Only | If
 
-FROZEN = "give the fitted transformers as a frozen `preprocess`, pipeline[:-1]"
+FROZEN = "keep the fitted steps as they are: `preprocess=pipeline[:-1]`, `lethe register --freeze`"
 """The way out that there is of every transformer."""
 
 

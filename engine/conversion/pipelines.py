@@ -151,9 +151,9 @@ def read_pipeline(whole: Step) -> PipelineRead:
         A transformer is not one that a model has, or has settings that a model has not.
     """
     *before, final = _flat(whole)
-    if _passes(final.estimator):
+    if does_nothing(final.estimator):
         raise whole.refusal("it ends in no estimator; give one that ends in Ridge, for example")
-    steps = [step for step in before if not _passes(step.estimator)]
+    steps = [step for step in before if not does_nothing(step.estimator)]
     if not steps:
         return PipelineRead(final)
     for step in steps:
@@ -235,9 +235,9 @@ def _name(one: Any, known: Any, p: int) -> Name:
 
 def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
     """Return the column that transformers in turn make of one; ``place`` among their columns."""
-    found = [replace(step, column=name) for step in steps if not _passes(step.estimator)]
+    found = [replace(step, column=name) for step in steps if not does_nothing(step.estimator)]
     for step in found:
-        _check(step)
+        check_step(step)
     kinds = [type(step.estimator) for step in found]
     scaled = kinds[-1:] == [StandardScaler]
     before = kinds[:-1] if scaled else kinds
@@ -252,14 +252,21 @@ def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
     raise found[-1].refusal(f"after {' and '.join(kind.__name__ for kind in kinds[:-1])}; {_KNOWN}")
 
 
-def _passes(estimator: Any) -> bool:
+def does_nothing(estimator: Any) -> bool:
     """Return whether a step does nothing; a fitted "passthrough" is a function that is None."""
     if estimator is None or (isinstance(estimator, str) and estimator == "passthrough"):
         return True
     return type(estimator) is FunctionTransformer and estimator.func is None
 
 
-def _check(step: Step) -> None:
+def check_step(step: Step) -> None:
+    """Refuse a transformer that no column of a model is, as far as its parameters say.
+
+    Raises
+    ------
+    InvalidData
+        It is unknown, not fitted, or has settings that a model has not.
+    """
     if step.name in REFUSED or type(step.estimator) not in PARAMETERS:
         raise step.refusal(REFUSED.get(step.name, _KNOWN))
     step.check_fitted()

@@ -3,6 +3,7 @@
 `LinearModel`, `LogisticModel`, `PoissonModel` and `SoftmaxModel` are the library alone: fit, delete
 rows, keep the error known.
 `Numeric`, `Date`, `OneHot`, `Ordinal` and `TargetEncode` say what is done to a table's columns.
+`register` makes a model of the service of a fitted estimator of scikit-learn.
 `ModelSubscriber` reads verified versions of models that workers keep up to date.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lethe.consumers.registration.from_python import register
     from lethe.consumers.subscriber.subscriber import ModelSubscriber
     from lethe.engine.generalised import PoissonModel, SoftmaxModel
     from lethe.engine.models import LinearModel, LogisticModel
@@ -27,6 +29,7 @@ __all__ = [
     "PoissonModel",
     "SoftmaxModel",
     "TargetEncode",
+    "register",
 ]
 
 _COLUMNS = ("Date", "Numeric", "OneHot", "Ordinal", "TargetEncode")
@@ -46,6 +49,10 @@ def __getattr__(name: str) -> Any:
         from lethe.engine import generalised  # noqa: PLC0415
 
         return getattr(generalised, name)
+    if name == "register":
+        from lethe.consumers.registration.from_python import register  # noqa: PLC0415
+
+        return register
     if name == "ModelSubscriber":
         from lethe.consumers.subscriber.subscriber import ModelSubscriber  # noqa: PLC0415
 

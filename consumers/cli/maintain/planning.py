@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from lethe.consumers.cli.terminal.output import Output, counted
 from lethe.consumers.registration.plan import Plan
 from lethe.consumers.registration.table.foreseen import Foreseen
 
+if TYPE_CHECKING:  # scikit-learn takes a second
+    from lethe.consumers.registration.fitted_estimator import FittedEstimator
 
-def say_plan(out: Output, planned: Plan, foreseen: Foreseen, options: dict[str, Any]) -> None:
+
+def say_plan(
+    out: Output,
+    planned: Plan,
+    foreseen: Foreseen,
+    options: dict[str, Any],
+    fitted: FittedEstimator | None,
+) -> None:
     """Print a plan: text or JSON."""
     seconds = {
         "total": planned.seconds,
@@ -27,12 +37,13 @@ def say_plan(out: Output, planned: Plan, foreseen: Foreseen, options: dict[str, 
             "table_bytes": planned.table_bytes,
             "memory_bytes": planned.memory_bytes,
             "store_bytes": planned.store_bytes,
+            "steps": [] if fitted is None else [asdict(step) for step in fitted.steps],
             "seconds": {what: round(each, 1) for what, each in seconds.items()},
         }
     )
     by_line = " (lines but for headers)" if foreseen.opened.source.is_csv else ""
     features = counted(planned.features, "feature")
-    if options["preprocess"] is not None:
+    if options["preprocess"] is not None or (fitted is not None and fitted.preprocess):
         features = f"{counted(planned.features, 'column')}, each a feature or more"
     time = ", ".join(f"{what} {each:.0f}" for what, each in seconds.items() if what != "total")
     out.facts(

@@ -4,33 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lethe.consumers.cli.terminal.output import Output
-from lethe.consumers.registration.table.foreseen import Columns, Foreseen
+from lethe.consumers.registration.table.foreseen import Columns
 from lethe.consumers.registration.table.frozen import FrozenFile, read_frozen_file
 from lethe.consumers.registration.table.preprocess_file import proposal, read_preprocess_file
-from lethe.consumers.registration.table.reader import (
-    TableRead,
-    proposed_steps,
-    read_prepared_table,
-    read_table,
-)
+from lethe.consumers.registration.table.reader import proposed_steps
 from lethe.consumers.registration.table.source import Data
 from lethe.consumers.registration.table.values import ColumnError
-from lethe.consumers.service.telemetry.progress import Progress
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column
 from lethe.engine.preprocess.input.settings import Settings, check_outputs
 
+if TYPE_CHECKING:  # scikit-learn takes a second
+    from lethe.consumers.registration.fitted_estimator import FittedEstimator
+
 Preprocess = dict[str, Column] | FrozenFile
 
+_UNCERTIFIED = (
+    "a certificate would not cover a frozen transformer, which keeps what it learnt; certify a "
+    "model without one"
+)
 
-def preprocess_asked(options: dict[str, Any], kind: Kind) -> Preprocess | None:
-    """Return what --preprocess says is done to each column, or a transformer; None without it.
+
+def preprocess_asked(
+    options: dict[str, Any], kind: Kind, fitted: FittedEstimator | None, out: Output
+) -> Preprocess | None:
+    """Return what is done to each column, or a transformer that stays as it is; None if nothing.
+
+    It is what --preprocess says, or a ``fitted`` estimator.
 
     Raises
     ------
@@ -38,17 +44,26 @@ def preprocess_asked(options: dict[str, Any], kind: Kind) -> Preprocess | None:
         The file cannot be used, or the model is one that has no preprocessing in the service.
     """
     path = options["preprocess"]
-    if path is None:
-        return None
-    if options["features"] is not None:
-        raise click.UsageError("--preprocess names the columns to learn from; leave out --features")
-    if path.suffix.lower() == ".skops":
-        if options["certify"] is not None:
-            raise InvalidData(
-                "a certificate would not cover a frozen transformer, which keeps what it learnt; "
-                "certify a model without one"
+    asked: Preprocess | None = None
+    if path is not None:
+        if options["features"] is not None:
+            raise click.UsageError(
+                "--preprocess names the columns to learn from; leave out --features"
             )
-        return read_frozen_file(path)
+        frozen = path.suffix.lower() == ".skops"
+        if frozen and options["certify"] is not None:
+            raise InvalidData(_UNCERTIFIED)
+        asked = read_frozen_file(path) if frozen else read_preprocess_file(path)
+    elif fitted is not None:
+        asked = fitted.preprocess
+    if asked is None:
+        return None
+    if isinstance(asked, FrozenFile):
+        if options["certify"] is not None:
+            raise InvalidData(_UNCERTIFIED)
+        if asked.dropped is not None:
+            out.line(f"{asked.path}: the last step, {asked.dropped!r}, is left out")
+        return asked
     refused = {
         "--method influence": options["method"] == "influence",
         "a certified model": options["certify"] is not None,
@@ -56,39 +71,15 @@ def preprocess_asked(options: dict[str, Any], kind: Kind) -> Preprocess | None:
     unsupported = next((what for what, given in refused.items() if given), None)
     if unsupported is not None:
         raise InvalidData(
-            "--preprocess with a TOML file needs --method pru or exact and no certificate, and "
+            "preprocessing inside a model needs --method pru or exact and no certificate, and "
             f"does not support {unsupported}; give a fitted transformer (.skops), which stays "
             "frozen, or use the library (docs/preprocessing.md)"
         )
-    columns = read_preprocess_file(path)
     with_intercept = not options["no_intercept"]
-    Settings(columns, kind, options["ridge"], with_intercept, penalise_intercept=False)
+    Settings(asked, kind, options["ridge"], with_intercept, penalise_intercept=False)
     if kind is Kind.LINEAR:  # classes are known once the table is read
-        check_outputs(columns, kind, len(options["targets"]))
-    return columns
-
-
-def read_rows(
-    data: Foreseen,
-    columns: Columns,
-    kind: Kind,
-    preprocess: Preprocess | None,
-    report: Progress,
-    out: Output,
-) -> TableRead:
-    """Read the table; if numbers are missing, propose a file for --preprocess.
-
-    Raises
-    ------
-    InvalidData
-        The table cannot be used.
-    """
-    if isinstance(preprocess, FrozenFile):
-        return read_table(data, columns, kind, report, preprocess)
-    if preprocess is not None:
-        return read_prepared_table(data, columns, kind, preprocess, report)
-    with proposing(data.opened.data, columns, out):
-        return read_table(data, columns, kind, report)
+        check_outputs(asked, kind, len(options["targets"]))
+    return asked
 
 
 @contextmanager

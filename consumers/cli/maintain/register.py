@@ -47,6 +47,7 @@ _GROUPS = {
     "The table": (
         "data", "id_column", "targets", "features", "preprocess", "subject", "namespace", "dry_run",
     ),
+    "A fitted estimator": ("estimator", "freeze"),
     "The model": ("kind", "ridge", "no_intercept", "method", "exact_sums"),
     "Error and refresh": (
         "error_budget", "over_budget", "refresh_every", "limits", "take_out_of_range",
@@ -87,10 +88,25 @@ _GROUPS = {
     "in the store: for any number of rows, because --data is read in blocks.",
 )  # fmt: skip
 @pass_options
-@click.option("--kind", required=True, type=click.Choice(["linear", "logistic"]), help="The loss.")
 @click.option(
-    "--ridge", required=True, type=Number("1 is a usual start"), metavar="F",
-    help="Ridge strength, above 0; the same for any number of rows.",
+    "--from", "estimator", type=click.Path(path_type=Path), metavar="FILE",
+    help="A fitted estimator or Pipeline of scikit-learn in a .skops file: it says kind, ridge, "
+    "intercept, columns and preprocessing. The model is fitted to --data, on which FILE was "
+    "fitted, and the output says how far FILE was from its own optimum. Nothing of it is executed.",
+)  # fmt: skip
+@click.option(
+    "--freeze", is_flag=True,
+    help="With --from: keep the fitted transformers as they are. What they have learnt of rows is "
+    "then not deleted, and each version says so. Default: their statistics are part of the model, "
+    "and a step that cannot be is refused.",
+)  # fmt: skip
+@click.option(
+    "--kind", type=click.Choice(["linear", "logistic"]),
+    help="The loss. Required without --from.",
+)  # fmt: skip
+@click.option(
+    "--ridge", type=Number("1 is a usual start"), metavar="F",
+    help="Ridge strength, above 0; the same for any number of rows. Required without --from.",
 )  # fmt: skip
 @click.option(
     "--features", metavar="A,B,C",
@@ -189,8 +205,9 @@ _GROUPS = {
 )  # fmt: skip
 @click.option(
     "--dry-run", is_flag=True,
-    help="Register nothing, and ask no server: say how large the table is, and what memory and "
-    "time the model will take. No row is read, but the lines of CSV files are counted.",
+    help="Register nothing, and ask no server: say how large the table is, what memory and time "
+    "the model will take, and with --from what becomes of each step. No row is read, but the lines "
+    "of CSV files are counted.",
 )  # fmt: skip
 @global_options
 @click.pass_context
@@ -198,9 +215,11 @@ def register(ctx: click.Context, /, **options: Any) -> None:
     """Fit MODEL from a file, precompute what deletions need, and publish version 0.
 
     \b
-    Example:
+    Examples:
       lethe register churn --data rows.parquet --id customer --target left \\
         --kind logistic --ridge 1
+      lethe register churn --data rows.parquet --id customer --target left \\
+        --from pipeline.skops
     """  # noqa: D301 - click looks for the character
     from lethe.consumers.cli.maintain.registering import fit_and_publish  # noqa: PLC0415 - what --help need not wait for
 

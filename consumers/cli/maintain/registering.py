@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import click
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from lethe.consumers.cli.maintain.estimator import estimator_asked
 from lethe.consumers.cli.maintain.planning import say_plan
 from lethe.consumers.cli.maintain.preprocess import (
     preprocess_asked,
     proposed_file,
     proposing,
-    read_rows,
 )
 from lethe.consumers.cli.terminal.output import (
     Output,
@@ -41,10 +41,15 @@ from lethe.consumers.registration.register import (
     check,
     exists,
 )
-from lethe.consumers.registration.table.foreseen import Columns, Foreseen, foresee
+from lethe.consumers.registration.table.foreseen import (
+    Columns,
+    Foreseen,
+    foresee,
+    with_preprocessing,
+)
 from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.in_blocks import TableInBlocks
-from lethe.consumers.registration.table.reader import TableRead
+from lethe.consumers.registration.table.reader import TableRead, read_rows
 from lethe.consumers.registration.table.source import TableTooLarge
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
@@ -55,19 +60,23 @@ from lethe.engine.error.terms import ObjectiveNoise, OutputNoise, Terms
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column
+from lethe.engine.result import Conversion
 from lethe.engine.rowstore.files import absolute
 from lethe.engine.store.layout.config import LimitsRecord, ModelConfig
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.server.connection import refuse_eviction
 from lethe.engine.store.sizes import stored_bytes
 
+_NEEDS = (("accept_forgotten", "replace"), ("allow_change", "replace"), ("namespace", "subject"))
+"""Options, and what each requires."""
+
 
 def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     """Register the model that the options describe."""
     settings, out = prepare(ctx)
-    for option in ("accept_forgotten", "allow_change"):
-        if options[option] and not options["replace"]:
-            raise click.UsageError(f"--{option.replace('_', '-')} requires --replace")
+    for option, needed in _NEEDS:
+        if options[option] and not options[needed]:
+            raise click.UsageError(f"--{option.replace('_', '-')} requires --{needed}")
     if options["certify"] is not None and options["certify_output"] is not None:
         raise click.UsageError("give --certify or --certify-output, not both")
     options["certify"] = _terms(options)
@@ -76,16 +85,17 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
             "--over-budget cannot be given with --certify or --certify-output: a certified model "
             "has a budget of its own, and publishes the exact answer only"
         )
-    if options["namespace"] is not None and options["subject"] is None:
-        raise click.UsageError("--namespace requires --subject")
+    features = None if options["features"] is None else _split(options["features"])
+    fitted = estimator_asked(options, features, out)
     _check_numbers(options)
     kind = Kind(options["kind"])
-    preprocess = preprocess_asked(options, kind)
-    features = options["features"]
+    preprocess = preprocess_asked(options, kind, fitted, out)
+    if fitted is not None:
+        features = fitted.columns if preprocess is None else None
     columns = Columns(
         id=options["id_column"],
         targets=options["targets"],
-        features=None if features is None else _split(features),
+        features=features,
         subject=options["subject"],
     )
     _check_name(options["model"])
@@ -93,11 +103,11 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     foreseen = _foreseen(settings, out, options, columns, preprocess)
     in_files = options["rows_url"] is not None
     if options["dry_run"]:
-        say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options)
+        say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options, fitted)
         return
     if in_files:
         table = TableInBlocks.of(foreseen, columns, kind, preprocess)
-        with proposing(options["data"], columns, out) if preprocess is None else nullcontext():
+        with _proposing(options, columns, out, preprocess):
             _register_in_files(settings, out, options, columns, table, limits)
         return
     with out.progress() as report, open_runtime(settings) as runtime:
@@ -108,8 +118,15 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         with committing(
             Registrar, runtime, runtime.store(), report, lost_keys=accept_forgotten
         ) as registering:
-            read = read_rows(foreseen, columns, kind, preprocess, report, out)
+            with _proposing(options, columns, out, preprocess):
+                read = read_rows(foreseen, columns, kind, preprocess, report)
             config = _config(options, kind, limits, read.data)
+            moved = None
+            if fitted is not None:
+                report("comparing with the estimator", 0, 0)
+                texts = with_preprocessing(columns, fitted.preprocess)[1]
+                moved = fitted.conversion(foreseen.opened.whole(texts), read.data)
+                config = config.model_copy(update={"converted_from": fitted.record(moved)})
             proposal = _proposal(options, kind, columns, read)
             done = registering.register(
                 config,
@@ -124,8 +141,17 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         out.line(text)
     if proposal:
         out.line(f"\n{proposal}")
-    for text in _warnings(done.state):
-        click.echo(f"lethe: warning: {text}", err=True)
+    _warn(done.state, moved)
+
+
+def _proposing(
+    options: dict[str, Any],
+    columns: Columns,
+    out: Output,
+    preprocess: Mapping[str, Column] | FrozenFile | None,
+) -> AbstractContextManager[None]:
+    asked = preprocess is not None or options["estimator"] is not None
+    return nullcontext() if asked else proposing(options["data"], columns, out)
 
 
 def _foreseen(
@@ -162,7 +188,7 @@ def _planned(options: dict[str, Any], kind: Kind, limits: LimitsRecord, foreseen
     InvalidData
         No table of such columns can make the model.
     """
-    asked = options["preprocess"] is not None or options["features"] is not None
+    asked = any(options[one] is not None for one in ("preprocess", "features", "estimator"))
     names = foreseen.asked if asked else foreseen.numeric
     if not names:
         raise InvalidData(f"{foreseen.opened.path}: no column is known to be numbers by its type")
@@ -227,8 +253,7 @@ def _register_in_files(
         out.line(f"rows in files at {config.rows_url}")
     if proposal := _proposal(options, config.kind, columns, read):
         out.line(f"\n{proposal}")
-    for text in _warnings(done.state):
-        click.echo(f"lethe: warning: {text}", err=True)
+    _warn(done.state, None)
 
 
 def _terms(options: dict[str, Any]) -> Terms | None:
@@ -242,7 +267,7 @@ def _terms(options: dict[str, Any]) -> Terms | None:
 def _proposal(options: dict[str, Any], kind: Kind, columns: Columns, read: TableRead) -> str:
     """Return a file for --preprocess if columns were left out that it could name; else nothing."""
     served = kind is Kind.LINEAR or len(read.data.class_names) <= 2
-    asked = options["preprocess"] is not None or columns.features is not None
+    asked = options["preprocess"] or options["estimator"] or columns.features is not None
     return (
         "" if asked or not (read.left_out and served) else proposed_file(options["data"], columns)
     )
@@ -276,6 +301,12 @@ def _config(
     if options["exact_sums"] is None and can_have_exact_sums(config):
         return config.model_copy(update={"exact_sums": True})
     return config
+
+
+def _warn(state: ModelState, moved: Conversion | None) -> None:
+    """Print what the model's owner should look at, on stderr."""
+    for text in [*_warnings(state), *filter(None, [moved and moved.warning])]:
+        click.echo(f"lethe: warning: {text}", err=True)
 
 
 def _warnings(state: ModelState) -> list[str]:
@@ -339,7 +370,7 @@ def _limits(limits: tuple[tuple[str, float], ...]) -> LimitsRecord:
 
 def _document(done: Registered, read: TableRead) -> dict[str, Any]:
     meta, config = done.state.meta, done.state.meta.config
-    certificate = certificate_of(done.state)
+    certificate, converted = certificate_of(done.state), config.converted_from
     return {
         "model_id": config.model_id,
         "version": done.state.version,
@@ -354,6 +385,7 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "features": list(config.feature_names),
         "columns": [column.name for column in config.preprocess],
         "frozen_transformer": config.frozen_transformer,
+        "converted_from": converted and converted.model_dump(mode="json"),
         "columns_left_out": list(read.left_out),
         "targets": list(config.target_names),
         "classes": list(config.class_names),
@@ -385,6 +417,11 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         f"{config.method}, {counted(meta.rows_live, 'row')}, {features}{intercept}",
         f"error {error_number(meta.error.relative)} of a budget of {number(config.error_budget)}",
     ]
+    if (given := config.converted_from) is not None:
+        lines.append(
+            f"predictions of the {given.estimator} moved by {given.largest:.2g} at most, "
+            f"{given.mean:.2g} on average: it was {given.relative:.2g} (relative) from its optimum"
+        )
     if config.class_names and meta.class_counts is not None:
         lines.append(classes_line(config.class_names, meta.class_counts))
     certificate = certificate_of(done.state)
@@ -400,7 +437,7 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
             lines.append(f"{rows} without a subject: no erasure of a person deletes them")
     if config.refresh_every_seconds is not None:
         lines.append(f"due for a rebuild every {duration(config.refresh_every_seconds)}")
-    if read.left_out:
+    if read.left_out and config.converted_from is None:  # it has its columns
         columns = ", ".join(f"{name} ({what})" for name, what in read.left_out.items())
         one = len(read.left_out) == 1
         them, numbers = ("it", "a number") if one else ("them", "numbers")

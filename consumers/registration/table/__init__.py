@@ -10,5 +10,5 @@ May import `consumers.registration` and the engine.
 - `reader`: the training rows
 - `in_blocks`: those of tables too large for memory
 - `values`, `class_column`, `typed`: columns of numbers and names, of classes, for preprocessing
-- `preprocess_file`, `frozen`, `packed`: the files of --preprocess
+- `preprocess_file`, `frozen`, `skops_file`, `packed`: the files of --preprocess and --from
 """

@@ -6,7 +6,6 @@ later stays in it, and each version says so.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.consumers.registration.table.file import TableFile
-from lethe.consumers.registration.table.packed import Unpacked
+from lethe.consumers.registration.table.skops_file import EXTRA, read_skops
 from lethe.consumers.registration.table.typed import typed_columns
 from lethe.consumers.registration.table.values import is_boolean, is_numeric
 from lethe.consumers.service.extras import extra
@@ -27,19 +26,6 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import Category, Column, Numeric, OneHot
 from lethe.engine.preprocess.input.frozen import FrozenTransformer, transformed
 from lethe.engine.preprocess.input.values import is_missing
-
-MAX_BYTES = 64 << 20
-"""Largest file, packed and unpacked: many times what a model of 8,000 features can use. An array
-counts as often as the file names it, because skops unpacks it as often."""
-
-MAX_SCHEMA_BYTES = 16 << 20
-"""Largest JSON in it, which takes 20 to 40 times the memory once parsed: 100,000 categories."""
-
-_SCHEMA = "schema.json"
-
-_EXTRA = "mlflow"  # it has both: skops, and pandas, to whose frames transformers are fitted
-_TRUSTED = ("numpy.dtype",)
-"""Types trusted beside scikit-learn's and NumPy's own, as skops does: SimpleImputer has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +48,7 @@ class Seen:
 class FrozenFile:
     """A transformer from a file: what it is, the columns that it takes, and the file's SHA-256.
 
+    ``dropped``: the last step of a Pipeline that had an estimator after its transformers.
     ``categories`` are those that its encoders know, of columns where they are not numbers: what a
     table holds there is one of these, whatever its type. (None and NaN stand for missing.)
     ``seen``: of a table whose blocks it is given, one after another.
@@ -73,6 +60,7 @@ class FrozenFile:
     digest: str
     categories: Mapping[str, Sequence[Any]] = field(default_factory=lambda: MappingProxyType({}))
     seen: Seen | None = None
+    dropped: str | None = None
 
     def for_blocks(self, blocks: Iterable[TableFile], columns: Sequence[str]) -> FrozenFile:
         """Return what is given the blocks of a table as if it were given the table.
@@ -112,7 +100,7 @@ class FrozenFile:
         InvalidData
             It refuses the table, or makes no finite numbers.
         """
-        frame = self._frame(file)
+        frame = self.frame(file)
         made = np.asarray(transformed(self.transformer, frame))
         if made.shape[:1] != (len(frame),) or made.size == 0:
             raise InvalidData(
@@ -126,9 +114,9 @@ class FrozenFile:
             )
         return self._names(made.shape[1]), made.astype(np.float64)
 
-    def _frame(self, file: TableFile) -> Any:
+    def frame(self, file: TableFile) -> Any:
         """Return a table as the transformer was fitted to one: with NaN, or None, where missing."""
-        with extra(_EXTRA, "a frozen transformer"):
+        with extra(EXTRA, "a frozen transformer"):
             from pandas import DataFrame, Series  # noqa: PLC0415 (an optional extra)
 
         known, seen = self._known(), self.seen
@@ -167,42 +155,47 @@ class FrozenFile:
 
 
 def read_frozen_file(path: Path) -> FrozenFile:
-    """Return the fitted transformer in a ``.skops`` file.
+    """Return the fitted transformer in a ``.skops`` file, or that of a whole Pipeline.
 
     Raises
     ------
     InvalidData
         There is none, it has types that are not trusted, or it was not fitted to named columns.
     """
-    with extra(_EXTRA, "a frozen transformer"):
-        from skops.io import loads  # noqa: PLC0415 (an optional extra)
-        from skops.io.exceptions import UntrustedTypesFoundException  # noqa: PLC0415
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InvalidData(f"{path}: is larger than {MAX_BYTES} bytes; is it the right file?")
-        data = path.read_bytes()
-    except OSError as error:
-        raise InvalidData(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    try:
-        unpacked = Unpacked(data, MAX_BYTES, str(path))
-        unpacked.check_named(_SCHEMA, MAX_SCHEMA_BYTES)
-        loaded: Any = loads(unpacked.stored(), trusted=list(_TRUSTED))
-    except InvalidData:
-        raise
-    except UntrustedTypesFoundException as error:
-        raise InvalidData(
-            f"{path}: {error}; a frozen transformer consists of scikit-learn's own classes"
-        ) from None
-    except Exception as error:  # a damaged file raises anything
-        raise InvalidData(
-            f"{path}: is no .skops file that can be read ({type(error).__name__}); write it with "
-            "skops.io.dump"
-        ) from None
+    loaded, digest = read_skops(path, "a frozen transformer")
+    steps = getattr(loaded, "steps", [])
+    if len(steps) > 1 and hasattr(steps[-1][1], "predict"):
+        return replace(frozen_file(loaded[:-1], path, digest), dropped=steps[-1][0])
+    return frozen_file(loaded, path, digest)
+
+
+def frozen_file(loaded: Any, path: Path, digest: str) -> FrozenFile:
+    """Return a fitted transformer as one that makes the features of a table.
+
+    Raises
+    ------
+    InvalidData
+        It is none, or was not fitted to named columns.
+    """
     names = getattr(loaded, "feature_names_in_", None)
     if not isinstance(loaded, FrozenTransformer) or names is None:
         raise InvalidData(
             f"{path}: holds no transformer that was fitted to a data frame, whose columns it names"
         )
+    found = given_to(loaded, path, digest)
+    if not found.columns:
+        raise InvalidData(f"{path}: the transformer takes no column: it drops all of them")
+    return found
+
+
+def given_to(loaded: Any, path: Path, digest: str) -> FrozenFile:
+    """Return what says how a table is given to an estimator that was fitted to named columns.
+
+    Raises
+    ------
+    InvalidData
+        It is not whole.
+    """
     try:
         columns, categories = _columns(loaded), dict(_encoded(loaded))
     except Exception as error:  # of a file that was changed, anything
@@ -210,9 +203,7 @@ def read_frozen_file(path: Path) -> FrozenFile:
             f"{path}: cannot tell which columns the transformer takes ({type(error).__name__}); "
             "was the file changed?"
         ) from None
-    if not columns:
-        raise InvalidData(f"{path}: the transformer takes no column: it drops all of them")
-    return FrozenFile(path, loaded, columns, hashlib.sha256(data).hexdigest(), categories)
+    return FrozenFile(path, loaded, columns, digest, categories)
 
 
 def _columns(transformer: Any) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ __all__ = [
     "read_given_rows",
     "read_ids",
     "read_prepared_table",
+    "read_rows",
     "read_table",
 ]
 
@@ -139,6 +140,19 @@ def read_table(
         frozen_transformer=digest, design=design,
     )  # fmt: skip
     return TableRead(data_read, left_out)
+
+
+def read_rows(
+    data: Foreseen,
+    columns: Columns,
+    kind: Kind,
+    preprocess: Mapping[str, Column] | FrozenFile | None,
+    progress: Progress = no_progress,
+) -> TableRead:
+    """Read and check training rows, whatever is done to their columns; see the two functions."""
+    if preprocess is None or isinstance(preprocess, FrozenFile):
+        return read_table(data, columns, kind, progress, preprocess)
+    return read_prepared_table(data, columns, kind, preprocess, progress)
 
 
 def rows_in(

@@ -33,6 +33,17 @@ class LimitsRecord(Stored):
         return Limits(**self.model_dump(exclude_none=True))
 
 
+class ConversionRecord(Stored):
+    """`engine.result.Conversion` as it is stored, and the SHA-256 of the file that it came in."""
+
+    estimator: str
+    digest: str | None
+    distance: Finite
+    relative: Finite
+    largest: Finite
+    mean: Finite
+
+
 class ModelConfig(Stored):
     """The configuration that registration fixes."""
 
@@ -57,6 +68,11 @@ class ModelConfig(Stored):
     """The columns of the table, if preprocessing is part of the model."""
     frozen_transformer: str | None = Field(default=None, exclude_if=lambda digest: digest is None)
     """SHA-256 of the transformer that made the features, and keeps what it learnt from rows."""
+
+    converted_from: ConversionRecord | None = Field(
+        default=None, exclude_if=lambda one: one is None
+    )
+    """The fitted estimator that the model was made from, and how far it was from version 0."""
 
     disclosure: bool = Field(default=False, exclude_if=operator.not_)
     """Whether the store keeps what versions disclose of each row (docs/disclosure.md)."""

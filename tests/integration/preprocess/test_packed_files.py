@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from scipy.sparse import coo_array, save_npz
 
-from lethe.consumers.registration.table.frozen import MAX_BYTES, read_frozen_file
+from lethe.consumers.registration.table.frozen import read_frozen_file
+from lethe.consumers.registration.table.skops_file import MAX_BYTES
 from lethe.engine.errors import InvalidData
 from tests.support.extras import need
 

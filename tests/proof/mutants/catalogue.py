@@ -923,7 +923,7 @@ MUTANTS = (
     mutant(
         "what a column of a frozen transformer holds follows from all blocks",
         "test_a_block_without_a_category_is_of_the_type_that_the_others_are",
-        put("FrozenFile._frame", "name not in numeric", "False"),
+        put("FrozenFile.frame", "name not in numeric", "False"),
     ),
     mutant(
         "numbers and truth values in one column of a frozen transformer, in several blocks",

@@ -231,7 +231,10 @@ def test_a_number_that_is_none_or_missing_is_said_plainly(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main.run([*REGISTER, "--data", "x.csv"]) == 2
-    assert "Missing option '--ridge'. 1 is a usual start; see" in capsys.readouterr().err
+    assert (
+        "give --ridge, or a fitted estimator with --from; 1 is a usual start; see"
+        in capsys.readouterr().err
+    )
     assert main.run([*REGISTER, "--data", "x.csv", "--ridge", "abc"]) == 2
     assert "'--ridge': 'abc' is not a number; see" in capsys.readouterr().err
 

@@ -9,8 +9,11 @@ import click
 import pytest
 
 from lethe.consumers.cli.maintain.preprocess import preprocess_asked
+from lethe.consumers.cli.terminal.output import Output
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
+
+OUT = Output(as_json=False)
 
 
 def options(path: Path, **changes: Any) -> dict[str, Any]:
@@ -32,17 +35,17 @@ def test_a_model_that_cannot_have_its_preprocessing_inside_is_named(
     path = tmp_path / "columns.toml"
     path.write_text('[columns.age]\nstep = "numeric"\n')
     with pytest.raises(InvalidData, match=named):
-        preprocess_asked(options(path, **changes), kind)
-    assert preprocess_asked(options(path), kind) is not None
+        preprocess_asked(options(path, **changes), kind, None, OUT)
+    assert preprocess_asked(options(path), kind, None, OUT) is not None
 
 
 def test_no_certificate_covers_a_frozen_transformer(tmp_path: Path) -> None:
     path = tmp_path / "columns.skops"
     with pytest.raises(InvalidData, match="a certificate would not cover a frozen transformer"):
-        preprocess_asked(options(path, certify="terms"), Kind.LINEAR)
+        preprocess_asked(options(path, certify="terms"), Kind.LINEAR, None, OUT)
 
 
 def test_either_form_names_the_columns_to_learn_from(tmp_path: Path) -> None:
     for name in ("columns.toml", "columns.skops"):
         with pytest.raises(click.UsageError, match="leave out --features"):
-            preprocess_asked(options(tmp_path / name, features="age"), Kind.LINEAR)
+            preprocess_asked(options(tmp_path / name, features="age"), Kind.LINEAR, None, OUT)

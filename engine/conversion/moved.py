@@ -1,0 +1,83 @@
+"""How far a given estimator's parameters and predictions are from those of its own optimum."""
+
+from __future__ import annotations
+
+import warnings
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lethe.engine.conversion.steps import Step
+from lethe.engine.fit.objective import Array, norm
+from lethe.engine.result import MOVED, Conversion
+
+if TYPE_CHECKING:
+    from lethe.engine.estimator.base import BaseModel
+
+_WANTED = MOVED / 10
+"""Distance of predictions that the advice aims at."""
+
+
+def measured(given: Any, final: Step, theta: Array, model: BaseModel, X: Any) -> Conversion:
+    """Return how far an estimator is from a model, its optimum on the same rows.
+
+    Parameters
+    ----------
+    given
+        The estimator, or a Pipeline that ends in ``final``.
+    theta
+        Its parameters, d x m.
+    model
+        The fitted model.
+    X
+        The rows that both were fitted on.
+
+    Notes
+    -----
+    Cost O(n d): both predict every row.
+    """
+    optimum = model.published
+    distance, size = norm(theta - optimum), norm(optimum)
+    relative = distance / size if size > 0 else float(distance > 0)
+    gaps = np.abs(_gaps(given, model, X))
+    largest, mean = float(gaps.max(initial=0.0)), float(gaps.mean())
+    advice = _advice(final.estimator, largest)
+    return Conversion(type(given).__name__, distance, relative, largest, mean, advice)
+
+
+def _gaps(given: Any, model: Any, X: Any) -> Array:
+    """Return the estimator's predictions less the model's, (n,) or (n, m)."""
+    rows = deepcopy(X)  # with copy=False, a transformer writes into it
+    with warnings.catch_warnings():
+        # Categories of missing values are spelt in several ways, of which scikit-learn warns.
+        warnings.simplefilter("ignore")
+        if hasattr(model, "predict_proba"):
+            return np.asarray(np.asarray(given.predict_proba(rows)) - model.predict_proba(X))
+        read = given.decision_function if hasattr(given, "decision_function") else given.predict
+        theirs = np.asarray(read(rows), dtype=np.float64)
+    deviation = theirs.std(axis=0)
+    ours = model.predict(X).reshape(theirs.shape)
+    return np.asarray((theirs - ours) / np.where(deviation > 0, deviation, 1.0))
+
+
+def _advice(final: Any, largest: float) -> str:
+    """Return what would have brought an iterative estimator closer to its optimum.
+
+    Its distance is about proportional to the tolerance at which it stopped.
+    """
+    one = getattr(final, "estimator", final)  # of a OneVsRestClassifier
+    tolerance = getattr(one, "tol", None)
+    if largest <= MOVED or tolerance is None:
+        return ""
+    fitted = getattr(final, "estimators_", [final])
+    most = getattr(one, "max_iter", None)
+    steps = max((int(np.max(each.n_iter_)) for each in fitted if _counts(each)), default=0)
+    if most is not None and steps >= most:
+        return f"it stopped at max_iter={most}: fit it with more, to move it less"
+    power = np.floor(np.log10(tolerance * _WANTED / largest))
+    return f"fit it with tol={10.0**power:.0e} to move it less"
+
+
+def _counts(estimator: Any) -> bool:
+    return getattr(estimator, "n_iter_", None) is not None
