@@ -427,6 +427,9 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
     certificate = certificate_of(done.state)
     if certificate is not None:
         lines.append(certificate_line(certificate))
+    if config.method == "pru" and (config.exact_sums or config.preprocess):
+        better = "the bytes of retraining" if config.exact_sums else "what the statistics move, too"
+        lines.append(f"--method exact would publish {better}, in less time (docs/methods.md)")
     if config.frozen_transformer is not None:
         lines.append("the transformer is frozen: what it learnt from deleted rows stays in it")
     if read.data.subjects:
