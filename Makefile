@@ -154,6 +154,10 @@ exact: setup ## Linear models after 10,000 streams of changes, byte for byte, do
 conversions: setup ## Convert scikit-learn's estimators and pipelines, setting by setting, docs/scikit-learn.md (SEED=n SIZE=n)
 	$(BIN)/python -m tests.proof.conversions $(if $(SEED),--seed $(SEED)) $(if $(SIZE),--size $(SIZE))
 
+.PHONY: pipelines
+pipelines: setup ## Register ordinary scikit-learn pipelines: right, or refused by name, docs/scikit-learn.md (SEED=n)
+	$(BIN)/python -m tests.proof.pipelines $(if $(SEED),--seed $(SEED))
+
 .PHONY: sbom
 sbom: setup ## Write the software bill of materials (CycloneDX) to dist/lethe.cdx.json
 	$(BIN)/python scripts/sbom.py

@@ -26,6 +26,7 @@ THOROUGH = (
     "tests/proof/fuzz/",
     "tests/proof/http/",
     "tests/proof/model/",
+    "tests/proof/pipelines/test_pipelines.py::test_a_pipeline_is_right",
     "tests/proof/simulation/test_simulation.py::test_no_seed_breaks",
     "tests/unit/export/",
     "tests/unit/server/test_index.py::test_a_page_of_100_000",

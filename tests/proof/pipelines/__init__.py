@@ -1,0 +1,7 @@
+"""Pipelines as practitioners build them: how many become models, and whether these are right.
+
+- `corpus`: the pipelines, with where each structure is from
+- `table`: the table that they are fitted to
+- `judging`: one of them, through deletions, inserts and corrections
+- `__main__`: `make pipelines`
+"""

@@ -1,0 +1,19 @@
+"""The corpus of pipelines holds: each is right after 50 changes, or refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.proof.pipelines.corpus import FIRST, Entry
+from tests.proof.pipelines.judging import judged
+
+
+@pytest.mark.parametrize("entry", FIRST, ids=lambda entry: entry.name)
+def test_a_pipeline_is_right_or_refused_by_name(entry: Entry) -> None:
+    found = judged(entry)
+    assert found.verdict in ("right", "refused"), found.said
+
+
+def test_what_is_ordinary_is_accepted() -> None:
+    ordinary = next(entry for entry in FIRST if entry.name == "mixed types, mean")
+    assert judged(ordinary).verdict == "right"
