@@ -127,11 +127,11 @@ class _Feature:
     mean: Any
     variance: Any
     value: Mapping[int, Any] | None = None
-    standardise: bool = False
+    standardise: bool | str = False
 
     def is_idle(self, intercept: bool) -> bool:
         """Return whether all rows have one value, of which the parameter is 0."""
-        return bool(self.variance == 0 and (intercept or self.standardise or self.mean == 0))
+        return bool(self.variance == 0 and (intercept or self._centre == self.mean))
 
     def balls(self, table: Table) -> list[Any]:
         """Return the feature of each row."""
@@ -140,12 +140,13 @@ class _Feature:
             values = [self.mean if v != v else _fraction(v) for v in numbers]  # noqa: PLR0124 (NaN)
         else:
             values = [self.value[code] for code in table.codes[:, self.source].tolist()]
-        deviation = self._deviation()
-        made = {
-            v: flint.arb(v - self.mean) / deviation if self.standardise else flint.arb(v)
-            for v in set(values)
-        }
+        deviation = self._deviation() if self.standardise in (True, "scale") else flint.arb(1)
+        made = {v: flint.arb(v - self._centre) / deviation for v in set(values)}
         return [made[v] for v in values]
+
+    @property
+    def _centre(self) -> Any:
+        return self.mean if self.standardise in (True, "centre") else flint.fmpq(0)
 
     def _deviation(self) -> Any:
         """Return the deviation: 1 where scikit-learn counts the feature as constant."""

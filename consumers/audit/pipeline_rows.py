@@ -98,8 +98,11 @@ class PipelineRows:
                 values, share = of[own], counts / np.longdouble(learnt.n)
                 mean = np.sum(share * of)
                 variance = np.sum(share * (of - mean) ** 2)
-            if column.standardise:
-                values = _standardised(values, mean, variance, learnt.n)
+            deviation = _deviation(mean, variance, learnt.n)
+            if column.standardise in (True, "centre"):
+                values = values - mean
+            if column.standardise in (True, "scale"):
+                values = values / deviation
             yield values[:, None]
 
 
@@ -186,9 +189,8 @@ def _ordinal(column: ColumnRecord, counts: NDArray[np.int_]) -> Long:
     return np.asarray(np.cumsum(there) - 1, dtype=np.longdouble)
 
 
-def _standardised(x: Long, mean: np.longdouble, variance: np.longdouble, n: int) -> Long:
-    """Return x with mean 0 and deviation 1; where scikit-learn counts it as constant, with 0."""
+def _deviation(mean: np.longdouble, variance: np.longdouble, n: int) -> np.longdouble:
+    """Return the standard deviation; 1 where scikit-learn counts a column as constant."""
     eps = np.finfo(np.float64).eps
     constant = variance <= n * eps * variance + (n * mean * eps) ** 2
-    out: Long = (x - mean) if constant else (x - mean) / np.sqrt(variance)
-    return out
+    return np.longdouble(1) if constant else np.sqrt(variance)

@@ -169,8 +169,8 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "force_int_remainder_cols": FREE,
         },
         StandardScaler: {
-            "with_mean": Only((True,), f"leaves the features where they are; {FROZEN}"),
-            "with_std": Only((True,), f"leaves the features' scale as it is; {FROZEN}"),
+            "with_mean": CARRIED,
+            "with_std": CARRIED,
             "copy": FREE,
         },
         SimpleImputer: {

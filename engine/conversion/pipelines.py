@@ -28,7 +28,14 @@ from lethe.engine.conversion.parameters import (
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import column_names
-from lethe.engine.preprocess.input.columns import Column, Name, Numeric, OneHot, Ordinal
+from lethe.engine.preprocess.input.columns import (
+    Column,
+    Name,
+    Numeric,
+    OneHot,
+    Ordinal,
+    Standardise,
+)
 from lethe.engine.preprocess.input.values import is_missing
 from lethe.engine.preprocess.library import PreparedModel
 
@@ -241,14 +248,15 @@ def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
     kinds = [type(step.estimator) for step in found]
     scaled = kinds[-1:] == [StandardScaler]
     before = kinds[:-1] if scaled else kinds
+    standardise = scaled and _standardise(found[-1].estimator)
     if before == []:
-        return Numeric(impute=None, standardise=scaled)
+        return Numeric(impute=None, standardise=standardise)
     if before == [SimpleImputer]:
-        return Numeric(standardise=scaled)
-    if before == [OneHotEncoder] and not scaled:
+        return Numeric(standardise=standardise)
+    if before == [OneHotEncoder] and standardise is False:
         return _one_hot(found[0], place)
     if before == [OrdinalEncoder]:
-        return _ordinal(found[0], place, standardise=scaled)
+        return _ordinal(found[0], place, standardise=standardise)
     raise found[-1].refusal(f"after {' and '.join(kind.__name__ for kind in kinds[:-1])}; {_KNOWN}")
 
 
@@ -284,7 +292,14 @@ def _one_hot(step: Step, place: int) -> OneHot:
     return OneHot("error" if step.estimator.handle_unknown == "error" else "ignore")
 
 
-def _ordinal(step: Step, place: int, *, standardise: bool) -> Ordinal:
+def _standardise(scaler: StandardScaler) -> Standardise:
+    """Return what of the mean and the deviation a scaler brings to 0 and 1."""
+    if scaler.with_mean and scaler.with_std:
+        return True
+    return "centre" if scaler.with_mean else "scale" if scaler.with_std else False
+
+
+def _ordinal(step: Step, place: int, *, standardise: Standardise) -> Ordinal:
     encoder = step.estimator
     if any(is_missing(category) for category in encoder.categories_[place]):
         raise step.refusal(

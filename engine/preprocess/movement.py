@@ -96,7 +96,7 @@ def movement(base: BaseTransformation, sums: Sums, live: Statistics, penalty: Ar
     squares = live.deviation**2
     change, size = np.zeros(len(penalty)), np.zeros(len(penalty))
     change[:p] = penalty[:p] * (live.deviation - 1.0) * (live.deviation + 1.0)
-    size[:p] = np.where(base.layout.standardised, penalty[:p] * squares * live.amplified, 0.0)
+    size[:p] = np.where(base.layout.scaled, penalty[:p] * squares * live.amplified, 0.0)
     crossed_size = float(live.unit @ (lengths(C) + B @ np.abs(live.shift)))
     features = base.layout.moving_features
     crossed = _by_feature(base.layout, live.shift, C)

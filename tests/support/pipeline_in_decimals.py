@@ -19,8 +19,9 @@ from lethe.engine.preprocess.input.columns import (
     Numeric,
     OneHot,
     Ordinal,
+    Standardise,
     TargetEncode,
-    standardised,
+    standardise_of,
 )
 from tests.support.pipelines import EPOCH
 
@@ -44,7 +45,7 @@ def minimiser(
         targets = [[Decimal(float(v)) for v in row] for row in y.reshape(len(y), -1)]
         weights = [Decimal(1)] * len(y) if weight is None else [Decimal(float(w)) for w in weight]
         made = [
-            _standardised(values) if standardised(column) else values
+            _standardised(values, standardise_of(column))
             for name, column in columns.items()
             for values in _features(column, list(rows[name]), [row[0] for row in targets])
         ]
@@ -101,11 +102,14 @@ def _mean(values: list[Decimal]) -> Decimal:
     return sum(values, Decimal(0)) / len(values)
 
 
-def _standardised(values: list[Decimal]) -> list[Decimal]:
+def _standardised(values: list[Decimal], standardise: Standardise) -> list[Decimal]:
+    if standardise is False:
+        return values
     n, mean = len(values), _mean(values)
     variance = _mean([(v - mean) ** 2 for v in values])
     constant = variance <= n * _EPS * variance + (n * mean * _EPS) ** 2
-    deviation = Decimal(1) if constant else variance.sqrt()
+    deviation = Decimal(1) if constant or standardise == "centre" else variance.sqrt()
+    mean = Decimal(0) if standardise == "scale" else mean
     return [(v - mean) / deviation for v in values]
 
 

@@ -103,7 +103,10 @@ def _transformer(column: Column) -> Any:
     else:
         assert isinstance(column, TargetEncode)
         steps = [UncrossedTargetEncoder(smooth=column.smooth, target_type="continuous")]
-    return make_pipeline(*steps, *([StandardScaler()] if column.standardise else []))
+    if column.standardise:
+        without = {"centre": {"with_std": False}, "scale": {"with_mean": False}}
+        steps.append(StandardScaler(**without.get(str(column.standardise), {})))
+    return make_pipeline(*steps)
 
 
 def matrix(columns: Columns, rows: Rows, places: Any = slice(None)) -> Values:
@@ -134,7 +137,7 @@ def _drawn(column: Column, n: int, rng: Generator) -> Values:
         first = date(2015, 3, 1)
         return _objects(first + timedelta(days=int(d)) for d in rng.integers(0, 3000, n))
     if isinstance(column, Numeric):
-        return _objects(50.0 * column.standardise + 3.0 * v for v in rng.normal(size=n))
+        return _objects(50.0 * bool(column.standardise) + 3.0 * v for v in rng.normal(size=n))
     if isinstance(column, Ordinal):
         named = column.categories or tuple("ABCDE")
         return _objects(named[i] for i in rng.integers(0, len(named), n))
@@ -157,7 +160,7 @@ def draw_target(columns: Columns, rows: Rows, rng: Generator) -> Array:
         if isinstance(column, Date):
             y += 1e-3 * np.nan_to_num(days(rows[name]) - 17_000.0)
         elif isinstance(column, Numeric):
-            y += np.nan_to_num(as_numbers(rows[name]) - 50.0 * column.standardise) / (i + 1)
+            y += np.nan_to_num(as_numbers(rows[name]) - 50.0 * bool(column.standardise)) / (i + 1)
         else:
             y += np.array([len(str(v)) + (hash_of(str(v)) % 7) / 3.0 for v in rows[name]])
     return y

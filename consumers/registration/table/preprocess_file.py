@@ -30,16 +30,23 @@ from lethe.engine.preprocess.input.columns import (
 MAX_BYTES = 4 << 20
 """Largest file: 8,000 columns with the longest names that any model takes."""
 
+_HALVES, _NUMBER = (bool, str), (int, float, str)
+
 _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type, ...]]]] = {
-    "numeric": (Numeric, {"impute": str, "standardise": bool}),
-    "date": (Date, {"impute": str, "standardise": bool}),
+    "numeric": (Numeric, {"impute": str, "standardise": _HALVES}),
+    "date": (Date, {"impute": str, "standardise": _HALVES}),
     "one-hot": (OneHot, {"unknown": str}),
-    "ordinal": (Ordinal, {"categories": list, "standardise": bool}),
-    "target-encode": (TargetEncode, {"smooth": (int, float, str), "standardise": bool}),
+    "ordinal": (Ordinal, {"categories": list, "standardise": _HALVES}),
+    "target-encode": (TargetEncode, {"smooth": _NUMBER, "standardise": _HALVES}),
 }
 """By step: what it makes, and its settings with their types."""
 
-_KINDS = {bool: "true or false", str: "text", list: "a list"}
+_KINDS: Mapping[type | tuple[type, ...], str] = {
+    str: "text",
+    list: "a list",
+    _HALVES: "true, false or text",
+    _NUMBER: 'a number or "auto"',
+}
 
 
 def read_preprocess_file(path: Path) -> dict[str, Column]:
@@ -75,10 +82,8 @@ def _column(where: str, fields: Any) -> Column:
         if name not in known:
             raise InvalidData(f"{where}: {step} has no setting {name!r}; it has {', '.join(known)}")
         kinds = known[name]
-        right = isinstance(value, kinds) and isinstance(value, bool) == (kinds is bool)
-        if not right:
-            wanted = _KINDS.get(kinds) if isinstance(kinds, type) else 'a number or "auto"'
-            raise InvalidData(f"{where}: {name} is {wanted}, not {value!r}")
+        if type(value) not in (kinds if isinstance(kinds, tuple) else (kinds,)):
+            raise InvalidData(f"{where}: {name} is {_KINDS[kinds]}, not {value!r}")
     if settings.get("impute") == "none":
         settings["impute"] = None
     if "categories" in settings:

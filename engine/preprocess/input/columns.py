@@ -20,6 +20,9 @@ Name: TypeAlias = str | int
 
 Unknown: TypeAlias = Literal["error", "ignore"]
 
+Standardise: TypeAlias = bool | Literal["centre", "scale"]
+"""Whether a feature's mean and standard deviation are brought to 0 and 1; or one of them alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Numeric:
@@ -32,10 +35,12 @@ class Numeric:
         ``SimpleImputer()`` does; None refuses missing values.
     standardise
         Whether mean and standard deviation are then brought to 0 and 1, as by ``StandardScaler()``.
+        ``"centre"`` subtracts the mean alone, as with ``with_std=False``; ``"scale"`` divides by
+        the deviation alone, as with ``with_mean=False``.
     """
 
     impute: Literal["mean"] | None = "mean"
-    standardise: bool = True
+    standardise: Standardise = True
 
     def __post_init__(self) -> None:
         """Refuse settings that there are not.
@@ -43,8 +48,9 @@ class Numeric:
         Raises
         ------
         InvalidData
-            Another way to impute than the mean.
+            Another way to impute than the mean, or to standardise than those above.
         """
+        _check_standardise(self.standardise)
         if self.impute not in ("mean", None):
             raise InvalidData(
                 f"impute must be 'mean' or None, not {self.impute!r}: other statistics, such as "
@@ -93,7 +99,7 @@ class Ordinal:
     """
 
     categories: tuple[Category, ...] | None = None
-    standardise: bool = False
+    standardise: Standardise = False
 
     def __post_init__(self) -> None:
         """Take any sequence of categories.
@@ -101,8 +107,10 @@ class Ordinal:
         Raises
         ------
         InvalidData
-            They are not distinct, or one of them is missing.
+            They are not distinct, or one of them is missing; or ``standardise`` is none of
+            `Standardise`.
         """
+        _check_standardise(self.standardise)
         if self.categories is None:
             return
         categories = tuple(self.categories)
@@ -130,7 +138,7 @@ class TargetEncode:
     """
 
     smooth: float | Literal["auto"] = "auto"
-    standardise: bool = False
+    standardise: Standardise = False
 
     def __post_init__(self) -> None:
         """Refuse settings that there are not.
@@ -138,8 +146,10 @@ class TargetEncode:
         Raises
         ------
         InvalidData
-            ``smooth`` is neither "auto" nor a number of 0 or more.
+            ``smooth`` is neither "auto" nor a number of 0 or more, or ``standardise`` is none of
+            `Standardise`.
         """
+        _check_standardise(self.standardise)
         smooth: object = self.smooth
         if smooth == "auto" or (isinstance(smooth, (int, float)) and 0 <= smooth < math.inf):
             return
@@ -178,6 +188,28 @@ def checked_columns(columns: object) -> dict[Name, Column]:
     return dict(columns)
 
 
+def standardise_of(column: Column) -> Standardise:
+    """Return what of a column's features is brought to 0 and 1."""
+    return False if isinstance(column, OneHot) else column.standardise
+
+
 def standardised(column: Column) -> bool:
-    """Return whether a column's features are standardised."""
-    return not isinstance(column, OneHot) and column.standardise
+    """Return whether anything of a column's features is brought to 0 or 1."""
+    return standardise_of(column) is not False
+
+
+def centres(standardise: Standardise) -> bool:
+    """Return whether a feature's mean is subtracted."""
+    return standardise in (True, "centre")
+
+
+def scales(standardise: Standardise) -> bool:
+    """Return whether a feature is divided by its standard deviation."""
+    return standardise in (True, "scale")
+
+
+def _check_standardise(standardise: object) -> None:
+    if not (isinstance(standardise, bool) or standardise in ("centre", "scale")):
+        raise InvalidData(
+            f"standardise must be True, False, 'centre' or 'scale', not {standardise!r}"
+        )

@@ -28,8 +28,9 @@ from lethe.engine.preprocess.input.columns import (
     OneHot,
     Ordinal,
     TargetEncode,
-    passthrough,
-    standardised,
+    centres,
+    scales,
+    standardise_of,
 )
 from lethe.engine.preprocess.input.values import Values, sorted_categories
 from lethe.engine.preprocess.library import PreparedModel
@@ -172,8 +173,6 @@ def live_values(state: PreparedModel) -> dict[Name, Values]:
 
 def _transformer(name: Name, column: Column, live: Values) -> Any:
     """Return what scikit-learn has for a column with these live values."""
-    if column == passthrough():
-        return "passthrough"
     steps: list[Any] = []
     if isinstance(column, Numeric):
         # A column whose last value was deleted keeps its feature, as it does in the model.
@@ -181,7 +180,10 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
     else:
         known = sorted_categories(name, live)
         steps += knowing_missing(_encoder(column), known)
-    steps += [StandardScaler()] if standardised(column) else []
+    if standardise := standardise_of(column):
+        steps.append(StandardScaler(with_mean=centres(standardise), with_std=scales(standardise)))
+    if not steps:
+        return "passthrough"
     return steps[0] if len(steps) == 1 else make_pipeline(*steps)
 
 

@@ -110,7 +110,7 @@ class _Equations:
             variance = live.variance[j] if live.scaled[j] else flint.fmpq(1)
             out[j] = [_nearest_product(value, variance) for value in row]
         if self._raw.settings.intercept:
-            means = [live.mean[j] if live.standardised[j] else 0 for j in self._features]
+            means = [live.mean[j] if live.centred[j] else 0 for j in self._features]
             for c, intercept in enumerate(theta[-1]):
                 moved = (mean * row[c] for mean, row in zip(means, theta, strict=False))
                 out[-1, c] = _nearest_product(sum(moved, intercept), flint.fmpq(1))
@@ -192,7 +192,7 @@ class _Equations:
         for j, row in zip(self._features, theta, strict=False):
             deviation = flint.arb(live.variance[j]).sqrt() if live.scaled[j] else 1
             out[j] = [deviation * value for value in row]
-            if live.standardised[j]:
+            if live.centred[j]:
                 mean = flint.arb(live.mean[j])
                 out[-1] = [b + mean * value for b, value in zip(out[-1], row, strict=True)]
         return out

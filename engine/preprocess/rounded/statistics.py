@@ -63,7 +63,7 @@ class ExactStatistics:
         (p,) whether a feature is divided by its standard deviation.
     idle
         (p,) whether a feature has one value in all rows, so that its parameter is 0.
-    standardised
+    centred
         (p,) whether the mean is subtracted.
     target_mean
         Of the first target.
@@ -77,7 +77,7 @@ class ExactStatistics:
     variance: tuple[Any, ...]
     scaled: NDArray[np.bool_]
     idle: NDArray[np.bool_]
-    standardised: NDArray[np.bool_]
+    centred: NDArray[np.bool_]
     target_mean: Any
 
     @classmethod
@@ -121,7 +121,6 @@ class ExactStatistics:
                 value[e] = code
             mean[coded.feature] = first / max(n, 1)
             variance[coded.feature] = second / max(n, 1) - mean[coded.feature] ** 2
-        flags = layout.standardised
         constant = np.array(
             [_is_constant(v, m, n) for v, m in zip(variance, mean, strict=True)], dtype=np.bool_
         )
@@ -131,16 +130,16 @@ class ExactStatistics:
         )
         return cls(
             n, counts, present, tuple(value), tuple(mean), tuple(variance),
-            scaled=flags & ~constant,
+            scaled=layout.scaled & ~constant,
             idle=same if raw.settings.free_intercept else nothing,
-            standardised=flags,
+            centred=layout.centred,
             target_mean=total / max(n, 1),
         )  # fmt: skip
 
     def rounded(self, raw: RawColumns) -> Statistics:
         """Return the statistics as float64, each rounded once, for what reads new rows."""
         layout = raw.layout
-        mean = np.where(self.standardised, [nearest(m) for m in self.mean], 0.0)
+        mean = np.where(self.centred, [nearest(m) for m in self.mean], 0.0)
         deviation = np.array(
             [
                 _root(v) if scaled else 1.0

@@ -40,10 +40,10 @@ class BaseTransformation:
         Where the columns are.
     centre, scale
         (p,) of each feature: base units are (x - centre) / scale. The scale is 1 where a feature is
-        not standardised, or was constant; the centre is 0 for one-hot features, and for all that
-        are not standardised where no free intercept takes it up.
+        not scaled, or was constant; the centre is 0 for one-hot features, and for all whose mean
+        the pipeline does not subtract where no free intercept takes it up.
     constant
-        (p,) whether a standardised feature had one value in all rows.
+        (p,) whether a scaled feature had one value in all rows.
     value
         (q,) the entries' values in base units.
     target_mean
@@ -111,8 +111,8 @@ def fit_base(
     """Fit the transformation to rows; ``y`` (n,) is the target that is encoded. Cost O(n p).
 
     ``layout`` keeps features and entries where they are, with or without rows; None: the table's.
-    With ``centred``, features that are not standardised are centred, too: it changes the intercept
-    alone, and far fewer digits are lost.
+    With ``centred``, features whose mean the pipeline does not subtract are centred, too: it
+    changes the intercept alone, and far fewer digits are lost.
 
     Raises
     ------
@@ -177,13 +177,13 @@ class BeginBase:
 
         ``shared`` are these as they are, less ``origin``, and so is the mean.
         """
-        standardised = self._layout.standardised[feature]
-        must_show = bool(standardised and differ)
+        scaled = self._layout.scaled[feature]
+        must_show = bool(scaled and differ)
         name = repr(self._layout.names[feature])
         _check_variance(name, origin + mean, variance, must_show=must_show)
-        if standardised or self._centred:
+        if self._layout.centred[feature] or self._centred:
             self._centre[feature] = origin + mean
-        if standardised:
+        if scaled:
             constant = bool(is_constant(variance, origin + mean, self._n))
             self._constant[feature] = constant
             self._scale[feature] = 1.0 if constant else np.sqrt(variance)

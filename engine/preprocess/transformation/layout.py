@@ -20,8 +20,11 @@ from lethe.engine.preprocess.input.columns import (
     Numeric,
     OneHot,
     Ordinal,
+    Standardise,
     TargetEncode,
-    standardised,
+    centres,
+    scales,
+    standardise_of,
 )
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.input.values import sorted_categories
@@ -95,8 +98,8 @@ class Layout:
         p and q.
     entry_feature
         (q,) the feature that each entry belongs to.
-    standardised
-        (p,) whether a feature is standardised.
+    centred, scaled
+        (p,) whether a feature's mean is subtracted, and whether its deviation divides it.
     numeric_features
         (a,) the features of the numeric columns.
     gap_features, gap_entries
@@ -112,7 +115,8 @@ class Layout:
     features: int
     entries: int
     entry_feature: Places
-    standardised: NDArray[np.bool_]
+    centred: NDArray[np.bool_]
+    scaled: NDArray[np.bool_]
     numeric_features: Places
     gap_features: Places
     gap_entries: Places
@@ -169,15 +173,15 @@ def _placed(
     coded: list[CodedPart] = []
     one_hot: list[OneHotPart] = []
     entry_feature: list[int] = []
-    flags: list[bool] = []
+    standardise: list[Standardise] = []
     names: list[str] = []
     for name, column in columns.items():
-        feature = len(flags)
+        feature = len(standardise)
         if isinstance(column, Numeric):
             entry = len(entry_feature) if gaps[len(numeric)] else -1
             entry_feature += [feature] if entry >= 0 else []
             numeric.append(NumericPart(name, len(numeric), feature, entry))
-            flags.append(standardised(column))
+            standardise.append(standardise_of(column))
             names.append(str(name))
             continue
         source = len(coded) + len(one_hot)
@@ -185,14 +189,14 @@ def _placed(
         if isinstance(column, OneHot):
             back = _back(own, feature, len(categories))
             one_hot.append(OneHotPart(name, column, source, feature, own, back))
-            flags += [False] * len(own)
+            standardise += [False] * len(own)
             names += [f"{name}_{categories[code]}" for code in own]
             continue
         first = len(entry_feature)
         back = _back(own, first, len(categories))
         coded.append(CodedPart(name, column, source, feature, first, own, back))
         entry_feature += [feature] * len(own)
-        flags.append(standardised(column))
+        standardise.append(standardise_of(column))
         names.append(str(name))
     if len(entry_feature) > MAX_ENTRIES:
         raise InvalidData(
@@ -206,10 +210,11 @@ def _placed(
         tuple(numeric),
         tuple(coded),
         tuple(one_hot),
-        len(flags),
+        len(standardise),
         len(entry_feature),
         np.array(entry_feature, dtype=np.intp),
-        np.array(flags, dtype=np.bool_),
+        np.array([centres(one) for one in standardise], dtype=np.bool_),
+        np.array([scales(one) for one in standardise], dtype=np.bool_),
         np.array([part.feature for part in numeric], dtype=np.intp),
         np.array([part.feature for part in with_gaps], dtype=np.intp),
         np.array([part.entry for part in with_gaps], dtype=np.intp),

@@ -49,10 +49,11 @@ class Statistics:
     shift
         (q,) live value of each entry less its base value.
     mean
-        (p,) of the standardised features x'; for the others what gives them back as they were,
-        less their centre.
+        (p,) of the features x' that are centred; for the others what gives them back as they
+        were, less their centre.
     deviation
-        (p,) their standard deviations; 1 for the others, and where a feature is constant.
+        (p,) the standard deviations of those that are scaled; 1 for the others, and where a
+        feature is constant.
     unit
         (q,) what rounding in the entries' live values is proportional to.
     amplified
@@ -136,7 +137,7 @@ def _standardised(
     base: BaseTransformation, mean: Array, variance: Array, n: int, *, read: bool
 ) -> tuple[Array, Array]:
     """Return what is subtracted from each feature, and what it is then divided by."""
-    flags = base.layout.standardised
+    flags = base.layout.scaled
     raw_mean = base.centre + base.scale * mean
     constant = flags & is_constant(variance * base.scale**2, raw_mean, n)
     varied = flags & ~base.constant
@@ -148,16 +149,17 @@ def _standardised(
     deviation[varied] = np.sqrt(variance[varied])
     least, most = _DEVIATIONS
     slack = 1.0 + _READ_AGAIN if read else 1.0
+    limited = varied & (base.layout.centred | (base.centre != 0))  # others are not from their mean
     if (
         (deviation[varied] * slack < least).any()
         or (deviation[varied] > most * slack).any()
-        or (np.abs(mean[varied]) > _MEANS * slack).any()
+        or (np.abs(mean[limited]) > _MEANS * slack).any()
     ):
         raise StatisticsMoved("the statistics of a feature have moved far from those of the fit")
-    return np.where(flags, mean, -base.centre), deviation
+    return np.where(base.layout.centred, mean, -base.centre / base.scale), deviation
 
 
 def _amplified(base: BaseTransformation, mean: Array, variance: Array) -> Array:
     """Return (variance + mean^2) / variance of the features that are divided by a deviation."""
-    varied = base.layout.standardised & ~base.constant & (variance > 0)
+    varied = base.layout.scaled & ~base.constant & (variance > 0)
     return 1.0 + np.divide(mean**2, variance, out=np.zeros(len(mean)), where=varied)

@@ -36,7 +36,7 @@ class ColumnRecord(Stored):
     name: str
     step: Step
     impute: bool = True
-    standardise: bool = False
+    standardise: StrictBool | Literal["centre", "scale"] = False
     unknown: Literal["error", "ignore"] = "error"
     smooth: Finite | Literal["auto"] = "auto"
     ordered: bool = False

@@ -25,7 +25,7 @@ from lethe.engine.preprocess.input.columns import (
     OneHot,
     Ordinal,
     TargetEncode,
-    standardised,
+    standardise_of,
 )
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table, Vocabulary
@@ -165,7 +165,7 @@ def _record(
         name=str(name),
         step=_step(column),
         impute=isinstance(column, Numeric) and column.impute is not None,
-        standardise=standardised(column),
+        standardise=standardise_of(column),
         unknown=column.unknown if isinstance(column, OneHot) else "error",
         smooth=column.smooth if isinstance(column, TargetEncode) else "auto",
         ordered=isinstance(column, Ordinal) and column.categories is not None,

@@ -1,7 +1,8 @@
 """Transformers: the values that scikit-learn documents for each parameter, and what they compute.
 
-A model has, of a column: its mean for missing numbers, (x - mean) / deviation, a feature of 0 and 1
-a category, or the place of the category; all of them learnt from its rows, of equal weight.
+A model has, of a column: its mean for missing numbers, (x - mean) / deviation or either half of
+it, a feature of 0 and 1 a category, or the place of the category; all of them learnt from its rows,
+of equal weight.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
     if isinstance(transformer, FunctionTransformer):
         wrong = ["func"] if p["func"] is not None else []
     elif isinstance(transformer, StandardScaler):
-        wrong = [name for name in ("with_mean", "with_std") if not p[name]]
+        wrong = []
     elif isinstance(transformer, SimpleImputer):
         # "missing_values can be set to either np.nan or pd.NA" for a missing value of a data frame;
         # "fill_value: when strategy == 'constant'".

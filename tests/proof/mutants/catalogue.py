@@ -643,6 +643,15 @@ MUTANTS = (
         without("published_parameters", "len(base.constant)"),
     ),
     mutant(
+        "what is scaled alone is published without its mean subtracted",
+        "test_a_pipeline_with_half_a_scaler_forgets_as_its_refit_would",
+        put(
+            "_standardised",
+            "np.where(base.layout.centred, mean, -base.centre / base.scale)",
+            "mean",
+        ),
+    ),
+    mutant(
         "the error of V is in the bound of the inverse",
         "test_a_typing_error_that_is_righted_leaves_no_false_bound",
         put("rounded_sum", "2.0 * off * magnified_by", "0.0"),

@@ -44,7 +44,10 @@ def parsed(tmp_path: Path, text: str) -> dict[str, Column]:
         ("[columns.age]\n", "'age': step is one of numeric"),
         ("[columns.age]\nstep = 'onehot'", "did you mean 'one-hot'"),
         ("[columns.age]\nstep = 'numeric'\nsmooth = 3", "numeric has no setting 'smooth'"),
-        ("[columns.age]\nstep = 'numeric'\nstandardise = 1", "standardise is true or false, not 1"),
+        (
+            "[columns.age]\nstep = 'numeric'\nstandardise = 1",
+            "standardise is true, false or text, not 1",
+        ),
         ("[columns.age]\nstep = 'numeric'\nimpute = 'median'", "not sums over rows"),
         ("[columns.age]\nstep = 'target-encode'\nsmooth = true", 'a number or "auto"'),
         ("[columns.age]\nstep = 'target-encode'\nsmooth = -1", "smooth must be"),
