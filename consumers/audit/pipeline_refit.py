@@ -15,6 +15,7 @@ from typing import Any
 import flint
 import numpy as np
 
+from lethe.consumers.audit.pipeline_rows import left_out
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.table import Table
@@ -227,8 +228,9 @@ def _values(
 ) -> Iterator[Mapping[int, Any]]:
     """Yield the value of each code that a row has, of each feature of a column."""
     if column.step == "one-hot":
+        gone = left_out(column, list(within))
         for place in range(len(column.categories)):
-            yield {code: flint.fmpq(int(code == place)) for code in within}
+            yield {code: flint.fmpq(int(code == place != gone)) for code in within}
     elif column.step == "ordinal":
         ordered = {code: code if column.ordered else i for i, code in enumerate(sorted(within))}
         yield {code: flint.fmpq(place) for code, place in ordered.items()}

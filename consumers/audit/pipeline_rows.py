@@ -89,7 +89,10 @@ class PipelineRows:
                 own, counts = given.table.codes[:, codes], learnt.counts[codes]
                 if column.step == "one-hot":
                     codes += 1
-                    yield (own[:, None] == np.arange(len(counts))).astype(np.longdouble)
+                    hot = (own[:, None] == np.arange(len(counts))).astype(np.longdouble)
+                    if (gone := left_out(column, np.flatnonzero(counts).tolist())) is not None:
+                        hot[:, gone] = 0.0
+                    yield hot
                     continue
                 of = _ordinal(column, counts)
                 if column.step == "target-encode":
@@ -181,6 +184,14 @@ def _learnt(columns: Sequence[ColumnRecord], given: Callable[[], Iterable[Given]
     within = [total / np.maximum(each, 1) for each, total in zip(counts, within, strict=True)]
     variance, spread = variance / max(n, 1), spread / max(n, 1)
     return _Learnt(n, outputs, mean, variance, counts, own, within, overall, spread)
+
+
+def left_out(column: ColumnRecord, there: Sequence[int]) -> int | None:
+    """Return the code of a one-hot column that has no feature; ``there`` are those of its rows."""
+    if isinstance(column.drop, tuple):
+        return next((i for i, one in enumerate(column.categories) if one == column.drop[0]), None)
+    drops = column.drop == "first" or (column.drop == "if_binary" and len(there) == len("ab"))
+    return min(there) if drops and there else None
 
 
 def _ordinal(column: ColumnRecord, counts: NDArray[np.int_]) -> Long:

@@ -109,13 +109,17 @@ def from_sklearn(
     fitted.fit(X, given.y, ids, sample_weight)
     if fitted.prepared is not None:
         read.check_features(fitted.prepared, X)
-    optimum = fitted.published
-    if optimum.shape != given.theta.shape:
+    optimum, theirs = fitted.published, np.ones(len(fitted.published), dtype=np.bool_)
+    if fitted.prepared is not None:  # a category that is left out has no parameter of theirs
+        theirs[: len(fitted.prepared.left_out)] = ~fitted.prepared.left_out
+    if optimum[theirs].shape != given.theta.shape:
         raise InvalidData(
             f"y has {optimum.shape[1]} columns, and the {final.name} was fitted on "
             f"{given.theta.shape[1]}"
         )
-    fitted.converted_from_ = measured(estimator, final, given.theta, fitted, X)
+    theta = np.zeros_like(optimum)
+    theta[theirs] = given.theta
+    fitted.converted_from_ = measured(estimator, final, theta, fitted, X)
     return fitted
 
 

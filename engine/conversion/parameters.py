@@ -186,7 +186,7 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
         },
         OneHotEncoder: {
             "categories": Only(("auto",), f"names the categories; {FROZEN}"),
-            "drop": Only((None,), f"leaves out a feature; {FROZEN}"),
+            "drop": CARRIED,
             "handle_unknown": Only(
                 ("error", "ignore", "infrequent_if_exist"),
                 "is neither 'error' nor 'ignore'; fit it with one of these",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.compose import ColumnTransformer
@@ -30,6 +30,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import column_names
 from lethe.engine.preprocess.input.columns import (
     Column,
+    Drop,
     Name,
     Numeric,
     OneHot,
@@ -114,20 +115,22 @@ class PipelineRead:
             They differ.
         """
         theirs = self._features(X)
-        ours = prepared.features(X)
+        kept = ~prepared.left_out
+        ours = prepared.features(X)[:, kept]
         if theirs.shape != ours.shape:
             raise InvalidData(
                 f"X has {ours.shape[1]} features once transformed, and the Pipeline makes "
                 f"{theirs.shape[1]}; give the rows that it was fitted on"
             )
-        size = np.abs(theirs).max(axis=0) + prepared.offsets
+        size = np.abs(theirs).max(axis=0) + prepared.offsets[kept]
         gaps = np.abs(theirs - ours)
         precision = _LARGEST_GAP[np.float32 if theirs.dtype == np.float32 else np.float64]
         bad = np.argwhere(~(gaps <= precision * size))
         if len(bad):
             row, feature = bad[0]
+            names = np.array(prepared.feature_names)[kept].tolist()
             raise InvalidData(
-                f"feature {prepared.feature_names[feature]!r}: the Pipeline makes "
+                f"feature {names[feature]!r}: the Pipeline makes "
                 f"{theirs[row, feature]:.6g} of row {row}, and the model of these rows "
                 f"{ours[row, feature]:.6g}; fit the Pipeline on the rows given, without weights "
                 f"for its transformers, or {FROZEN}"
@@ -289,7 +292,26 @@ def _one_hot(step: Step, place: int) -> OneHot:
             "the column has missing values of two kinds, None and NaN, which are two categories "
             f"here and one in a model; write the same in place of both, or {FROZEN}"
         )
-    return OneHot("error" if step.estimator.handle_unknown == "error" else "ignore")
+    return OneHot(
+        "error" if step.estimator.handle_unknown == "error" else "ignore", _drop(step, place)
+    )
+
+
+def _drop(step: Step, place: int) -> Drop:
+    """Return what an encoder leaves out of a column."""
+    encoder = step.estimator
+    if encoder.drop is None or isinstance(encoder.drop, str):
+        return cast("Drop", encoder.drop)
+    left_out = encoder.drop_idx_[place]
+    if left_out is None:
+        return None
+    dropped = encoder.categories_[place].tolist()[int(left_out)]
+    if is_missing(dropped):
+        raise step.refusal(
+            "drop names missing values, which a model cannot leave out; name another category, or "
+            f"{FROZEN}"
+        )
+    return (dropped,)
 
 
 def _standardise(scaler: StandardScaler) -> Standardise:

@@ -9,7 +9,7 @@ import numpy as np
 
 from lethe.engine.fit.factor import Factor, factorise
 from lethe.engine.fit.objective import Array, lengths
-from lethe.engine.preprocess.transformation.layout import Layout
+from lethe.engine.preprocess.transformation.layout import Layout, OneHotPart
 
 
 def dual_lengths(X: Array, W: Array, off: float) -> Array:
@@ -28,9 +28,14 @@ def has_balance(layout: Layout, penalty: Array) -> bool:
     """Return whether the minimiser is balanced.
 
     A constant added to the weights of a column's categories and taken from a free intercept changes
-    no prediction, because each row has one of the categories; so the penalty alone fixes it.
+    no prediction, because each row has one of the categories; so the penalty alone fixes it. Not so
+    where one is left out.
     """
-    return bool(layout.one_hot) and not penalty[-1] > 0
+    return bool(_balanced(layout)) and not penalty[-1] > 0
+
+
+def _balanced(layout: Layout) -> list[OneHotPart]:
+    return [hot for hot in layout.one_hot if hot.column.drop is None]
 
 
 class Unbalanced(NamedTuple):
@@ -45,7 +50,7 @@ def unbalanced(layout: Layout, penalty: Array, theta: Array) -> Unbalanced:
     if not has_balance(layout, penalty):
         return Unbalanced()
     distance = gradient = 0.0
-    for hot in layout.one_hot:
+    for hot in _balanced(layout):
         k, off = len(hot.codes), abs(float(np.mean(theta[hot.features, 0])))
         distance += off * math.sqrt(k * (k + 1))
         gradient += off * math.sqrt(k) * float(penalty[hot.first])
@@ -61,6 +66,6 @@ def balanced_eigenvalue(layout: Layout, penalty: Array, factor: Factor) -> float
     if not has_balance(layout, penalty):
         return factor.smallest
     steeper = factor.L @ factor.L.T
-    for hot in layout.one_hot:
+    for hot in _balanced(layout):
         steeper[hot.features, hot.features] += factor.largest / len(hot.codes)
     return max(factorise(steeper).smallest, factor.smallest)

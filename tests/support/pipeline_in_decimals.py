@@ -71,6 +71,10 @@ def _features(column: Column, values: list[Any], y: list[Decimal]) -> Iterator[l
         return
     there = sorted(set(values), key=lambda value: (value is None, value))
     if isinstance(column, OneHot):
+        if column.drop == "first" or (column.drop == "if_binary" and len(there) == len("ab")):
+            there = there[1:]
+        elif isinstance(column.drop, tuple):
+            there = [category for category in there if category != column.drop[0]]
         for category in there:
             yield [Decimal(v == category) for v in values]
     elif isinstance(column, Ordinal):

@@ -92,7 +92,11 @@ def pipeline(columns: Columns, *, ridge: float = 1.0, kind: str = "linear") -> P
 
 def _transformer(column: Column) -> Any:
     if isinstance(column, OneHot):
-        return OneHotEncoder(sparse_output=False, handle_unknown=column.unknown)
+        return OneHotEncoder(
+            sparse_output=False,
+            handle_unknown=column.unknown,
+            drop=list(column.drop) if isinstance(column.drop, tuple) else column.drop,
+        )
     if isinstance(column, Numeric):
         read = days if isinstance(column, Date) else as_numbers
         steps: list[Any] = [FunctionTransformer(read)]

@@ -203,13 +203,20 @@ class PreparedTable:
 
     @staticmethod
     def _kept(state: ModelState) -> np.ndarray:
-        """Return which parameters are not those of a category without a live row."""
+        """Return which parameters are not those of a category without a live row, or left out."""
         assert state.published_pipeline is not None
+        drops = {record.name: record.drop for record in state.meta.config.preprocess}
         keep: list[bool] = []
         for column in state.published_pipeline.columns:
             width = len(column.categories) if column.step == "one-hot" else 1
-            gone = column.vanished if column.step == "one-hot" else ()
-            keep += [place not in gone for place in range(width)]
+            there = [place for place in range(width) if place not in column.vanished]
+            drop = drops[column.name]
+            if drop == "first" or (drop == "if_binary" and len(there) == len("ab")):
+                there = there[1:]
+            elif isinstance(drop, tuple):
+                there = [place for place in there if column.categories[place] != drop[0]]
+            hot = column.step == "one-hot"
+            keep += [not hot or place in there for place in range(width)]
         return np.array([*keep, True])
 
     def check(self, tolerance: float = 1e-9) -> None:

@@ -30,12 +30,12 @@ from lethe.engine.preprocess.input.columns import (
 MAX_BYTES = 4 << 20
 """Largest file: 8,000 columns with the longest names that any model takes."""
 
-_HALVES, _NUMBER = (bool, str), (int, float, str)
+_HALVES, _NUMBER, _DROP = (bool, str), (int, float, str), (str, list)
 
 _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type, ...]]]] = {
     "numeric": (Numeric, {"impute": str, "standardise": _HALVES}),
     "date": (Date, {"impute": str, "standardise": _HALVES}),
-    "one-hot": (OneHot, {"unknown": str}),
+    "one-hot": (OneHot, {"unknown": str, "drop": _DROP}),
     "ordinal": (Ordinal, {"categories": list, "standardise": _HALVES}),
     "target-encode": (TargetEncode, {"smooth": _NUMBER, "standardise": _HALVES}),
 }
@@ -46,6 +46,7 @@ _KINDS: Mapping[type | tuple[type, ...], str] = {
     list: "a list",
     _HALVES: "true, false or text",
     _NUMBER: 'a number or "auto"',
+    _DROP: '"first", "if_binary" or a list of one category',
 }
 
 

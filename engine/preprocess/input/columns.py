@@ -20,6 +20,8 @@ Name: TypeAlias = str | int
 
 Unknown: TypeAlias = Literal["error", "ignore"]
 
+Drop: TypeAlias = Literal["first", "if_binary"] | tuple[Category] | None
+
 Standardise: TypeAlias = bool | Literal["centre", "scale"]
 """Whether a feature's mean and standard deviation are brought to 0 and 1; or one of them alone."""
 
@@ -67,11 +69,21 @@ class Date(Numeric):
 class OneHot:
     """One column of 0 and 1 for each category, as ``OneHotEncoder()`` makes them.
 
-    A missing value is a category of its own. ``unknown`` says what `predict` does with a category
-    that no live row has: refuse it, or give it 0 in every column.
+    A missing value is a category of its own.
+
+    Attributes
+    ----------
+    unknown
+        What `predict` does with a category that no live row has: refuse it, or give it 0 in every
+        column.
+    drop
+        The category whose feature is left out: ``"first"`` of those that live rows have,
+        ``"if_binary"`` the first of two, or a named one, as in ``("Ulm",)``. It keeps its place
+        among the parameters, with the weight 0.
     """
 
     unknown: Unknown = "error"
+    drop: Drop = None
 
     def __post_init__(self) -> None:
         """Refuse settings that there are not.
@@ -79,8 +91,18 @@ class OneHot:
         Raises
         ------
         InvalidData
-            ``unknown`` is neither of the two.
+            ``unknown`` is neither of the two, or ``drop`` is none of the above.
         """
+        drop: object = self.drop
+        if isinstance(drop, list):
+            drop = tuple(drop)
+            object.__setattr__(self, "drop", drop)
+        named = isinstance(drop, tuple) and len(drop) == 1 and drop[0] is not None
+        if not (named or drop in (None, "first", "if_binary")):
+            raise InvalidData(
+                "drop must be None, 'first', 'if_binary' or one category, as in ('Ulm',), not "
+                f"{drop!r}"
+            )
         if self.unknown not in ("error", "ignore"):
             raise InvalidData(f"unknown must be 'error' or 'ignore', not {self.unknown!r}")
 

@@ -50,7 +50,8 @@ def pipeline_of(state: PreparedModel, final: Any) -> tuple[Pipeline, Array]:
     -------
     pipeline, parameters
         Columns are found by name in a data frame, and otherwise by place, in the order of the
-        model's; parameters are d x m, without those of categories that no live row has.
+        model's; parameters are d x m, without those of categories that no live row has, or that
+        are left out.
 
     Raises
     ------
@@ -81,7 +82,7 @@ def pipeline_of(state: PreparedModel, final: Any) -> tuple[Pipeline, Array]:
     layout = state.layout
     keep = np.ones(len(state.published), dtype=np.bool_)
     for hot in layout.one_hot:
-        keep[hot.features] = state.present[hot.features] > 0
+        keep[hot.features] = (state.present > 0)[hot.features] & ~state.left_out[hot.features]
     return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
 
 
@@ -179,7 +180,7 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
         steps += [SimpleImputer(keep_empty_features=True)] if column.impute else []
     else:
         known = sorted_categories(name, live)
-        steps += knowing_missing(_encoder(column), known)
+        steps += knowing_missing(_encoder(column, known), known)
     if standardise := standardise_of(column):
         steps.append(StandardScaler(with_mean=centres(standardise), with_std=scales(standardise)))
     if not steps:
@@ -187,9 +188,12 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
     return steps[0] if len(steps) == 1 else make_pipeline(*steps)
 
 
-def _encoder(column: OneHot | Ordinal | TargetEncode) -> Any:
+def _encoder(column: OneHot | Ordinal | TargetEncode, known: Sequence[Category]) -> Any:
     if isinstance(column, OneHot):
-        return OneHotEncoder(sparse_output=False, handle_unknown=column.unknown)
+        drop: Any = column.drop
+        if isinstance(drop, tuple):
+            drop = list(drop) if drop[0] in known else None
+        return OneHotEncoder(sparse_output=False, handle_unknown=column.unknown, drop=drop)
     if isinstance(column, TargetEncode):
         return TargetEncoder(smooth=column.smooth, target_type="continuous")
     return OrdinalEncoder(

@@ -83,6 +83,11 @@ class RoundedPipeline(FittedLinear):
         return self.pipeline.live.present
 
     @property
+    def left_out(self) -> NDArray[np.bool_]:
+        """(p,) whether a feature is that of a category that is left out."""
+        return self.pipeline.live.left_out
+
+    @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features that theta belongs to, of one-hot ones with their category."""
         return self.layout.names

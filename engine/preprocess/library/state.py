@@ -26,7 +26,7 @@ from lethe.engine.preprocess.input.settings import Settings, check_outputs
 from lethe.engine.preprocess.input.table import Table, numeric_names, read_table
 from lethe.engine.preprocess.published import PipelineUnits, published_parameters
 from lethe.engine.preprocess.transformation.base import BaseTransformation
-from lethe.engine.preprocess.transformation.layout import Layout, Places
+from lethe.engine.preprocess.transformation.layout import Layout, Places, check_dropped
 from lethe.engine.preprocess.transformation.predicting import pipeline_features
 from lethe.engine.rows import checked_rows
 
@@ -68,6 +68,7 @@ class GivenRows:
             As `engine.models`.
         """
         table = read_table(settings.columns, X)
+        check_dropped(settings.columns, table)
         nothing = np.zeros((len(table), 1))  # features are not numbers yet
         names, rows, classes = checked_rows(
             settings.kind, nothing, y, ids, sample_weight, intercept=False
@@ -114,7 +115,13 @@ class PreparedState(Fitted):
     @property
     def present(self) -> NDArray[np.int64]:
         """(p,) rows that are not 0 in a feature: of one-hot features, those of the category."""
-        return self.answer.sums.present
+        sums = self.answer.sums
+        return self.base.category_rows(sums.present, sums.rows)
+
+    @property
+    def left_out(self) -> NDArray[np.bool_]:
+        """(p,) whether a feature is that of a category that is left out."""
+        return self.base.left_out()
 
     @property
     def offsets(self) -> Array:
@@ -204,7 +211,7 @@ class PreparedState(Fitted):
             self.base,
             self.answer.live,
             sums.counts,
-            sums.present,
+            self.present,
             self.table.vocabularies,
             X,
         )

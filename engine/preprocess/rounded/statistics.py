@@ -61,8 +61,10 @@ class ExactStatistics:
         (p,) of each feature, with entries by their values.
     scaled
         (p,) whether a feature is divided by its standard deviation.
+    left_out
+        (p,) whether a feature is that of a category that is left out.
     idle
-        (p,) whether a feature has one value in all rows, so that its parameter is 0.
+        (p,) whether a feature has one value in all rows or is left out, so that its parameter is 0.
     centred
         (p,) whether the mean is subtracted.
     target_mean
@@ -76,6 +78,7 @@ class ExactStatistics:
     mean: tuple[Any, ...]
     variance: tuple[Any, ...]
     scaled: NDArray[np.bool_]
+    left_out: NDArray[np.bool_]
     idle: NDArray[np.bool_]
     centred: NDArray[np.bool_]
     target_mean: Any
@@ -93,9 +96,11 @@ class ExactStatistics:
         zero = flint.fmpq(0)
         value, mean = [zero] * layout.entries, [zero] * layout.features
         variance = [zero] * layout.features
+        left_out = np.zeros(layout.features, dtype=np.bool_)
         for hot in layout.one_hot:
             for j in range(hot.features.start, hot.features.stop):
                 present[j] = int(S.of(int(raw.own[j]), one).p)
+            left_out[hot.dropped(present[hot.features], raw.vocabularies[hot.source])] = True
         for j, column in enumerate(raw.own):
             if column < 0:
                 continue
@@ -131,7 +136,8 @@ class ExactStatistics:
         return cls(
             n, counts, present, tuple(value), tuple(mean), tuple(variance),
             scaled=layout.scaled & ~constant,
-            idle=same if raw.settings.free_intercept else nothing,
+            left_out=left_out,
+            idle=(same if raw.settings.free_intercept else nothing) | left_out,
             centred=layout.centred,
             target_mean=total / max(n, 1),
         )  # fmt: skip

@@ -10,18 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, with_intercept
 from lethe.engine.preprocess.input.columns import Columns, TargetEncode
-from lethe.engine.preprocess.input.table import Table
+from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.transformation.encoding import (
     TargetMoments,
     ordinal_codes,
     smoothed_means,
 )
-from lethe.engine.preprocess.transformation.layout import Layout, Places, lay_out, looked_up
+from lethe.engine.preprocess.transformation.layout import (
+    Layout,
+    OneHotPart,
+    Places,
+    lay_out,
+    looked_up,
+)
 
 ABSENT = -1
 """Stands for an entry or a category that is absent, or that the generation does not know."""
@@ -43,7 +50,8 @@ class BaseTransformation:
         not scaled, or was constant; the centre is 0 for one-hot features, and for all whose mean
         the pipeline does not subtract where no free intercept takes it up.
     constant
-        (p,) whether a scaled feature had one value in all rows.
+        (p,) whether a scaled feature had one value in all rows, or a category's is left out
+        (`OneHot.drop`): it is 0 in all rows then.
     value
         (q,) the entries' values in base units.
     target_mean
@@ -80,9 +88,27 @@ class BaseTransformation:
             place += 1
         for hot in layout.one_hot:
             feature = looked_up(hot.feature_of, table.codes[:, hot.source])
-            known = np.flatnonzero(feature >= 0)
+            known = np.flatnonzero((feature >= 0) & ~self.constant[feature])
             Z[known, feature[known]] = 1.0
         return with_intercept(Z) if intercept else Z, entries
+
+    def category_rows(self, present: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+        """Return how many of n rows have the category of each one-hot feature, (p,).
+
+        ``present`` are the rows that are not 0 in a feature, (p,).
+        """
+        rows = present.copy()
+        for hot in self.layout.dropping:
+            left_out = hot.first + np.flatnonzero(self.constant[hot.features])
+            rows[left_out] = n - present[hot.features].sum()
+        return rows
+
+    def left_out(self) -> NDArray[np.bool_]:
+        """Return which features are those of a category that is left out, (p,)."""
+        found = np.zeros(len(self.constant), dtype=np.bool_)
+        for hot in self.layout.dropping:
+            found[hot.features] = self.constant[hot.features]
+        return found
 
     def knows(self, table: Table) -> bool:
         """Return whether each row has a place in the layout: no new category, no new gap."""
@@ -150,7 +176,15 @@ def fit_base(
             values = ordinal_codes(coded, table.vocabularies[coded.source], counts)
             origin = 0.0
         begun.value[coded.entries] = placed(coded.feature, origin, values[entry], values)
+    for hot in layout.dropping:
+        begun.leave_out(hot, category_counts(hot, table), table.vocabularies[hot.source])
     return begun.base()
+
+
+def category_counts(hot: OneHotPart, table: Table) -> NDArray[np.int64]:
+    """Return how many rows have each category of a one-hot column, (k,)."""
+    feature = looked_up(hot.feature_of, table.codes[:, hot.source])
+    return np.bincount(feature[feature >= 0] - hot.first, minlength=len(hot.codes))
 
 
 class BeginBase:
@@ -189,6 +223,10 @@ class BeginBase:
             self._scale[feature] = 1.0 if constant else np.sqrt(variance)
         unit: Array = (shared + (origin - self._centre[feature])) / self._scale[feature]
         return unit
+
+    def leave_out(self, hot: OneHotPart, rows: NDArray[np.int64], vocabulary: Vocabulary) -> None:
+        """Note which feature of a one-hot column is left out; ``rows`` (k,) have its categories."""
+        self._constant[hot.dropped(rows, vocabulary)] = True
 
     def base(self) -> BaseTransformation:
         """Return the transformation, once every feature and value is noted."""

@@ -22,6 +22,7 @@ from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.transformation.base import (
     BaseTransformation,
     BeginBase,
+    category_counts,
     check_target,
 )
 from lethe.engine.preprocess.transformation.encoding import (
@@ -29,7 +30,7 @@ from lethe.engine.preprocess.transformation.encoding import (
     ordinal_codes,
     smoothed_means,
 )
-from lethe.engine.preprocess.transformation.layout import Layout
+from lethe.engine.preprocess.transformation.layout import Layout, OneHotPart
 
 T = TypeVar("T")
 
@@ -170,4 +171,11 @@ def fit_base_in_passes(
         mean = float(counts @ values) / n if differ else float(there[0])
         spread = float(counts @ (values - mean) ** 2) / n
         begun.value[own] = begun.placed(coded.feature, known_from, mean, spread, differ, values)
+    for hot in layout.dropping:
+        counted = reduce(add, rows.each(partial(_category_counts, hot)))
+        begun.leave_out(hot, counted, vocabularies[hot.source])
     return begun.base()
+
+
+def _category_counts(hot: OneHotPart, table: Table, *_: Array) -> NDArray[np.int64]:
+    return category_counts(hot, table)

@@ -83,6 +83,16 @@ class OneHotPart:
         """The column's features."""
         return slice(self.first, self.first + len(self.codes))
 
+    def dropped(self, rows: NDArray[np.int64], vocabulary: Vocabulary) -> Places:
+        """Return the feature that is left out where each category has ``rows``, (1,) or (0,)."""
+        drop = self.column.drop
+        there = np.flatnonzero(rows)
+        if isinstance(drop, tuple):
+            there = np.flatnonzero(self.codes == vocabulary.code_of(drop)[0])
+        elif drop is None or (drop == "if_binary" and len(there) != 2):
+            there = there[:0]
+        return self.first + there[:1]
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -123,6 +133,11 @@ class Layout:
     moving_features: Places
 
     @property
+    def dropping(self) -> list[OneHotPart]:
+        """The one-hot columns that may leave a category out."""
+        return [hot for hot in self.one_hot if hot.column.drop is not None]
+
+    @property
     def moving(self) -> int:
         """Number of features that have entries."""
         return len(self.moving_features)
@@ -144,6 +159,24 @@ def lay_out(columns: Columns, table: Table) -> Layout:
             codes.append(_ordinal_codes(name, column, table, len(codes)))
     gaps = np.asarray(np.isnan(table.numbers).any(axis=0))
     return _placed(columns, gaps, codes, table.vocabularies)
+
+
+def check_dropped(columns: Columns, table: Table) -> None:
+    """Refuse to leave out a category that no row has.
+
+    Raises
+    ------
+    InvalidData
+        There is such a column.
+    """
+    coded = [(name, column) for name, column in columns.items() if not isinstance(column, Numeric)]
+    for (name, column), vocabulary in zip(coded, table.vocabularies, strict=True):
+        named = isinstance(column, OneHot) and isinstance(column.drop, tuple) and column.drop
+        if named and named[0] not in vocabulary.categories:
+            raise InvalidData(
+                f"column {name!r} leaves out {named[0]!r}, which no row has; set drop to a "
+                "category that some row has, or to 'first'"
+            )
 
 
 def lay_out_known(

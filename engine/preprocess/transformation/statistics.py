@@ -88,10 +88,11 @@ def live_statistics(
     Raises
     ------
     StatisticsMoved
-        A mean or a deviation has moved past the limits, or a feature has become constant or is so
-        no longer.
+        A mean or a deviation has moved past the limits, a feature has become constant or is so no
+        longer, or another category is to be left out.
     """
     layout, n = base.layout, sums.rows
+    _check_left_out(base, vocabularies, sums)
     shift, unit = np.zeros(layout.entries), np.zeros(layout.entries)
     imputed = np.zeros(layout.features)
     first, second = sums.first.high.copy(), sums.second.high.copy()
@@ -131,6 +132,20 @@ def live_statistics(
         imputed,
         base.target_mean + target_sum / n,
     )
+
+
+def _check_left_out(
+    base: BaseTransformation, vocabularies: tuple[Vocabulary, ...], sums: Sums
+) -> None:
+    dropping = base.layout.dropping
+    if not dropping:
+        return
+    rows, left_out = base.category_rows(sums.present, sums.rows), base.left_out()
+    now = np.zeros_like(left_out)
+    for hot in dropping:
+        now[hot.dropped(rows[hot.features], vocabularies[hot.source])] = True
+    if (now != left_out).any():
+        raise StatisticsMoved("another category of a column is to be left out")
 
 
 def _standardised(

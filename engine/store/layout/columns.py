@@ -19,6 +19,7 @@ from lethe.engine.store.layout.records import Finite, Stored
 Step = Literal["numeric", "date", "one-hot", "ordinal", "target-encode"]
 NUMERIC: tuple[Step, ...] = ("numeric", "date")
 Category: TypeAlias = StrictStr | StrictBool | StrictInt | None
+Drop: TypeAlias = Literal["first", "if_binary"] | tuple[Category] | None
 Categories = Annotated[tuple[Category, ...], Field(fail_fast=True)]
 
 # Not written in Python: a commit of 1,000 columns asks them thousands of times.
@@ -30,6 +31,7 @@ class ColumnRecord(Stored):
     """What is done to a column, and the categories that it has places for, in their order.
 
     ``gaps``: a missing value has a place, because a row of the registration had none.
+    ``drop``: the category of a one-hot column that is left out (`OneHot.drop`).
     ``ordered``: a person gave the order of an ordinal column's categories.
     """
 
@@ -38,6 +40,7 @@ class ColumnRecord(Stored):
     impute: bool = True
     standardise: StrictBool | Literal["centre", "scale"] = False
     unknown: Literal["error", "ignore"] = "error"
+    drop: Drop = Field(default=None, exclude_if=_absent)
     smooth: Finite | Literal["auto"] = "auto"
     ordered: bool = False
     categories: Categories = ()

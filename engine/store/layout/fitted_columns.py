@@ -58,7 +58,8 @@ class Learnt(NamedTuple):
     def of_pipeline(cls, pipeline: LivePipeline) -> Learnt:
         """Return what a pipeline with settled statistics has learnt."""
         sums = pipeline.answer.sums
-        return cls(pipeline.base, pipeline.answer.live, sums.counts, sums.present)
+        present = pipeline.base.category_rows(sums.present, sums.rows)
+        return cls(pipeline.base, pipeline.answer.live, sums.counts, present)
 
     @classmethod
     def of_sums(cls, solution: Solution) -> Learnt:

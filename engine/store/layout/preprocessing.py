@@ -35,6 +35,7 @@ from lethe.engine.preprocess.transformation.layout import (
     CodedPart,
     Layout,
     OneHotPart,
+    check_dropped,
     lay_out,
     lay_out_known,
 )
@@ -46,7 +47,13 @@ from lethe.engine.preprocess.transformation.sums import (
     Total,
 )
 from lethe.engine.store.layout import codec
-from lethe.engine.store.layout.columns import Category, ColumnRecord, FittedColumn, Step
+from lethe.engine.store.layout.columns import (
+    Category,
+    ColumnRecord,
+    Drop,
+    FittedColumn,
+    Step,
+)
 from lethe.engine.store.layout.config import ModelConfig
 
 _LARGEST_WHOLE = 2**53  # beyond it, JSON has no canonical form of whole numbers
@@ -70,7 +77,7 @@ def column_of(record: ColumnRecord | FittedColumn) -> Column:
         case "date":
             return Date("mean" if impute else None, record.standardise)
         case "one-hot":
-            return OneHot(record.unknown)
+            return OneHot(record.unknown, record.drop)
         case "ordinal":
             named = record.categories if record.ordered else None
             return Ordinal(named, record.standardise)
@@ -130,8 +137,9 @@ def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], 
     Raises
     ------
     InvalidData
-        As `lay_out`; or the sums would be too large.
+        As `check_dropped` and `lay_out`; or the sums would be too large.
     """
+    check_dropped(columns, table)
     layout = lay_out(columns, table)
     if layout.entries * (layout.entries + layout.features + 1) > MAX_SUMMED:
         raise InvalidData(
@@ -167,11 +175,17 @@ def _record(
         impute=isinstance(column, Numeric) and column.impute is not None,
         standardise=standardise_of(column),
         unknown=column.unknown if isinstance(column, OneHot) else "error",
+        drop=_drop(name, column),
         smooth=column.smooth if isinstance(column, TargetEncode) else "auto",
         ordered=isinstance(column, Ordinal) and column.categories is not None,
         categories=categories,
         gaps=gaps,
     )
+
+
+def _drop(name: Name, column: Column) -> Drop:
+    drop = column.drop if isinstance(column, OneHot) else None
+    return (_category(name, drop[0]),) if isinstance(drop, tuple) else drop
 
 
 def _step(column: Column) -> Step:

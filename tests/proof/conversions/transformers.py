@@ -126,7 +126,7 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
         # Without min_frequency and max_categories there is no infrequent category, and
         # "infrequent_if_exist" is "ignore"; "warn" is that and a warning, which a model has not.
         wrong = ["categories"] if not isinstance(p["categories"], str) else []
-        wrong += [n for n in ("drop", "min_frequency", "max_categories") if p[n] is not None]
+        wrong += [n for n in ("min_frequency", "max_categories") if p[n] is not None]
         wrong += ["dtype"] if p["dtype"] is np.float32 else []
         wrong += ["handle_unknown"] if p["handle_unknown"] == "warn" else []
     else:

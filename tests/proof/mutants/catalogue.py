@@ -652,6 +652,11 @@ MUTANTS = (
         ),
     ),
     mutant(
+        "a model is rebuilt once the category that is left out has lost its last row",
+        "test_which_category_is_left_out_follows_the_live_rows",
+        without("live_statistics", "_check_left_out(base, vocabularies, sums)"),
+    ),
+    mutant(
         "the error of V is in the bound of the inverse",
         "test_a_typing_error_that_is_righted_leaves_no_false_bound",
         put("rounded_sum", "2.0 * off * magnified_by", "0.0"),

@@ -31,6 +31,7 @@ COLUMNS: Columns = {
     "plain": Numeric(standardise=False),
     "as it is": passthrough(),
     "town": OneHot(),
+    "left out": OneHot(drop="first"),
     "grade": Ordinal(standardise=True),
     "post": TargetEncode(standardise=True),
     "job": TargetEncode(smooth=3.0),
@@ -69,7 +70,7 @@ def drawn(n: int = 200, x: Any = None) -> tuple[Table, Array]:
     plain[rng.random(n) < 0.2] = np.nan
     text = {
         name: [f"c{i}" for i in rng.integers(0, size, n)]
-        for name, size in (("town", 4), ("grade", 5), ("post", 9), ("job", 7))
+        for name, size in (("town", 4), ("left out", 4), ("grade", 5), ("post", 9), ("job", 7))
     }
     given = {"x": x, "plain": plain, "as it is": rng.standard_normal(n), **text}
     return read_table(COLUMNS, given), rng.standard_normal(n) + 7.0

@@ -73,7 +73,7 @@ class Exact:
         state: Any = self.model._state
         theta: np.ndarray = state.published
         kept = np.ones(len(theta), dtype=np.bool_)
-        kept[: len(state.present)] = state.present > 0
+        kept[: len(state.present)] = (state.present > 0) & ~state.left_out
         return theta[kept]
 
     def holds(self) -> bool:

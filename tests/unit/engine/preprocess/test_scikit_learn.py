@@ -143,7 +143,6 @@ def test_a_plain_pipeline_finds_the_columns_of_a_frame_by_name() -> None:
             SimpleImputer(missing_values=0.0),
             r"missing_values=0\.0 .*replace it by NaN",
         ),
-        (OneHotEncoder(drop="first"), "OneHotEncoder: drop='first' leaves out a feature"),
         (
             OneHotEncoder(dtype=np.float32),
             r"dtype=.*less precision; fit it with dtype=numpy",
