@@ -14,6 +14,7 @@ import click
 import numpy as np
 
 from lethe.consumers.cli.send.receipts import receipts_of, sentence
+from lethe.consumers.cli.send.unplaced import unplaced
 from lethe.consumers.cli.terminal.options import global_options, sign_option, wait_option
 from lethe.consumers.cli.terminal.output import Output, counted, prepare
 from lethe.consumers.commits.packed_receipt import unpack
@@ -36,6 +37,7 @@ from lethe.engine.store.store import ModelStore
 
 _PAUSE_SECONDS = 1.0
 _ROWS_BYTES = MAX_REQUEST_BYTES - 1024  # of the rows in a request
+_NAMED = 20  # rows that are named on a screen
 _SHARE = 4  # of the rows that a generation takes: one request leaves room for others
 Op = Literal["insert", "correct"]
 
@@ -61,6 +63,11 @@ def _options(command: Any) -> Any:
             help="Send rows again even if their request was answered before, for example to "
             "change them back to the values of an earlier file.",
         ),
+        click.option(
+            "--strict", is_flag=True,
+            help="Send nothing if the model has no place for a row: for a category, or a missing "
+            "number, that no row had at registration. Otherwise the other rows are sent.",
+        ),
         sign_option,
         wait_option("the receipts, and for any refresh that the rows depend on", 300),
         global_options,
@@ -82,7 +89,8 @@ def insert(ctx: click.Context, /, **options: Any) -> int:
 
     The file is split into requests, each of which is applied whole or rejected. The same rows sent
     again are the same requests: they are answered again, but not executed again, unless they were
-    rejected (or --again is given). Exit code 1: a request was rejected, or no receipt came in time.
+    rejected (or --again is given). Exit code 1: a request was rejected, a row was left out, or no
+    receipt came in time.
 
     \b
     Example:
@@ -99,7 +107,7 @@ def correct(ctx: click.Context, /, **options: Any) -> int:
     The model is then as if it had been registered with the corrected rows. The file is split into
     requests, each of which is applied whole or rejected. The same rows sent again are the same
     requests: they are answered again, but not executed again, unless they were rejected (or --again
-    is given). Exit code 1: a request was rejected, or no receipt came in time.
+    is given). Exit code 1: a request was rejected, a row was left out, or no receipt came in time.
 
     \b
     Example:
@@ -121,7 +129,7 @@ def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
         store = runtime.store()
         meta = read_summary(store.client, options["model"]).meta
         config = meta.config
-        data = _read(path, config, options, report)
+        data, aside = _placed(_read(path, config, options, report), config, options)
         sender = _Sender(client, store, meta, op, again=options["again"])
         parts = list(_parts(data, config, op))
         if options["wait"] is None:
@@ -131,8 +139,8 @@ def _change(ctx: click.Context, op: Op, options: dict[str, Any]) -> int:
             rows = counted(len(data.ids), "row")
             out.line(f"{rows} sent in {counted(len(ids), 'request')}")
             _say_repeated(out, sender)
-            return 0
-        return _wait(out, sender, parts, options["wait"], report)
+            return int(aside)
+        return _wait(out, sender, parts, options["wait"], report) or int(aside)
 
 
 # -- the requests -----------------------------------------------------------------------------
@@ -165,6 +173,33 @@ def _read(path: Path, config: ModelConfig, options: dict[str, Any], report: Prog
         classes=config.class_names,
     )
     return read_given_rows(path, columns, config, report)
+
+
+def _placed(
+    data: GivenRows, config: ModelConfig, options: dict[str, Any]
+) -> tuple[GivenRows, bool]:
+    """Set rows aside that the model has no place for, and name them; return whether there are any.
+
+    Raises
+    ------
+    InvalidRequest
+        There are some and --strict was given, or there is no other row.
+    """
+    why = unplaced(data, config)
+    if not why:
+        return data, False
+    listed = list(why.values())
+    if options["strict"] or len(why) == len(data.ids):
+        more = "" if len(why) == 1 else f" ({counted(len(why), 'row')} in all)"
+        strict = " (--strict)" if options["strict"] else ""
+        raise InvalidRequest(f"{listed[0]}{more}; nothing was sent{strict}")
+    for line in listed[:_NAMED]:
+        click.echo(f"lethe: {line}", err=True)
+    click.echo(
+        f"lethe: {counted(len(why), 'row')} of {options['data']} left out; the others are sent",
+        err=True,
+    )
+    return data.take([i for i in range(len(data.ids)) if i not in why]), True
 
 
 def _parts(data: GivenRows, config: ModelConfig, op: Op) -> Iterator[_Part]:

@@ -265,6 +265,15 @@ class GivenRows:
     y: Array
     subjects: Mapping[str, Sequence[str]]
 
+    def take(self, places: Sequence[int]) -> GivenRows:
+        """Return the rows at these places."""
+        return GivenRows(
+            tuple(self.ids[i] for i in places),
+            [self.values[i] for i in places],
+            self.y[list(places)],
+            self.subjects,
+        )
+
 
 def read_given_rows(
     path: Data, columns: Columns, config: ModelConfig, progress: Progress = no_progress

@@ -657,6 +657,11 @@ MUTANTS = (
         without("live_statistics", "_check_left_out(base, vocabularies, sums)"),
     ),
     mutant(
+        "a row of a file without a place in the model is left out before the others are sent",
+        "test_a_row_without_a_place_is_named_and_the_others_are_sent",
+        put("_without_place", "(type(value), value) not in known", "False"),
+    ),
+    mutant(
         "the error of V is in the bound of the inverse",
         "test_a_typing_error_that_is_righted_leaves_no_false_bound",
         put("rounded_sum", "2.0 * off * magnified_by", "0.0"),
