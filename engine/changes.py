@@ -105,5 +105,8 @@ def check_live(members: Membership, names: Sequence[str]) -> None:
 
 
 def kept_weights(members: Membership, names: Sequence[str]) -> Array:
-    """Return the present weights of live rows, (k,): a correction without weights keeps them."""
-    return members.rows.weight[members.places(tuple(names))]
+    """Return the own weights of live rows, (k,): a correction without weights keeps them."""
+    rows = members.rows.take(members.places(tuple(names)))
+    if members.class_weights is None or not len(rows):
+        return rows.weight
+    return np.ones(len(rows)) if members.balanced else members.class_weights.own(rows)

@@ -178,14 +178,19 @@ class Fitted:
         return self
 
     def needs_refit(self, ids: tuple[str, ...]) -> bool:
-        """Return whether the present objective has no minimiser without ``ids``. O(k m)."""
+        """Return whether the objective has no minimiser without ``ids``, or is another. O(k m).
+
+        It is another if the weights of classes are balanced: those of all rows change.
+        """
+        if self.members.balanced:
+            return True
         left = self.members.counts_without(ids)
         unpenalised = bool(self.generation.objective.penalty[-1] == 0)
         return sum(left) == 0 or (unpenalised and unbounded(self.members.kind, left))
 
     def needs_refit_for(self, new: Rows, old: tuple[str, ...]) -> bool:
         """Return whether a change cannot be a step: there is no minimiser before it, or after."""
-        if self.members.weighted == 0:
+        if self.members.weighted == 0 or self.members.balanced:
             return True
         added = weighted_counts(self.members.kind, new)
         left = [
@@ -286,6 +291,7 @@ class Fitted:
         is none at all, theta is 0.
         """
         remain = self.members.live_without(leave_out)
+        self.members.rebalance(remain)
         if not self.members.rows.weight[remain].any():
             self.sentinels = self.sentinels.without(frozenset(leave_out))
             origin = np.zeros_like(self.stream.theta_exact)

@@ -68,7 +68,7 @@ class FittedLinear(Fitted):
         try:
             solution = Solution.of(Sums.of(rows), objective.penalty)
         except OutOfRange as error:
-            raise error.named(names, _names(rows, columns, intercept=intercept)) from None
+            raise error.named(names, named_columns(rows, columns, intercept=intercept)) from None
         return cls.of_solution(
             objective, names, rows, solution, intercept=intercept, ridge=ridge, columns=columns
         )
@@ -124,25 +124,25 @@ class FittedLinear(Fitted):
         self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...], method: str
     ) -> None:
         """Insert rows, and delete live rows ``old`` in the same step. Cost that of `delete`."""
-        _check_size(new)
+        check_size(new)
         leaving = self.members.rows.take(self.members.places(old)) if old else None
         try:
             solution = self.solution.changed(leaving, new)
         except OutOfRange as error:
-            names = _names(new, self.columns, intercept=self.intercept)
+            names = named_columns(new, self.columns, intercept=self.intercept)
             raise error.named(new_ids, names) from None
         self._step(solution, leaving, new, method)
         self._exchange(new_ids, new, old)
 
     def refit_with(self, new_ids: tuple[str, ...], new: Rows, old: tuple[str, ...]) -> None:
         """Do `change` by a fit to all rows: where no row is left before or after it."""
-        _check_size(new)
+        check_size(new)
         self._exchange(new_ids, new, old)
         rows, penalty = self.members.rows, self.solution.penalty
         try:
             solution = Solution.of(Sums.of(rows), penalty)
         except OutOfRange as error:
-            columns = _names(rows, self.columns, intercept=self.intercept)
+            columns = named_columns(rows, self.columns, intercept=self.intercept)
             raise error.named(self.members.ids, columns) from None
         self._begin(solution)
 
@@ -222,7 +222,7 @@ class FittedLinear(Fitted):
         )
 
 
-def _names(rows: Rows, columns: tuple[str, ...] | None, *, intercept: bool) -> list[str]:
+def named_columns(rows: Rows, columns: tuple[str, ...] | None, *, intercept: bool) -> list[str]:
     """Return names of features and targets, as far as they have any: else their places."""
     p, m = rows.X.shape[1] - int(intercept), rows.y.shape[1]
     names = list(columns) if columns is not None else [str(j) for j in range(p)]
@@ -230,7 +230,7 @@ def _names(rows: Rows, columns: tuple[str, ...] | None, *, intercept: bool) -> l
     return [*names, *(["intercept"] if intercept else []), *targets]
 
 
-def _check_size(rows: Rows) -> None:
+def check_size(rows: Rows) -> None:
     """Refuse new rows with which the Hessian would not be of numbers of float64."""
     size = norm(lengths(rows.X) * np.maximum(np.sqrt(rows.weight), 1.0))
     if not size <= LARGEST:

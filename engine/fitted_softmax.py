@@ -140,6 +140,7 @@ class FittedSoftmax(Fitted):
         If a class has no row left, the intercept is penalised by ``ridge`` like the rest.
         """
         remain = self.members.live_without(leave_out)
+        self.members.rebalance(remain)
         if not self.members.rows.weight[remain].any():
             origin = np.zeros_like(self.stream.theta_exact)
             self.stream = at_rest(origin, 0.0, origin.shape[1])

@@ -21,9 +21,11 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.diagnosing import DiagnosableModel
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
+from lethe.engine.fit.class_weights import ClassWeight
 from lethe.engine.fit.classes import probabilities
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 from lethe.engine.fitted import Fitted
+from lethe.engine.fitted_balanced import BalancedLinear
 from lethe.engine.fitted_linear import FittedLinear
 from lethe.engine.inference import Summary, summarise
 from lethe.engine.preprocess.input.columns import Columns
@@ -111,6 +113,11 @@ class LinearModel(ConvertibleModel):
         What is done to each column of a table, by name (`engine.preprocess.input.columns`): its
         statistics forget rows, too, and the model is that of a ``Pipeline`` refitted on the
         remaining rows. Or a fitted transformer, which stays as it is (`preprocess_frozen`).
+    class_weight
+        A weight for each label, 1 for those that are not named, or ``balanced``: n / (C n_c), which
+        follow the live rows. It multiplies the weights of rows. Labels of a linear model are its
+        targets -1 and 1, or with several targets the places of those that are 1. With balanced
+        weights every change is a refit, within the change, whatever its ``method``.
     rounded_features
         Number of coefficients, the intercept among them, up to which every version is correctly
         rounded (docs/exact.md); with ``preprocess``, half as many columns: numbers, categories, and
@@ -131,6 +138,7 @@ class LinearModel(ConvertibleModel):
         limits: Limits | None = None,
         seed: int = 0,
         preprocess: Columns | FrozenTransformer | None = None,
+        class_weight: ClassWeight | None = None,
         rounded_features: int = ROUNDED_FEATURES,
     ) -> None:
         super().__init__(
@@ -141,6 +149,7 @@ class LinearModel(ConvertibleModel):
             limits=limits,
             seed=seed,
             preprocess=preprocess,
+            class_weight=class_weight,
         )
         self.rounded_features = rounded_features
 
@@ -154,7 +163,8 @@ class LinearModel(ConvertibleModel):
     ) -> Fitted:
         if len(penalty) > self.rounded_features:
             return super()._fitted_to(penalty, names, rows, classes, columns)
-        return FittedLinear.of_rows(
+        state = BalancedLinear if self.class_weight == "balanced" else FittedLinear
+        return state.of_rows(
             Objective(Kind.LINEAR, penalty),
             names,
             rows,

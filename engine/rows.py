@@ -17,6 +17,7 @@ from lethe.engine.deletion.change import RowsAndDuals
 from lethe.engine.deletion.generation import Generation
 from lethe.engine.error.sentinels import Sentinels, choose_sentinels, possible_parts
 from lethe.engine.errors import InvalidData, UnknownRows
+from lethe.engine.fit.class_weights import ClassWeights
 from lethe.engine.fit.classes import encoded, weighted_counts
 from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
 from lethe.engine.ids import ids_of
@@ -51,6 +52,8 @@ class Membership:
         Number of live rows. It is kept, like the counts, so that a deletion does not scan n rows.
     counts
         Live rows with a weight, by what a minimiser needs (`engine.fit.classes.weighted_counts`).
+    class_weights
+        Those of the model, if it has any: they are in the weights of ``rows``.
     """
 
     kind: Kind
@@ -61,6 +64,7 @@ class Membership:
     live: Mask
     remaining: int
     counts: tuple[int, ...]
+    class_weights: ClassWeights | None = None
 
     @classmethod
     def of(cls, kind: Kind, ids: tuple[str, ...], rows: Rows, W: Array) -> Membership:
@@ -112,6 +116,18 @@ class Membership:
         """Return rows as a change leaves them out, with their dual rows. Cost O(k d)."""
         places = self.places(ids)
         return RowsAndDuals(self.rows.take(places), self.W[places])
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the weights of the classes follow the live rows."""
+        return self.class_weights is not None and self.class_weights.balanced
+
+    def rebalance(self, remain: Mask) -> None:
+        """Give the rows that remain the weights of balanced classes, if they have such. O(n m)."""
+        if self.class_weights is not None and self.class_weights.balanced and remain.any():
+            weight = self.rows.weight.copy()
+            weight[remain] = self.class_weights.of_rows(self.rows.y[remain])
+            self.rows = replace(self.rows, weight=weight)
 
     def live_without(self, ids: tuple[str, ...]) -> Mask:
         """Return which rows remain once ``ids`` are gone."""

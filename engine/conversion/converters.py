@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
 
-from lethe.engine.conversion.parameters import check_parameters
+from lethe.engine.conversion.parameters import check_parameters, weighed_as
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.class_weights import ClassWeight
 from lethe.engine.fit.objective import Array, Kind
 
 Converter = Callable[[Step, ArrayLike], "ModelTerms"]
@@ -38,12 +39,15 @@ class ModelTerms:
         The targets or labels that the model is fitted on.
     theta
         Parameters of the estimator, d x m, the intercept last if there is one.
+    class_weight
+        The model's weights of classes, if any.
     """
 
     ridge: float
     fit_intercept: bool
     y: ArrayLike
     theta: Array
+    class_weight: ClassWeight | None = None
 
 
 def convert_ridge(step: Step, y: ArrayLike) -> ModelTerms:
@@ -59,7 +63,11 @@ def convert_ridge_classifier(step: Step, y: ArrayLike) -> ModelTerms:
     targets = np.where(labels[:, None] == classifier.classes_, 1.0, -1.0)
     signed = targets[:, 1] if len(classifier.classes_) == 2 else targets
     intercept = bool(classifier.fit_intercept)
-    return ModelTerms(_alpha(classifier), intercept, signed, _theta(classifier))
+    weights, classes = _class_weight(classifier), classifier.classes_.tolist()
+    if isinstance(weights, Mapping):  # of the targets that the classes become
+        places = (-1, 1) if len(classes) == 2 else range(len(classes))
+        weights = {c: weights[label] for c, label in zip(places, classes, strict=True)}
+    return ModelTerms(_alpha(classifier), intercept, signed, _theta(classifier), weights)
 
 
 def convert_logistic(step: Step, y: ArrayLike) -> ModelTerms:
@@ -71,7 +79,8 @@ def convert_logistic(step: Step, y: ArrayLike) -> ModelTerms:
             "OneVsRestClassifier(LogisticRegression(...))"
         )
     _known_labels(step, y)
-    return ModelTerms(1.0 / float(logistic.C), bool(logistic.fit_intercept), y, _theta(logistic))
+    intercept, weights = bool(logistic.fit_intercept), _class_weight(logistic)
+    return ModelTerms(1.0 / float(logistic.C), intercept, y, _theta(logistic), weights)
 
 
 def convert_one_vs_rest(step: Step, y: ArrayLike) -> ModelTerms:
@@ -84,6 +93,8 @@ def convert_one_vs_rest(step: Step, y: ArrayLike) -> ModelTerms:
             "LogisticRegression; fit it with LogisticRegression()"
         )
     check_parameters(inner.estimator, inner.where)
+    if inner.estimator.class_weight is not None:
+        raise inner.refusal(_WEIGHTS_OF_EACH)
     if whole.multilabel_:
         raise step.refusal(_SEVERAL_LABELS)
     parts = whole.estimators_
@@ -94,6 +105,11 @@ def convert_one_vs_rest(step: Step, y: ArrayLike) -> ModelTerms:
     logistic = inner.estimator
     return ModelTerms(1.0 / float(logistic.C), bool(logistic.fit_intercept), y, theta)
 
+
+_WEIGHTS_OF_EACH = (
+    "class_weight weighs a row anew in the problem of each class, and a row of a model has one "
+    "weight in all of them; fit it without, or a LogisticRegression of each class as its own model"
+)
 
 _SEVERAL_LABELS = "its rows have several labels each, and a model's have one; fit one of each label"
 
@@ -171,6 +187,15 @@ def kind_of(step: Step) -> Kind:
 def _alpha(estimator: Any) -> float:
     """Return the ridge strength of a Ridge or a RidgeClassifier."""
     return float(np.reshape(estimator.alpha, ()))
+
+
+def _class_weight(classifier: Any) -> ClassWeight | None:
+    """Return the weights of a classifier's classes; None without any."""
+    asked = classifier.class_weight
+    if not isinstance(asked, Mapping):
+        return "balanced" if asked == "balanced" else None
+    labels = classifier.classes_.tolist()
+    return {label: float(asked.get(weighed_as(label), 1.0)) for label in labels} if asked else None
 
 
 def _known_labels(step: Step, y: ArrayLike) -> np.ndarray[Any, Any]:

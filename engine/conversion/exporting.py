@@ -6,6 +6,7 @@ a type that it does not trust.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import LabelBinarizer
 
+from lethe.engine.conversion.parameters import weighed_as
+from lethe.engine.fit.class_weights import ClassWeights
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.pipelines import pipeline_of
@@ -42,6 +45,8 @@ class PublishedFit:
         Names of the columns, (p,), if the estimator is to check them.
     labels
         The classes of a classifier, (C,); None of a regression.
+    class_weights
+        The weights of two classes that it was fitted with, if any.
     """
 
     theta: Array
@@ -50,6 +55,7 @@ class PublishedFit:
     flat: bool
     features: NDArray[Any] | None = None
     labels: NDArray[Any] | None = None
+    class_weights: ClassWeights | None = None
 
     @property
     def coefficients(self) -> Array:
@@ -113,6 +119,7 @@ def _fit_of(model: LinearModel | LogisticModel, labels: NDArray[Any] | None) -> 
         model.theta.ndim == 1,
         getattr(model, "feature_names_in_", None),
         labels,
+        model.class_weights,
     )
 
 
@@ -142,7 +149,13 @@ def _with_transformers(
 
 
 def _unfitted(fit: PublishedFit) -> LogisticRegression:
-    return LogisticRegression(C=1.0 / fit.ridge, fit_intercept=fit.fit_intercept)
+    weight: Mapping[Any, float] | str | None = None
+    if fit.class_weights is not None and fit.labels is not None and len(fit.labels) == 2:
+        values, labels = fit.class_weights.values, map(weighed_as, fit.labels.tolist())
+        weight = "balanced" if values is None else dict(zip(labels, values, strict=True))
+    return LogisticRegression(
+        C=1.0 / fit.ridge, fit_intercept=fit.fit_intercept, class_weight=weight
+    )
 
 
 def _logistic(

@@ -105,7 +105,12 @@ def from_sklearn(
     else:
         _check_final(final, given, read.columns, model.kind)
         read.check_dropped(X)
-    fitted = model(ridge=given.ridge, fit_intercept=given.fit_intercept, preprocess=read.columns)
+    fitted = model(
+        ridge=given.ridge,
+        fit_intercept=given.fit_intercept,
+        preprocess=read.columns,
+        class_weight=given.class_weight,
+    )
     fitted.fit(X, given.y, ids, sample_weight)
     if fitted.prepared is not None:
         read.check_features(fitted.prepared, X)

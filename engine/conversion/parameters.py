@@ -87,13 +87,23 @@ def _one_above_zero(value: Any, _: Any) -> bool:
     return np.size(value) == 1 and 0.0 < float(np.reshape(value, ())) < math.inf
 
 
+def _weights_of_classes(value: Any, _: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return value in (None, "balanced")
+    return all(0.0 < float(weight) < math.inf for weight in value.values())
+
+
 def _no_l1(l1_ratio: Any, logistic: Any) -> bool:
     """Only the elastic net mixes; until scikit-learn 1.9, that is one of several penalties."""
     mixed = getattr(logistic, "penalty", "elasticnet") in ("elasticnet", "deprecated")
     return not mixed or l1_ratio in (None, 0)
 
 
-_WEIGHTS = Only((None,), "weighs the rows; fit it with those weights as sample_weight")
+_WEIGHTS = If(
+    _weights_of_classes,
+    "is neither 'balanced' nor a mapping from labels to weights above 0; leave out the rows of a "
+    "class that counts for nothing",
+)
 _ALPHA = If(
     _one_above_zero, "is not a single ridge strength above 0 for all targets; fit it with one"
 )
@@ -272,6 +282,14 @@ def check_requests(step: BaseEstimator, where: str) -> None:
                 f"{where}{type(step).__name__}: it asks for {metadata} (set_fit_request), which "
                 "weighs its statistics; fit it without"
             )
+
+
+def weighed_as(label: Any) -> Any:
+    """Return what scikit-learn looks for in ``class_weight``: of the text "1", the number 1."""
+    try:
+        return int(label)
+    except ValueError:
+        return label
 
 
 def _shown(value: Any) -> str:

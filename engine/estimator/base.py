@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from numbers import Real
 from threading import RLock
 from typing import Any, ClassVar, Self
@@ -20,6 +21,7 @@ from lethe.engine.estimator.columns import (
     features_to_predict,
 )
 from lethe.engine.estimator.protocol import Estimator
+from lethe.engine.fit.class_weights import ClassWeight, ClassWeights, class_names
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
 from lethe.engine.fitted import Fitted
@@ -34,6 +36,12 @@ from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.policy import Limits
 from lethe.engine.result import Conversion
 from lethe.engine.rows import checked_rows
+
+WEIGHTED_TWICE = (
+    "class_weight='balanced' goes without sample_weight: give the weights of the classes as "
+    "numbers, or weights of the rows alone"
+)
+"""scikit-learn's classifiers balance rows in one release, and their weights in another."""
 
 overflow_allowed = np.errstate(over="ignore", invalid="ignore")
 """Overflow is detected in the results: no warning."""
@@ -67,6 +75,7 @@ class BaseModel(Estimator):
         limits: Limits | None = None,
         seed: int = 0,
         preprocess: Columns | FrozenTransformer | None = None,
+        class_weight: ClassWeight | None = None,
     ) -> None:
         self.ridge = ridge
         self.fit_intercept = fit_intercept
@@ -75,6 +84,7 @@ class BaseModel(Estimator):
         self.limits = limits
         self.seed = seed
         self.preprocess = preprocess
+        self.class_weight = class_weight
         self._lock = RLock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -142,20 +152,39 @@ class BaseModel(Estimator):
                 self.penalise_intercept,
             )
             given = GivenRows.read(settings, X, y, ids, sample_weight)
-            return self._adopt_fit(self._prepared_to(settings, given), None, y)
+            weights = self._class_weights(given.classes, given.y.shape[1], sample_weight)
+            if weights is not None:
+                given = replace(given, weight=given.weight * weights.of_rows(given.y))
+            return self._adopt_fit(self._prepared_to(settings, given), weights, None, y)
         columns = column_names(X)
         kept = None if self.preprocess is None else kept_copy(self.preprocess)
         features = dense_features(X if kept is None else transformed(kept, X))
         names, rows, classes = checked_rows(
             self.kind, features, y, ids, sample_weight, intercept=self.fit_intercept
         )
+        weights = self._class_weights(classes, rows.outputs, sample_weight)
+        if weights is not None:
+            rows = weights.weighed(rows)
         penalty = ridge_penalty(
             self.ridge,
             rows.X.shape[1],
             intercept=self.fit_intercept,
             penalise_intercept=self.penalise_intercept or one_sided(self.kind, rows),
         )
-        return self._adopt_fit(self._fitted_to(penalty, names, rows, classes, columns), kept, y)
+        state = self._fitted_to(penalty, names, rows, classes, columns)
+        return self._adopt_fit(state, weights, kept, y)
+
+    def _class_weights(
+        self, classes: tuple[str, ...], m: int, sample_weight: ArrayLike | None
+    ) -> ClassWeights | None:
+        """Return the weights of these classes, if any are asked for."""
+        if self.class_weight is None:
+            return None
+        names = class_names(self.kind, classes, m)
+        weights = ClassWeights.of(self.kind, self.class_weight, names)
+        if weights.balanced and sample_weight is not None:
+            raise InvalidData(WEIGHTED_TWICE)
+        return weights
 
     def _fitted_to(
         self,
@@ -183,8 +212,15 @@ class BaseModel(Estimator):
         """Return the state of a fit of a table."""
         return PreparedFit.of_table(settings, given, self.seed)
 
-    def _adopt_fit(self, state: Fitted, kept: FrozenTransformer | None, y: ArrayLike) -> Self:
+    def _adopt_fit(
+        self,
+        state: Fitted,
+        weights: ClassWeights | None,
+        kept: FrozenTransformer | None,
+        y: ArrayLike,
+    ) -> Self:
         """Make a fit the model's state."""
+        state.members.class_weights = weights
         with self._lock:
             self._state, self._frozen, self.converted_from_ = state, kept, None
             self._flat = state.published.shape[1] == 1
@@ -260,6 +296,11 @@ class BaseModel(Estimator):
     def fitted_ridge(self) -> float:
         """The ridge strength that the model was fitted with."""
         return self._fitted.ridge
+
+    @property
+    def class_weights(self) -> ClassWeights | None:
+        """The weights of classes that the model was fitted with, if any."""
+        return self._fitted.members.class_weights
 
     @property
     @overflow_allowed

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from lethe.engine.changes import check_live, check_new, kept_weights, new_rows
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.errors import IllConditioned, InvalidData
-from lethe.engine.estimator.base import BaseModel, overflow_allowed
+from lethe.engine.estimator.base import WEIGHTED_TWICE, BaseModel, overflow_allowed
 from lethe.engine.estimator.columns import check_columns, dense_features
 from lethe.engine.fit.objective import Rows
 from lethe.engine.fitted import Fitted, moved_by
@@ -116,7 +116,7 @@ class ChangingModel(BaseModel):
         with self._lock:
             names, rows = self._new_rows(X, y, ids, sample_weight)
             check_new(self._fitted.members, names)
-            return self._change(names, rows, (), method)
+            return self._change(names, self._weighed(rows), (), method)
 
     @overflow_allowed
     def correct(
@@ -148,7 +148,7 @@ class ChangingModel(BaseModel):
             check_live(self._fitted.members, names)
             if sample_weight is None:
                 rows = replace(rows, weight=kept_weights(self._fitted.members, names))
-            return self._change(names, rows, names, method)
+            return self._change(names, self._weighed(rows), names, method)
 
     def _new_rows(
         self, X: TableLike, y: ArrayLike, ids: Sequence[str], sample_weight: ArrayLike | None
@@ -162,6 +162,8 @@ class ChangingModel(BaseModel):
         else:
             check_columns(X, state.columns, type(self).__name__)
             features = dense_features(self._transformed(X))
+        if sample_weight is not None and state.members.balanced:
+            raise InvalidData(WEIGHTED_TWICE)
         names, rows = new_rows(
             self.kind,
             features,
@@ -175,6 +177,11 @@ class ChangingModel(BaseModel):
         if table is not None:
             rows = PreparedRows(rows.X, rows.y, rows.weight, table)
         return names, rows
+
+    def _weighed(self, rows: Rows) -> Rows:
+        """Return new rows with the weights of their classes; balanced ones follow by a rebuild."""
+        weights = self._fitted.members.class_weights
+        return rows if weights is None or not len(rows) else weights.weighed(rows)
 
     def _change(
         self, names: tuple[str, ...], rows: Rows, old: tuple[str, ...], method: str

@@ -180,6 +180,11 @@ class DiagnosableModel(ChangingModel):
                 "diagnostics are of models without preprocessing inside: where a row also moves "
                 "means and encodings, its leverage is not all that it does to the others"
             )
+        if members.balanced:
+            raise InvalidData(
+                "diagnostics are of models without balanced class weights: where a row also moves "
+                "the weights of others, its leverage is not all that it does to them"
+            )
         if ids is None:
             return np.flatnonzero(members.live)
         wanted = tuple(dict.fromkeys(ids_of(ids)))

@@ -7,6 +7,7 @@ The lowest package of the engine: `precompute` imports `engine.error.certificate
 - `multinomial`: the softmax objective, of coupled classes
 - `objective`: the regularised loss and its derivatives
 - `classes`: from labels to targets, and from margins to probabilities
+- `class_weights`: weights of classes, given or balanced
 - `blocks`: outputs that share one Hessian, and how their arrays lie
 - `factor`: A = L L^T, and bounds of its spectrum
 - `magnitude`: numbers too large or too small for float64 are refused

@@ -81,7 +81,7 @@ def encoded_as(labels: ArrayLike, classes: Sequence[str]) -> Array:
     known = {name: index for index, name in enumerate(classes)}
     index = np.empty(len(array), dtype=np.intp)
     for i, label in enumerate(array):
-        name = _name_of(label)
+        name = name_of(label)
         if name not in known:
             raise UnknownLabel(i, "is none of the classes that the model was fitted on")
         index[i] = known[name]
@@ -108,7 +108,7 @@ def _number_of(label: Any) -> float:
         return np.nan
 
 
-def _name_of(label: Any) -> str:
+def name_of(label: Any) -> str:
     """Return the class name of a label: text, or a whole number without a fraction."""
     if isinstance(label, str):
         return str(label)

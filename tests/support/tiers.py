@@ -28,6 +28,7 @@ THOROUGH = (
     "tests/proof/model/",
     "tests/proof/pipelines/test_pipelines.py::test_a_pipeline_is_right",
     "tests/proof/simulation/test_simulation.py::test_no_seed_breaks",
+    "tests/unit/engine/test_class_weights.py::test_five_thousand",
     "tests/unit/export/",
     "tests/unit/server/test_index.py::test_a_page_of_100_000",
     "tests/unit/server/test_index_people.py::test_100_000",

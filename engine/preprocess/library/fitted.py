@@ -237,6 +237,7 @@ class PreparedFit(PreparedState):
     def rebuild(self, leave_out: tuple[str, ...]) -> None:
         """Refit the pipeline on the live rows without ``leave_out``. Cost O(n d^2)."""
         remain = self.members.live_without(leave_out)
+        self.members.rebalance(remain)
         if not self.members.rows.weight[remain].any():
             self.sentinels = self.sentinels.without(frozenset(leave_out))
             origin = np.zeros_like(self.stream.theta_exact)

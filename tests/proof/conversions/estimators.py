@@ -115,7 +115,9 @@ def offences(estimator: Any) -> list[Offence]:
         inner = estimator.estimator
         if not isinstance(inner, LogisticRegression):
             return [("OneVsRestClassifier: of a",)]
-        return [("'estimator'", *offence) for offence in offences(inner)]
+        weighed = inner.class_weight is not None
+        each = [("LogisticRegression: class_weight weighs",)] if weighed else []
+        return [("'estimator'", *offence) for offence in [*offences(inner), *each]]
     wrong: list[str] = []
     if isinstance(estimator, LogisticRegression):
         # "l1_ratio=0 for penalty='l2', l1_ratio=1 for penalty='l1', and C=np.inf for penalty=None";
@@ -128,7 +130,6 @@ def offences(estimator: Any) -> list[Offence]:
     else:
         wrong += ["alpha"] if np.size(p["alpha"]) > 1 or np.min(p["alpha"]) == 0 else []
         wrong += ["positive"] if p["positive"] else []
-    wrong += ["class_weight"] if p.get("class_weight") is not None else []
     return [(shown(estimator, name, p[name]),) for name in wrong]
 
 

@@ -35,6 +35,17 @@ def mutant(name: str, caught_by: str, *edits: Edit) -> Mutant:
 
 
 MUTANTS = (
+    # -- weights of classes
+    mutant(
+        "balanced weights follow the rows that are left",
+        "test_a_linear_model_is_the_refitted_ridge_classifier",
+        put("Fitted.needs_refit", "self.members.balanced", "False"),
+    ),
+    mutant(
+        "a corrected row takes the weight of its new class",
+        "test_a_correction_keeps_a_rows_own_weight_and_takes_that_of_its_new_class",
+        put("ChangingModel._weighed", "weights is None", "True"),
+    ),
     # -- many models
     mutant(
         "a sign of life while the states of a batch are loaded",

@@ -94,7 +94,7 @@ def test_a_ridge_classifier_is_a_linear_model_of_signs() -> None:
         (Ridge(positive=True), LinearModel, "positive=True"),
         (Ridge(), LogisticModel, "use LinearModel.from_sklearn"),
         (LogisticRegression(), LinearModel, "use LogisticModel.from_sklearn"),
-        (LogisticRegression(class_weight="balanced"), LogisticModel, "class_weight"),
+        (LogisticRegression(class_weight={"a": 0.0, "b": 1.0}), LogisticModel, "class_weight"),
         (
             LogisticRegression(C=np.inf),
             LogisticModel,
@@ -174,7 +174,7 @@ def test_a_subclass_may_minimise_something_else() -> None:
 def test_the_parts_of_a_one_vs_rest_classifier_are_checked(inner: Any) -> None:
     X, _, labels = table(3)
     given = OneVsRestClassifier(inner).fit(X, labels)
-    with pytest.raises(InvalidData, match=r"is a LinearSVC|class_weight=.* weighs the rows"):
+    with pytest.raises(InvalidData, match=r"is a LinearSVC|class_weight weighs a row anew"):
         LogisticModel.from_sklearn(given, X, labels)
 
 
