@@ -344,7 +344,13 @@ def _export(
     history, state = reading.history, reading.state
     config = None if state is None else state.meta.config
     registration = (
-        {} if config is None else {"ridge": config.ridge, "certified": bool(config.certify)}
+        {}
+        if config is None
+        else {
+            "ridge": config.ridge,
+            "certified": bool(config.certify),
+            "class_weights": list(config.class_weights),
+        }
     )
     header = Header(
         model_id=history.model_id,

@@ -83,7 +83,7 @@ def verify_digest(
     _check_rounded(config)
     given, other_row = table(config), None
     X = with_intercept(given.X) if config.fit_intercept else given.X
-    rows = Rows(X, given.y, np.ones(len(given.ids)))
+    rows = Rows(X, given.y, config.weights_of(given.y))
     if not config.preprocess:
         other_row = _other_row(given.ids, rows, snapshot)
     live = LiveRows(snapshot.state, rows, replace(snapshot, table=given.table))

@@ -20,6 +20,7 @@ from lethe.consumers.contract import version_chain
 from lethe.consumers.contract.events import Parameters, Version
 from lethe.consumers.registration.table.reader import Columns, read_table
 from lethe.engine.errors import InvalidData, LetheError, NotConverged, Unavailable, UnknownModel
+from lethe.engine.fit.class_weights import ClassWeights, class_names
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty, with_intercept
 from lethe.engine.store.layout.records import CertificateRecord
 from lethe.engine.store.store import ModelStore
@@ -103,12 +104,36 @@ def refit_finding(
         return Finding.passed_over(_NAME, detail)
     if not isinstance(ridge, int | float) or isinstance(ridge, bool):
         return Finding.passed_over(_NAME, "the ridge strength is not known: give --ridge")
-    return _refitted(tip.event, event, float(ridge), holding)
+    listed = registration.get("class_weights", [])
+    return _refitted(tip.event, event, float(ridge), listed, holding)
 
 
-def _refitted(version: Version, event: Parameters, ridge: float, holding: Holding) -> Finding:
+def _weighed(rows: Rows, listed: Any, kind: Kind, event: Parameters) -> Rows:
+    """Return the rows with the weights of classes that a bundle lists.
+
+    Raises
+    ------
+    InvalidData
+        They are not a number above 0 for each class.
+    """
+    if listed == []:
+        return rows
+    names = event.target_names if kind is Kind.LINEAR else event.classes
+    classes = len(class_names(kind, names, event.outputs))
+    numbers = isinstance(listed, list) and all(type(weight) in (int, float) for weight in listed)
+    if not numbers or len(listed) != classes or not all(0.0 < w < np.inf for w in listed):
+        raise InvalidData(
+            f"the bundle's class weights are not a number above 0 for each of {classes} classes; "
+            "export it again"
+        )
+    return ClassWeights(kind, tuple(map(float, listed))).weighed(rows)
+
+
+def _refitted(
+    version: Version, event: Parameters, ridge: float, class_weights: Any, holding: Holding
+) -> Finding:
     kind = Kind(version.kind)
-    rows = _rows(event, kind, holding)
+    rows = _weighed(_rows(event, kind, holding), class_weights, kind, event)
     if len(rows) != version.rows_live:
         detail = (
             f"{len(rows)} rows of {holding.path} are not deleted, but version {version.version} "

@@ -325,8 +325,8 @@ class _Decider:
     def _values_refuse(self, request: RowsChanged) -> tuple[str, str] | None:
         """Return code and detail of why the values do not fit the model, or None."""
         try:
-            weights = old_weights(self.facts.lookup.records)
-            check_values(request, self.state.meta.config, weights)
+            config = self.state.meta.config
+            check_values(request, config, old_weights(self.facts.lookup.records, config))
         except InvalidData as error:
             return codes.SCHEMA, str(error)
         return None

@@ -129,7 +129,7 @@ def _fit_sums(
 
 def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number: int) -> Fit:
     """Fit a model with its preprocessing. Cost O(n d^2)."""
-    weight, layout = np.ones(len(data.ids)), layout_of(config.preprocess)
+    weight, layout = config.weights_of(data.y), layout_of(config.preprocess)
     if config.exact_sums:
         raw = raw_columns(config)
         penalty = ridge_penalty(
@@ -156,7 +156,7 @@ def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number:
 
 def _objective(config: ModelConfig, data: TrainingData) -> tuple[Objective, Rows, Status]:
     X = data.with_intercept() if config.fit_intercept else data.X
-    rows = Rows(np.ascontiguousarray(X), data.y, np.ones(len(data.ids)))
+    rows = Rows(np.ascontiguousarray(X), data.y, config.weights_of(data.y))
     rows.check_finite()
     unbounded = config.fit_intercept and one_sided(config.kind, rows)
     penalty = ridge_penalty(

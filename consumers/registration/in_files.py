@@ -232,7 +232,7 @@ def stage_in_files(
                 coding = block.coding
                 if coding is None and not writer.count:  # nothing else will be known of it
                     known(config)
-                block_rows = Rows(block.X, block.y, np.ones(len(block.ids)))
+                block_rows = Rows(block.X, block.y, config.weights_of(block.y))
                 if coding is not None:
                     coding.keep(block.X, block.y)
                 owners = block.owners() if block.subjects else None

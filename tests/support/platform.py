@@ -316,6 +316,7 @@ class Platform:
         disclosure: bool = False,
         take_out_of_range: bool = False,
         exact_sums: bool = False,
+        class_weights: tuple[float, ...] = (),
         rows_url: str | None = None,
         subjects: bool = True,
         allow_change: bool = True,
@@ -327,7 +328,11 @@ class Platform:
         limits = limits or LimitsRecord()
         config = config_of(data, model_id, method, budget, limits, certify, over_budget, disclosure)
         config = config.model_copy(
-            update={"take_out_of_range": take_out_of_range, "exact_sums": exact_sums}
+            update={
+                "take_out_of_range": take_out_of_range,
+                "exact_sums": exact_sums,
+                "class_weights": class_weights,
+            }
         )
         if rows_url is not None:
             config = with_row_files(config, rows_url, subjects=subjects)

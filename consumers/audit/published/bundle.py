@@ -62,7 +62,7 @@ class Header:
         First offset that each partition of the receipts topic still held; above 0, earlier
         receipts had left the log.
     registration
-        What a refit needs and no event carries: ``ridge``, ``certified``.
+        What a refit needs and no event carries: ``ridge``, ``certified``, ``class_weights``.
     erasure_id
         The erasure; empty: it is the history of a model.
     """

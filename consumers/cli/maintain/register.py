@@ -48,7 +48,7 @@ _GROUPS = {
         "data", "id_column", "targets", "features", "preprocess", "subject", "namespace", "dry_run",
     ),
     "A fitted estimator": ("estimator", "freeze"),
-    "The model": ("kind", "ridge", "no_intercept", "method", "exact_sums"),
+    "The model": ("kind", "ridge", "class_weight", "no_intercept", "method", "exact_sums"),
     "Error and refresh": (
         "error_budget", "over_budget", "refresh_every", "limits", "take_out_of_range",
     ),
@@ -107,6 +107,12 @@ _GROUPS = {
 @click.option(
     "--ridge", type=Number("1 is a usual start"), metavar="F",
     help="Ridge strength, above 0; the same for any number of rows. Required without --from.",
+)  # fmt: skip
+@click.option(
+    "--class-weight", "class_weight", multiple=True, metavar="LABEL=F",
+    help="How much rows of a class count, above 0; may be repeated. Default: 1. The classes of "
+    "a linear model are its targets -1 and 1. Inserted and corrected rows get the weight of their "
+    "label.",
 )  # fmt: skip
 @click.option(
     "--features", metavar="A,B,C",

@@ -11,6 +11,7 @@ import click
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from lethe.consumers.cli.maintain.class_weights import class_weights_asked, weights_line
 from lethe.consumers.cli.maintain.estimator import estimator_asked
 from lethe.consumers.cli.maintain.planning import say_plan
 from lethe.consumers.cli.maintain.preprocess import (
@@ -194,7 +195,8 @@ def _planned(options: dict[str, Any], kind: Kind, limits: LimitsRecord, foreseen
         raise InvalidData(f"{foreseen.opened.path}: no column is known to be numbers by its type")
     features, targets = np.empty((0, len(names))), np.empty((0, len(options["targets"])))
     data = TrainingData((), features, targets, names, options["targets"], {})
-    config = _config(options, kind, limits, data)
+    unweighted = {**options, "class_weight": ()}  # the classes are not known yet
+    config = _config(unweighted, kind, limits, data)
     if options["preprocess"] is None:
         check(config)
     source = foreseen.opened.source
@@ -285,6 +287,7 @@ def _config(
         feature_names=data.feature_names,
         target_names=data.target_names,
         class_names=data.class_names,
+        class_weights=class_weights_asked(options["class_weight"], kind, data),
         error_budget=options["error_budget"],
         refresh_every_seconds=options["refresh_every"],
         limits=limits,
@@ -390,6 +393,7 @@ def _document(done: Registered, read: TableRead) -> dict[str, Any]:
         "targets": list(config.target_names),
         "classes": list(config.class_names),
         "class_counts": meta.class_counts,
+        "class_weights": list(config.class_weights),
         "subjects": done.subjects,
         "fit_intercept": config.fit_intercept,
         "error": meta.error.model_dump(mode="json"),
@@ -424,6 +428,8 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         )
     if config.class_names and meta.class_counts is not None:
         lines.append(classes_line(config.class_names, meta.class_counts))
+    if config.class_weights:
+        lines.append(weights_line(config))
     certificate = certificate_of(done.state)
     if certificate is not None:
         lines.append(certificate_line(certificate))

@@ -77,7 +77,7 @@ def check_values(
     """
     if config.preprocess:
         table_of(request, config)
-        _encoded_targets(request, config)
+        config.weights_of(_encoded_targets(request, config))
     else:
         rows_of(request, config, old_weights)
 
@@ -85,7 +85,8 @@ def check_values(
 def rows_of(request: RowsChanged, config: ModelConfig, old_weights: Mapping[str, float]) -> Rows:
     """Return a request's rows as a model has them: features in its order, an intercept last.
 
-    ``old_weights``: of rows that are corrected, which keep theirs if none is given.
+    ``old_weights``: of rows that are corrected, which keep theirs if none is given. The weights of
+    the classes, if the model has any, come on top.
 
     Raises
     ------
@@ -101,12 +102,13 @@ def rows_of(request: RowsChanged, config: ModelConfig, old_weights: Mapping[str,
         X,
         _targets(request, config),
         request.row_ids,
-        _weights(request, old_weights),
+        _own_weights(request, old_weights),
         intercept=config.fit_intercept,
         shape=(len(names), config.m),
         classes=config.class_names,
     )
-    return rows
+    weights = config.weights_of_classes
+    return rows if weights is None else weights.weighed(rows)
 
 
 def _targets(request: RowsChanged, config: ModelConfig) -> ArrayLike:
@@ -132,7 +134,7 @@ def _encoded_targets(request: RowsChanged, config: ModelConfig) -> Array:
     return np.asarray(targets)
 
 
-def _weights(request: RowsChanged, old_weights: Mapping[str, float]) -> list[float]:
+def _own_weights(request: RowsChanged, old_weights: Mapping[str, float]) -> list[float]:
     return [
         old_weights.get(row.id, 1.0) if row.weight is None else row.weight for row in request.rows
     ]
@@ -166,9 +168,14 @@ def values_in_order(
     return values
 
 
-def old_weights(records: Mapping[str, bytes]) -> dict[str, float]:
-    """Return the weights of stored rows."""
-    return {row: codec.weight_of(record) for row, record in records.items()}
+def old_weights(records: Mapping[str, bytes], config: ModelConfig) -> dict[str, float]:
+    """Return the own weights of stored rows: without those of their classes, if there are any."""
+    weights = {row: codec.weight_of(record) for row, record in records.items()}
+    if not (config.class_weights and records):
+        return weights
+    y = [codec.target_of(record, config.row_width, config.m) for record in records.values()]
+    of_classes = config.weights_of(np.array(y)).tolist()
+    return {row: w / each for (row, w), each in zip(weights.items(), of_classes, strict=True)}
 
 
 def changed_rows(
@@ -195,7 +202,7 @@ def changed_rows(
     Cost O(k d^2) a block, two triangular solves a row.
     """
     config = state.meta.config
-    weights = old_weights(records)
+    weights = old_weights(records, config)
     d, h = config.d, config.blocks
     rows, given, entries = _rows_and_records(state, requests, weights)
     W, dual_error = np.zeros((len(rows), h * d)), 0.0
@@ -243,7 +250,8 @@ def _rows_and_records(
     given = [np.empty((0, width)), *(given_values(table_of(one, config)) for one in requests)]
     values = np.vstack(given)
     y = np.vstack([np.empty((0, m)), *(_encoded_targets(one, config) for one in requests)])
-    weight = np.array([w for one in requests for w in _weights(one, weights)], dtype=np.float64)
+    own = [w for one in requests for w in _own_weights(one, weights)]
+    weight = np.array(own, dtype=np.float64) * config.weights_of(y)
     if config.exact_sums:
         table = given_table(config.preprocess, values, f"model {config.model_id!r}, changed rows")
         return raw_columns(config).rows(table, y, weight), values, None

@@ -136,6 +136,11 @@ def weight_of(record: bytes) -> float:
     return float(_ROW_HEADER.unpack_from(record)[2])
 
 
+def target_of(record: bytes, x: int, m: int) -> Array:
+    """Return a row's targets, (m,), from its record, which has x numbers before them."""
+    return np.frombuffer(record, _FLOAT, m, _ROW_HEADER.size + 8 * x).astype(np.float64)
+
+
 def values_of(record: bytes, x: int, m: int) -> bytes:
     """Return a row's weight, its x numbers and target as bytes, from its record."""
     return record[_WEIGHT_AT : _ROW_HEADER.size + 8 * (x + m)]

@@ -6,12 +6,14 @@ import operator
 from functools import cached_property
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field, field_validator
 
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import OutputNoise, Terms
 from lethe.engine.errors import CorruptState
-from lethe.engine.fit.objective import Kind
+from lethe.engine.fit.class_weights import ClassWeights
+from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.refresh.policy import Limits
 from lethe.engine.store.layout.columns import ColumnRecord, FixedColumns
 from lethe.engine.store.layout.reading import Texts, parse_model
@@ -85,6 +87,10 @@ class ModelConfig(Stored):
     """Whether the state of a linear model has exact sums, and every theta_exact is correctly
     rounded (docs/exact.md)."""
 
+    class_weights: tuple[Finite, ...] = Field(default=(), exclude_if=operator.not_)
+    """A weight for each class, which multiplies those of its rows; empty if each counts as 1
+    (`engine.fit.class_weights`)."""
+
     rows_url: str | None = Field(default=None, exclude_if=lambda url: url is None)
     """Where the files of rows lie (`engine.rowstore`); None if the store keeps the rows."""
 
@@ -100,6 +106,16 @@ class ModelConfig(Stored):
     def has_subjects_of(self, namespace: str | None) -> bool:
         """Return whether its subjects, if any, have a namespace; None stands for each."""
         return namespace is None or namespace == (self.subject_namespace or "")
+
+    @property
+    def weights_of_classes(self) -> ClassWeights | None:
+        """The weights of its classes, if it has any."""
+        return ClassWeights(self.kind, self.class_weights) if self.class_weights else None
+
+    def weights_of(self, y: Array) -> Array:
+        """Return the weights of rows by their classes, (k,), of targets k x m."""
+        weights = self.weights_of_classes
+        return np.ones(len(y)) if weights is None else weights.of_rows(y)
 
     @property
     def kind_name(self) -> Literal["linear", "logistic"]:

@@ -46,6 +46,11 @@ MUTANTS = (
         "test_a_correction_keeps_a_rows_own_weight_and_takes_that_of_its_new_class",
         put("ChangingModel._weighed", "weights is None", "True"),
     ),
+    mutant(
+        "a corrected row keeps its own weight, not that of its former class",
+        "test_mixed_requests_over_rebuilds_are_as_if_refitted_with_the_weights",
+        put("changed_rows.old_weights", "config.class_weights", "False"),
+    ),
     # -- many models
     mutant(
         "a sign of life while the states of a batch are loaded",
