@@ -9,7 +9,7 @@ minimise something else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -63,11 +63,7 @@ def convert_ridge_classifier(step: Step, y: ArrayLike) -> ModelTerms:
     targets = np.where(labels[:, None] == classifier.classes_, 1.0, -1.0)
     signed = targets[:, 1] if len(classifier.classes_) == 2 else targets
     intercept = bool(classifier.fit_intercept)
-    weights, classes = _class_weight(classifier), classifier.classes_.tolist()
-    if isinstance(weights, Mapping):  # of the targets that the classes become
-        places = (-1, 1) if len(classes) == 2 else range(len(classes))
-        weights = {c: weights[label] for c, label in zip(places, classes, strict=True)}
-    return ModelTerms(_alpha(classifier), intercept, signed, _theta(classifier), weights)
+    return ModelTerms(_alpha(classifier), intercept, signed, _theta(classifier))
 
 
 def convert_logistic(step: Step, y: ArrayLike) -> ModelTerms:
@@ -79,8 +75,7 @@ def convert_logistic(step: Step, y: ArrayLike) -> ModelTerms:
             "OneVsRestClassifier(LogisticRegression(...))"
         )
     _known_labels(step, y)
-    intercept, weights = bool(logistic.fit_intercept), _class_weight(logistic)
-    return ModelTerms(1.0 / float(logistic.C), intercept, y, _theta(logistic), weights)
+    return ModelTerms(1.0 / float(logistic.C), bool(logistic.fit_intercept), y, _theta(logistic))
 
 
 def convert_one_vs_rest(step: Step, y: ArrayLike) -> ModelTerms:
@@ -166,7 +161,7 @@ def convert(step: Step, y: ArrayLike, kind: Kind, model: str) -> ModelTerms:
         raise step.refusal(f"use {other}.from_sklearn; {model} has another objective")
     check_parameters(estimator, step.where)
     step.check_fitted()
-    return read(step, y)
+    return replace(read(step, y), class_weight=_class_weight(estimator, kind))
 
 
 def kind_of(step: Step) -> Kind:
@@ -189,13 +184,17 @@ def _alpha(estimator: Any) -> float:
     return float(np.reshape(estimator.alpha, ()))
 
 
-def _class_weight(classifier: Any) -> ClassWeight | None:
-    """Return the weights of a classifier's classes; None without any."""
-    asked = classifier.class_weight
+def _class_weight(estimator: Any, kind: Kind) -> ClassWeight | None:
+    """Return the weights of an estimator's classes; None without any."""
+    asked = getattr(estimator, "class_weight", None)
     if not isinstance(asked, Mapping):
         return "balanced" if asked == "balanced" else None
-    labels = classifier.classes_.tolist()
-    return {label: float(asked.get(weighed_as(label), 1.0)) for label in labels} if asked else None
+    labels = estimator.classes_.tolist()
+    keys = labels
+    if kind is Kind.LINEAR:  # the targets that the classes become
+        keys = [-1, 1] if len(labels) == 2 else range(len(labels))
+    given = (float(asked.get(weighed_as(label), 1.0)) for label in labels)
+    return dict(zip(keys, given, strict=True)) if asked else None
 
 
 def _known_labels(step: Step, y: ArrayLike) -> np.ndarray[Any, Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import operator
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import OutputNoise, Terms
 from lethe.engine.errors import CorruptState
-from lethe.engine.fit.class_weights import ClassWeights
+from lethe.engine.fit.class_weights import ClassWeights, class_names
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.refresh.policy import Limits
 from lethe.engine.store.layout.columns import ColumnRecord, FixedColumns
@@ -102,6 +102,14 @@ class ModelConfig(Stored):
                 f"{kind} models are in the library only; the service does not keep them"
             )
         return kind
+
+    @model_validator(mode="after")
+    def _one_weight_a_class(self) -> Self:
+        names = self.target_names if self.kind is Kind.LINEAR else self.class_names
+        classes = len(class_names(self.kind, names, self.m)) if self.class_weights else 0
+        if len(self.class_weights) != classes or not all(w > 0 for w in self.class_weights):
+            raise ValueError("class weights are a number above 0 for each class")
+        return self
 
     def has_subjects_of(self, namespace: str | None) -> bool:
         """Return whether its subjects, if any, have a namespace; None stands for each."""
