@@ -16,6 +16,7 @@ from lethe.consumers.registration.table.frozen import FrozenFile, frozen_file, g
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.conversion import StepNature, final_of, natures, read_terms
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.class_weights import ClassWeight
 from lethe.engine.fit.classes import encoded
 from lethe.engine.fit.objective import Kind
 from lethe.engine.models import ConvertibleModel, LinearModel, LogisticModel
@@ -38,7 +39,7 @@ class FittedEstimator:
     ----------
     estimator, digest
         It, and the SHA-256 of the file that it was read from, if from one.
-    kind, ridge, fit_intercept
+    kind, ridge, fit_intercept, class_weight
         Of the model that it becomes.
     columns
         Those of a table that it takes, in order.
@@ -59,6 +60,7 @@ class FittedEstimator:
     preprocess: dict[str, Column] | FrozenFile | None
     steps: tuple[StepNature, ...]
     classes: NDArray[Any] | None = None
+    class_weight: ClassWeight | None = None
     given: FrozenFile | None = None
     """How a table is given to it."""
 
@@ -111,7 +113,7 @@ class FittedEstimator:
         classes = getattr(final_of(estimator), "classes_", None)
         return cls(
             estimator, digest, terms.kind, terms.ridge, terms.fit_intercept, columns, preprocess,
-            natures(estimator, freeze=frozen), classes, given,
+            natures(estimator, freeze=frozen), classes, terms.class_weight, given,
         )  # fmt: skip
 
     def conversion(self, file: TableFile, data: TrainingData) -> Conversion:

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from pyarrow import parquet
 
 from lethe.consumers.registration.checks import can_have_exact_sums
+from lethe.consumers.registration.class_weights import weights_of_classes
 from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.fitted_estimator import FittedEstimator
 from lethe.consumers.registration.register import Registered, Registrar, exists
@@ -143,6 +144,7 @@ def register(
         feature_names=data.feature_names,
         target_names=data.target_names,
         class_names=data.class_names,
+        class_weights=weights_of_classes(fitted.class_weight, fitted.kind, data),
         error_budget=error_budget,
         subject_namespace=(namespace or DEFAULT_NAMESPACE) if subjects is not None else None,
         preprocess=data.preprocess,

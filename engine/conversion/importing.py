@@ -17,6 +17,7 @@ from lethe.engine.conversion.pipelines import PipelineRead, read_pipeline
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import check_columns
+from lethe.engine.fit.class_weights import ClassWeight
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column, Name, standardised
 
@@ -36,12 +37,15 @@ class EstimatorTerms:
         Of the model.
     columns
         What is done to each column; None if nothing is.
+    class_weight
+        The weights of its classes, if any.
     """
 
     kind: Kind
     ridge: float
     fit_intercept: bool
     columns: dict[Name, Column] | None
+    class_weight: ClassWeight | None
 
 
 def read_terms(estimator: Any) -> EstimatorTerms:
@@ -58,7 +62,7 @@ def read_terms(estimator: Any) -> EstimatorTerms:
     given = convert(read.final, y, kind, "a model")
     if read.columns is not None:
         _check_final(read.final, given, read.columns, kind)
-    return EstimatorTerms(kind, given.ridge, given.fit_intercept, read.columns)
+    return EstimatorTerms(kind, given.ridge, given.fit_intercept, read.columns, given.class_weight)
 
 
 def final_of(estimator: Any) -> Any:

@@ -6,9 +6,16 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from skops import io as skops
 
+from lethe import register
+from lethe.consumers.service.configuration.settings import load_settings
 from lethe.consumers.service.embedded_valkey import EmbeddedValkey
+from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot
 from tests.support.command import Within
 from tests.support.pipelines import Rows, matrix, parameters, pipeline
@@ -142,9 +149,46 @@ def test_weights_that_are_none_are_refused_in_one_line(tmp_path: Path) -> None:
             (("maybe=2",), "'maybe' is none of the classes, no, yes"),
             (("yes=0",), "the weight of 'yes' must be a finite number above 0"),
             (("yes=2", "yes=3"), "names 'yes' twice"),
-            (("balanced",), "--class-weight no="),
+            (("balanced",), "give numbers, those of these rows are no="),
         ):
             asked = [text for weight in given for text in ("--class-weight", weight)]
             refused = lethe(*register, *asked, code=2)
             assert what in refused.err
         lethe(*register, "--dry-run", "--class-weight", "yes=5")
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_the_weights_of_an_estimator_come_with_it(tmp_path: Path, python: bool) -> None:
+    rows = drawn()
+    file = written(tmp_path / "rows.csv", rows)
+    X = pd.DataFrame({"visits": [visits for visits, _, _ in rows.values()]})
+    y = np.array([left for _, _, left in rows.values()])
+    weight = {"no": 1.0, "yes": 5.0}
+    given = LogisticRegression(class_weight=weight, tol=1e-10).fit(X, y)
+    balanced = LogisticRegression(class_weight="balanced").fit(X, y)
+    with EmbeddedValkey(tmp_path / "valkey") as server:
+        lethe = Within(server.data_dir)
+        if python:
+            settings = load_settings({"data_dir": server.data_dir})
+            done = register("m", given, X, y, ids=list(rows), method="exact", settings=settings)
+            assert done.converted_from.relative < 1e-6
+            with pytest.raises(InvalidData, match="give numbers, those of these rows are no="):
+                register("n", balanced, X, y, ids=list(rows), settings=settings)
+        else:
+            for name, estimator in (("given", given), ("balanced", balanced)):
+                (tmp_path / f"{name}.skops").write_bytes(skops.dumps(estimator))
+            table = ("--data", file, "--id", "id", "--target", "left", "--method", "exact")
+            from_file = ("register", "m", *table, "--from", str(tmp_path / "given.skops"))
+            assert "no (1), yes (5)" in lethe(*from_file).out
+            lethe("register", "n", *table, "--from", str(tmp_path / "balanced.skops"), code=2)
+            lethe(*from_file, "--class-weight", "yes=5", code=2)
+        lethe("delete", "m", "--row", "u0", "--row", "u1")
+        lethe("work", "--until-idle")
+        lethe("refresh", "m", "--size", "rebuild")
+        lethe("work", "--until-idle")
+        lethe("verify", "m")
+        lethe("export", "m", "--out", str(tmp_path / "m.json"))
+        exported = json.loads((tmp_path / "m.json").read_text())
+    refit = clone(given).fit(X[2:], y[2:])
+    assert exported["intercept"] == pytest.approx(refit.intercept_[0], abs=1e-6)
+    np.testing.assert_allclose(exported["theta"], refit.coef_[0], atol=1e-6)

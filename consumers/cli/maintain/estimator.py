@@ -35,6 +35,7 @@ def estimator_asked(
         return None
     given = [name for name in _SAYS if options[name] is not None]
     given += ["no-intercept"] if options["no_intercept"] else []
+    given += ["class-weight"] if options["class_weight"] else []
     if given:
         raise click.UsageError(f"--from says what --{given[0]} does; leave one of them out")
     from lethe.consumers.registration.fitted_estimator import FittedEstimator  # noqa: PLC0415
@@ -51,6 +52,7 @@ def estimator_asked(
         raise InvalidData(f"{path}: {error}") from None
     options["kind"], options["ridge"] = fitted.kind.value, fitted.ridge
     options["no_intercept"] = not fitted.fit_intercept
+    options["class_weight"] = fitted.class_weight
     return fitted
 
 

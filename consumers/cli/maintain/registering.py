@@ -11,7 +11,7 @@ import click
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from lethe.consumers.cli.maintain.class_weights import class_weights_asked, weights_line
+from lethe.consumers.cli.maintain.class_weights import asked_weights, weights_lines
 from lethe.consumers.cli.maintain.estimator import estimator_asked
 from lethe.consumers.cli.maintain.planning import say_plan
 from lethe.consumers.cli.maintain.preprocess import (
@@ -31,6 +31,7 @@ from lethe.consumers.cli.terminal.output import (
 )
 from lethe.consumers.contract.events import STEPS, Id
 from lethe.consumers.registration.checks import can_have_exact_sums
+from lethe.consumers.registration.class_weights import weights_of_classes
 from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.error_budget import fit_warnings
 from lethe.consumers.registration.in_files import FileRegistrar
@@ -287,7 +288,7 @@ def _config(
         feature_names=data.feature_names,
         target_names=data.target_names,
         class_names=data.class_names,
-        class_weights=class_weights_asked(options["class_weight"], kind, data),
+        class_weights=weights_of_classes(asked_weights(options["class_weight"]), kind, data),
         error_budget=options["error_budget"],
         refresh_every_seconds=options["refresh_every"],
         limits=limits,
@@ -428,8 +429,7 @@ def _lines(done: Registered, read: TableRead) -> list[str]:
         )
     if config.class_names and meta.class_counts is not None:
         lines.append(classes_line(config.class_names, meta.class_counts))
-    if config.class_weights:
-        lines.append(weights_line(config))
+    lines += weights_lines(config)
     certificate = certificate_of(done.state)
     if certificate is not None:
         lines.append(certificate_line(certificate))
