@@ -30,7 +30,7 @@ SINGLE = 1e-3
 """Of a table in single precision, in which scikit-learn then computes."""
 
 _DIRECT = ("auto", "svd", "cholesky")
-_WAYS_OUT = re.compile(r"\b(fit|give|use|leave|apply|write) ")
+_WAYS_OUT = re.compile(r"\b(fit|give|use|leave|apply|write|keep) ")
 _LONGEST = 600  # characters of a refusal
 
 
