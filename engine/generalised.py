@@ -5,13 +5,15 @@ The library alone has them; the service keeps linear and logistic models.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import softmax
 
 from lethe.engine.errors import IllConditioned, InvalidData
-from lethe.engine.estimator.changing import ChangingModel
 from lethe.engine.estimator.classifying import ClassifyingModel
+from lethe.engine.estimator.converting import ConvertibleModel
 from lethe.engine.fit.losses import PoissonLoss
 from lethe.engine.fit.objective import Array, Kind, Rows, check_finite
 from lethe.engine.fitted import Fitted
@@ -20,11 +22,14 @@ from lethe.engine.preprocess.input.table import TableLike
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.result import ChangeResult
 
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression, PoissonRegressor
+
 LARGEST_MARGIN = 230.0
 """Largest margin of a new row: e^230 is 1e100, and steps square it (`engine.refresh.live`)."""
 
 
-class PoissonModel(ChangingModel):
+class PoissonModel(ConvertibleModel):
     """Ridge-regularised Poisson regression with log link that can forget.
 
     Minimises sum_i weight_i (e^(x_i.theta) - y_i x_i.theta) + ridge / 2 |theta|^2 over the
@@ -104,8 +109,25 @@ class PoissonModel(ChangingModel):
         """Published intercept; 0.0 without one."""
         return float(self.intercept)
 
+    @property
+    def live_weight(self) -> float:
+        """Sum of the weights of the rows that remain. Cost O(n)."""
+        members = self._fitted.members
+        return float(members.rows.weight[members.live].sum())
 
-class SoftmaxModel(ClassifyingModel):
+    def to_sklearn(self) -> PoissonRegressor:
+        """Return a plain fitted ``PoissonRegressor`` that predicts the same.
+
+        Its alpha is the ridge strength divided by the weight of the remaining rows: a refit of it
+        on these is this model. After a deletion that is another alpha than before it. If the
+        intercept is penalised, a refit is another model: scikit-learn's does not penalise it.
+        """
+        from lethe.engine.conversion import poisson_of  # noqa: PLC0415 (imports scikit-learn)
+
+        return poisson_of(self)
+
+
+class SoftmaxModel(ClassifyingModel, ConvertibleModel):
     """Ridge-regularised softmax (multinomial logistic) regression that can forget.
 
     Equivalent to ``sklearn.linear_model.LogisticRegression(C=1/ridge)`` with more than two classes,
@@ -144,6 +166,16 @@ class SoftmaxModel(ClassifyingModel):
 
     def _probabilities(self, margin: Array) -> Array:
         return np.asarray(softmax(margin, axis=1))
+
+    def to_sklearn(self) -> LogisticRegression:
+        """Return a plain fitted ``LogisticRegression`` that predicts the same.
+
+        Its parameters are the published ones. If the intercept is penalised, a refit of it is
+        another model: scikit-learn's does not penalise it.
+        """
+        from lethe.engine.conversion import softmax_of  # noqa: PLC0415 (imports scikit-learn)
+
+        return softmax_of(self)
 
 
 def _check_counts(rows: Rows) -> None:

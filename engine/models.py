@@ -11,14 +11,14 @@ put into a Pipeline. `engine.estimator` has the layers that they are made of, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.classifying import ClassifyingModel
+from lethe.engine.estimator.converting import ConvertibleModel
 from lethe.engine.estimator.diagnosing import DiagnosableModel
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.class_weights import ClassWeight
@@ -45,50 +45,7 @@ if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
 
-class ConvertibleModel(DiagnosableModel):
-    """A model that estimators of scikit-learn become."""
-
-    @classmethod
-    def from_sklearn(
-        cls,
-        estimator: Any,
-        X: TableLike,
-        y: ArrayLike,
-        ids: Sequence[str] | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Return the model of a fitted estimator of scikit-learn, refitted on its training rows.
-
-        Parameters
-        ----------
-        estimator
-            Of a `LinearModel`, a fitted ``Ridge``, or ``RidgeClassifier``: that is a ridge
-            regression of -1 and 1, with a column a class if there are more than two, and so are the
-            model's targets. Of a `LogisticModel`, a fitted ``LogisticRegression`` of two classes
-            with an l2 penalty; ridge is 1 / C. With more classes, one in a ``OneVsRestClassifier``.
-            Or a ``Pipeline`` that ends in one of these, whose transformers `engine.preprocess`
-            knows: they become part of the model.
-        X, y, sample_weight
-            What it was fitted on.
-        ids
-            One distinct id a row; by default "0", "1", ...
-
-        Returns
-        -------
-        model
-            Its `converted_from_` says how far the estimator was from its own optimum.
-
-        Raises
-        ------
-        InvalidData
-            The estimator minimises another objective or is not fitted, or the data are not its.
-        """
-        from lethe.engine.conversion import from_sklearn  # noqa: PLC0415 (imports scikit-learn)
-
-        return from_sklearn(cls, estimator, X, y, ids, sample_weight)
-
-
-class LinearModel(ConvertibleModel):
+class LinearModel(ConvertibleModel, DiagnosableModel):
     """Ridge regression that can forget.
 
     Equivalent to ``sklearn.linear_model.Ridge(alpha=ridge, fit_intercept=...)`` refitted on the
@@ -271,7 +228,7 @@ class LinearModel(ConvertibleModel):
         return ridge_of(self)
 
 
-class LogisticModel(ClassifyingModel, ConvertibleModel):
+class LogisticModel(ClassifyingModel, ConvertibleModel, DiagnosableModel):
     """Ridge-regularised logistic regression that can forget.
 
     Equivalent to ``sklearn.linear_model.LogisticRegression(C=1/ridge)`` refitted on the remaining

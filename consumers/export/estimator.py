@@ -12,7 +12,7 @@ from lethe.consumers.contract.events import Parameters
 from lethe.consumers.export.pipeline import kept, pipeline_of_columns
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.conversion import PublishedFit, plain_estimator
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.store.layout.columns import FittedColumn
 
 
@@ -32,7 +32,8 @@ def estimator_of(event: Parameters, theta: Array, ridge: float) -> Any:
     names = np.array(event.feature_names, dtype=object)
     labels = _labels(event.kind, event.classes)
     return _estimator(
-        event.columns, PublishedFit(theta, event.fit_intercept, ridge, flat, names, labels)
+        event.columns,
+        PublishedFit(Kind(event.kind), theta, event.fit_intercept, ridge, flat, names, labels),
     )
 
 
@@ -46,7 +47,10 @@ def estimator_of_version(version: ModelVersion) -> Any:
     theta = np.vstack([theta, np.reshape(version.intercept, (1, -1))])
     names = np.array(version.feature_names, dtype=object)
     labels = _labels(version.kind, version.classes)
-    return _estimator(version.columns, PublishedFit(theta, True, math.nan, flat, names, labels))
+    return _estimator(
+        version.columns,
+        PublishedFit(Kind(version.kind), theta, True, math.nan, flat, names, labels),
+    )
 
 
 def _estimator(columns: tuple[FittedColumn, ...], fit: PublishedFit) -> Any:

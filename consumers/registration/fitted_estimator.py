@@ -16,10 +16,11 @@ from lethe.consumers.registration.table.frozen import FrozenFile, frozen_file, g
 from lethe.consumers.registration.training_data import TrainingData
 from lethe.engine.conversion import StepNature, final_of, natures, read_terms
 from lethe.engine.errors import InvalidData
+from lethe.engine.estimator.converting import ConvertibleModel
 from lethe.engine.fit.class_weights import ClassWeight
 from lethe.engine.fit.classes import encoded
 from lethe.engine.fit.objective import Kind
-from lethe.engine.models import ConvertibleModel, LinearModel, LogisticModel
+from lethe.engine.models import LinearModel, LogisticModel
 from lethe.engine.preprocess.input.columns import Column
 from lethe.engine.preprocess.input.frozen import transformed
 from lethe.engine.result import Conversion

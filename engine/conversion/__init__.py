@@ -12,7 +12,14 @@
 
 from __future__ import annotations
 
-from lethe.engine.conversion.exporting import PublishedFit, logistic_of, plain_estimator, ridge_of
+from lethe.engine.conversion.exporting import (
+    PublishedFit,
+    logistic_of,
+    plain_estimator,
+    poisson_of,
+    ridge_of,
+    softmax_of,
+)
 from lethe.engine.conversion.importing import (
     EstimatorTerms,
     final_of,
@@ -31,6 +38,8 @@ __all__ = [
     "logistic_of",
     "natures",
     "plain_estimator",
+    "poisson_of",
     "read_terms",
     "ridge_of",
+    "softmax_of",
 ]

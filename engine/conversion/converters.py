@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
 
 from lethe.engine.conversion.parameters import check_parameters, weighed_as
@@ -41,6 +41,8 @@ class ModelTerms:
         Parameters of the estimator, d x m, the intercept last if there is one.
     class_weight
         The model's weights of classes, if any.
+    of_mean
+        Whether the estimator's loss is a mean: ``ridge`` is then that of a row of weight 1.
     """
 
     ridge: float
@@ -48,6 +50,7 @@ class ModelTerms:
     y: ArrayLike
     theta: Array
     class_weight: ClassWeight | None = None
+    of_mean: bool = False
 
 
 def convert_ridge(step: Step, y: ArrayLike) -> ModelTerms:
@@ -71,11 +74,39 @@ def convert_logistic(step: Step, y: ArrayLike) -> ModelTerms:
     logistic = step.estimator
     if len(logistic.classes_) > 2:
         raise step.refusal(
-            f"with {len(logistic.classes_)} classes it minimises the multinomial loss; fit "
-            "OneVsRestClassifier(LogisticRegression(...))"
+            f"with {len(logistic.classes_)} classes it minimises the multinomial loss; use "
+            "SoftmaxModel.from_sklearn, or fit OneVsRestClassifier(LogisticRegression(...))"
         )
     _known_labels(step, y)
     return ModelTerms(1.0 / float(logistic.C), bool(logistic.fit_intercept), y, _theta(logistic))
+
+
+def convert_softmax(step: Step, y: ArrayLike) -> ModelTerms:
+    """Read a LogisticRegression of more than two classes; raise `InvalidData` on two.
+
+    The same number added to every intercept changes no prediction: they are read with the sum 0.
+    """
+    logistic = step.estimator
+    if len(logistic.classes_) < 3:
+        raise step.refusal("with two classes it is a LogisticModel; use LogisticModel.from_sklearn")
+    for parameter, value in (("solver", "liblinear"), ("multi_class", "ovr")):
+        if getattr(logistic, parameter, None) == value:
+            raise step.refusal(
+                f"{parameter}={value!r} fits each class against the rest; fit it with another, or "
+                "OneVsRestClassifier(LogisticRegression(...)) for LogisticModel"
+            )
+    _known_labels(step, y)
+    theta = _theta(logistic)
+    if logistic.fit_intercept:
+        theta[-1] -= theta[-1].mean()
+    return ModelTerms(1.0 / float(logistic.C), bool(logistic.fit_intercept), y, theta)
+
+
+def convert_poisson(step: Step, y: ArrayLike) -> ModelTerms:
+    """Read a PoissonRegressor, whose objective is the mean half deviance and alpha / 2 |w|^2."""
+    poisson = step.estimator
+    intercept = bool(poisson.fit_intercept)
+    return ModelTerms(float(poisson.alpha), intercept, y, _theta(poisson), of_mean=True)
 
 
 def convert_one_vs_rest(step: Step, y: ArrayLike) -> ModelTerms:
@@ -108,15 +139,16 @@ _WEIGHTS_OF_EACH = (
 
 _SEVERAL_LABELS = "its rows have several labels each, and a model's have one; fit one of each label"
 
-CONVERTERS: Mapping[type, tuple[Kind, Converter]] = MappingProxyType(
+CONVERTERS: Mapping[type, Mapping[Kind, Converter]] = MappingProxyType(
     {
-        Ridge: (Kind.LINEAR, convert_ridge),
-        RidgeClassifier: (Kind.LINEAR, convert_ridge_classifier),
-        LogisticRegression: (Kind.LOGISTIC, convert_logistic),
-        OneVsRestClassifier: (Kind.LOGISTIC, convert_one_vs_rest),
+        Ridge: {Kind.LINEAR: convert_ridge},
+        RidgeClassifier: {Kind.LINEAR: convert_ridge_classifier},
+        LogisticRegression: {Kind.LOGISTIC: convert_logistic, Kind.SOFTMAX: convert_softmax},
+        OneVsRestClassifier: {Kind.LOGISTIC: convert_one_vs_rest},
+        PoissonRegressor: {Kind.POISSON: convert_poisson},
     }
 )
-"""Estimators whose objective a model has: the model's kind, and what reads them."""
+"""Estimators whose objective a model has: what reads them, for each kind of model."""
 
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
@@ -126,7 +158,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "LinearSVC": "its loss is the hinge; fit LogisticRegression",
         "LogisticRegressionCV": "the rows chose its C; fit LogisticRegression(C=...) with that",
         "Perceptron": "its objective has no unique minimum; fit LogisticRegression",
-        "PoissonRegressor": "its loss is that of counts; fit PoissonModel(ridge=alpha * n)",
         "RidgeCV": "the rows chose its alpha; fit Ridge(alpha=...) with that",
         "RidgeClassifierCV": "the rows chose its alpha; fit RidgeClassifier(alpha=...) with that",
         "GridSearchCV": "it is a search; give its best_estimator_",
@@ -152,20 +183,20 @@ def convert(step: Step, y: ArrayLike, kind: Kind, model: str) -> ModelTerms:
     if isinstance(estimator, type):
         raise InvalidData(f"{estimator.__name__} is a class; give a fitted estimator")
     if type(estimator) not in CONVERTERS:
-        known = ", ".join(one.__name__ for one, (of, _) in CONVERTERS.items() if of is kind)
+        known = ", ".join(one.__name__ for one, kinds in CONVERTERS.items() if kind in kinds)
         why = REFUSED.get(step.name, "it minimises another objective, or none")
         raise step.refusal(f"{why}. {model} is made from {known}; fit one of these")
-    of, read = CONVERTERS[type(estimator)]
-    if of is not kind:
-        other = "LinearModel" if of is Kind.LINEAR else "LogisticModel"
-        raise step.refusal(f"use {other}.from_sklearn; {model} has another objective")
+    kinds = CONVERTERS[type(estimator)]
+    if kind not in kinds:
+        other = " or ".join(f"{of.title()}Model.from_sklearn" for of in kinds)
+        raise step.refusal(f"use {other}; {model} has another objective")
     check_parameters(estimator, step.where)
     step.check_fitted()
-    return replace(read(step, y), class_weight=_class_weight(estimator, kind))
+    return replace(kinds[kind](step, y), class_weight=_class_weight(estimator, kind))
 
 
 def kind_of(step: Step) -> Kind:
-    """Return the kind of model that an estimator becomes.
+    """Return the kind of model that an estimator becomes in the service.
 
     Raises
     ------
@@ -176,7 +207,7 @@ def kind_of(step: Step) -> Kind:
         known = ", ".join(one.__name__ for one in CONVERTERS)
         why = REFUSED.get(step.name, "it minimises another objective, or none")
         raise step.refusal(f"{why}. Models are made from {known}")
-    return CONVERTERS[type(step.estimator)][0]
+    return next(iter(CONVERTERS[type(step.estimator)]))
 
 
 def _alpha(estimator: Any) -> float:

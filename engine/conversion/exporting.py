@@ -6,24 +6,27 @@ a type that it does not trust.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import LabelBinarizer
 
 from lethe.engine.conversion.parameters import weighed_as
 from lethe.engine.fit.class_weights import ClassWeights
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.pipelines import pipeline_of
 
 if TYPE_CHECKING:
+    from lethe.engine.estimator.converting import ConvertibleModel
+    from lethe.engine.generalised import PoissonModel, SoftmaxModel
     from lethe.engine.models import LinearModel, LogisticModel
 
 
@@ -33,12 +36,15 @@ class PublishedFit:
 
     Attributes
     ----------
+    kind
+        Of the model.
     theta
         Published parameters, d x m, the intercept last if there is one.
     fit_intercept
         Whether there is one.
     ridge
-        The ridge strength of the fit; NaN if it is not known: scikit-learn then refuses to refit.
+        The ridge strength of the fit, of a Poisson model divided by the weight of the rows; NaN if
+        it is not known: scikit-learn then refuses to refit.
     flat
         Whether predictions are (n,), and not n x m.
     features
@@ -49,6 +55,7 @@ class PublishedFit:
         The weights of two classes that it was fitted with, if any.
     """
 
+    kind: Kind
     theta: Array
     fit_intercept: bool
     ridge: float
@@ -73,12 +80,16 @@ class PublishedFit:
         return len(self.theta) - int(self.fit_intercept)
 
 
-def plain_estimator(fit: PublishedFit) -> Ridge | LogisticRegression | OneVsRestClassifier:
+def plain_estimator(
+    fit: PublishedFit,
+) -> Ridge | LogisticRegression | OneVsRestClassifier | PoissonRegressor:
     """Return a fitted estimator that predicts with the published parameters."""
+    if fit.kind is Kind.POISSON:
+        return _poisson(fit)
     if fit.labels is None:
         return _ridge(fit)
     coefficients, intercepts = fit.coefficients, fit.intercepts
-    if len(fit.labels) == 2:
+    if len(fit.labels) == 2 or fit.kind is Kind.SOFTMAX:
         return _logistic(fit, coefficients, intercepts, fit.labels)
     whole = OneVsRestClassifier(_unfitted(fit))
     whole.estimators_ = [
@@ -111,16 +122,38 @@ def logistic_of(model: LogisticModel) -> LogisticRegression | OneVsRestClassifie
     return one
 
 
-def _fit_of(model: LinearModel | LogisticModel, labels: NDArray[Any] | None) -> PublishedFit:
+def poisson_of(model: PoissonModel) -> PoissonRegressor:
+    """Return a PoissonRegressor with the published parameters; see `PoissonModel.to_sklearn`."""
+    weight = model.live_weight
+    return _poisson(_fit_of(model, None, model.fitted_ridge / weight if weight > 0 else math.nan))
+
+
+def softmax_of(model: SoftmaxModel) -> LogisticRegression:
+    """Return a LogisticRegression with the published parameters; see `SoftmaxModel.to_sklearn`."""
+    fit = _fit_of(model, model.classes_)
+    return _logistic(fit, fit.coefficients, fit.intercepts, model.classes_)
+
+
+def _fit_of(
+    model: ConvertibleModel, labels: NDArray[Any] | None, ridge: float | None = None
+) -> PublishedFit:
     return PublishedFit(
+        model.kind,
         model.published,
         model.has_intercept,
-        model.fitted_ridge,
+        model.fitted_ridge if ridge is None else ridge,
         model.theta.ndim == 1,
         getattr(model, "feature_names_in_", None),
         labels,
         model.class_weights,
     )
+
+
+def _poisson(fit: PublishedFit) -> PoissonRegressor:
+    poisson = PoissonRegressor(alpha=fit.ridge, fit_intercept=fit.fit_intercept)
+    poisson.coef_, poisson.intercept_ = fit.coefficients[0], fit.intercepts[0]
+    poisson.n_iter_, poisson._base_loss = 0, poisson._get_loss()  # as its fit leaves them
+    return _named(poisson, fit)
 
 
 def _ridge(fit: PublishedFit) -> Ridge:

@@ -109,8 +109,11 @@ def from_sklearn(
     else:
         _check_final(final, given, read.columns, model.kind)
         read.check_dropped(X)
+    total = 1.0
+    if given.of_mean:
+        total = float(len(np.asarray(y)) if sample_weight is None else np.sum(sample_weight))
     fitted = model(
-        ridge=given.ridge,
+        ridge=given.ridge * total,
         fit_intercept=given.fit_intercept,
         preprocess=read.columns,
         class_weight=given.class_weight,
@@ -140,8 +143,11 @@ def _check_final(
     Raises
     ------
     InvalidData
-        Columns are standardised without an intercept, or it is logistic and of several classes.
+        The model has no preprocessing inside; columns are standardised without an intercept; or it
+        is logistic and of several classes.
     """
+    if kind not in (Kind.LINEAR, Kind.LOGISTIC):
+        raise final.refusal(f"preprocessing inside a {kind} model is not there yet; {FROZEN}")
     scaled = [name for name, column in columns.items() if standardised(column)]
     if scaled and not given.fit_intercept:
         raise replace(final, column=scaled[0]).refusal(

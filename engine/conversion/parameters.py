@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import (
@@ -142,8 +142,11 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             ),
             "l1_ratio": If(_no_l1, "has an l1 part; fit it with l1_ratio=0"),
             "class_weight": _WEIGHTS,
-            "multi_class": Only(
-                ("auto", "ovr", "deprecated"),
+            "multi_class": If(
+                lambda value, logistic: (
+                    value in ("auto", "ovr", "deprecated")
+                    or (value == "multinomial" and len(getattr(logistic, "classes_", ())) > 2)
+                ),
                 "has another penalty of two classes; fit it with multi_class='ovr'",
             ),
             "solver": If(
@@ -158,6 +161,15 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "verbose": FREE,
             "warm_start": FREE,
             "n_jobs": FREE,
+        },
+        PoissonRegressor: {
+            "alpha": _ALPHA,
+            "fit_intercept": CARRIED,
+            "solver": FREE,
+            "max_iter": FREE,
+            "tol": FREE,
+            "warm_start": FREE,
+            "verbose": FREE,
         },
         OneVsRestClassifier: {"estimator": CARRIED, "n_jobs": FREE, "verbose": FREE},
         Pipeline: {

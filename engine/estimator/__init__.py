@@ -6,6 +6,7 @@ Each layer adds one subject to the one below it.
 - `columns`: features from arrays, sparse matrices and data frames, whose names are checked
 - `base`: parameters, fitting, and reading what was fitted
 - `changing`: deleting, inserting, correcting, refreshing
+- `converting`: a model of a fitted estimator of scikit-learn
 - `classifying`: labels and probabilities of models of classes
 - `diagnosing`: leverage, Cook's distance, leaving one or a group of rows out
 - `unfitted`: the error of a model that is not fitted

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import TypeAlias
 
+from lethe.engine.fit.objective import Kind
 from tests.proof.conversions import estimators, pipelines, special
 from tests.proof.conversions.judging import Outcome, Verdict, judged
 from tests.proof.conversions.setting import Setting
@@ -47,10 +48,10 @@ def drawn(seed: int, size: int) -> Iterator[Setting]:
 
 def distinct(settings: Iterable[Setting]) -> list[Setting]:
     """Return settings without those that occurred before."""
-    first: dict[tuple[str, bool, str, str], Setting] = {}
+    first: dict[tuple[str, Kind, str, str], Setting] = {}
     for one in settings:
         whole = one.estimator.__repr__(N_CHAR_MAX=1 << 20)
-        first.setdefault((whole, one.linear, one.table, one.target), one)
+        first.setdefault((whole, one.kind, one.table, one.target), one)
     return list(first.values())
 
 
@@ -85,7 +86,7 @@ def table(found: Judged) -> str:
     allowed: dict[str, float] = {}
     for one, outcome in found:
         if outcome.verdict is Verdict.ACCEPTED:
-            group = f"{one.name}, {'linear' if one.linear else 'logistic'}"
+            group = f"{one.name}, {one.kind}"
             group += f", within {outcome.tolerance:.0e}"
             accepted[group].append(outcome.distance)
             allowed[group] = outcome.tolerance

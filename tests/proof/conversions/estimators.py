@@ -1,7 +1,8 @@
 """Last steps: the values that scikit-learn documents for each parameter, and what they minimise.
 
 A model minimises sum_i weight_i loss_i + ridge / 2 |theta|^2 with one ridge above 0, the intercept
-free: squared errors, or the logistic loss of two classes or of each class against the rest.
+free: squared errors, the logistic loss of two classes or of each class against the rest, that of
+several classes together, or the Poisson loss.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.svm import SVC, LinearSVC, LinearSVR
 from sklearn.tree import DecisionTreeRegressor
 
+from lethe.engine.fit.objective import Kind
 from tests.proof.conversions.setting import TABLES, TARGETS, Offence, Setting
 
 Values = Mapping[str, Sequence[Any]]
@@ -96,6 +98,16 @@ LOGISTIC: Values = {
     "n_jobs": (None,),
 }
 
+POISSON: Values = {
+    "alpha": (1.0, 1e-3, 0.3, 7.0, 0.0),
+    "fit_intercept": (True, False),
+    "solver": ("lbfgs", "newton-cholesky"),
+    "max_iter": (100, 1000, 3),
+    "tol": (1e-4, 1e-10, 0.1),
+    "warm_start": (False, True),
+    "verbose": (0,),
+}
+
 ONE_VS_REST: Values = {
     "estimator": (LogisticRegression(),),  # drawn from `LOGISTIC`
     "n_jobs": (None, 1),
@@ -129,7 +141,7 @@ def offences(estimator: Any) -> list[Offence]:
         wrong += ["solver"] if p["solver"] == "liblinear" and p["fit_intercept"] else []
     else:
         wrong += ["alpha"] if np.size(p["alpha"]) > 1 or np.min(p["alpha"]) == 0 else []
-        wrong += ["positive"] if p["positive"] else []
+        wrong += ["positive"] if p.get("positive") else []
     return [(shown(estimator, name, p[name]),) for name in wrong]
 
 
@@ -169,7 +181,8 @@ def can_be_fitted(estimator: Any, table: str, target: str) -> bool:
 CLASSES: Mapping[type, tuple[Values, tuple[str, ...]]] = {
     Ridge: (RIDGE, ("number", "column of numbers", "two numbers")),
     RidgeClassifier: (RIDGE_CLASSIFIER, (*_TWO, "three words")),
-    LogisticRegression: (LOGISTIC, _TWO),
+    LogisticRegression: (LOGISTIC, (*_TWO, "three words")),
+    PoissonRegressor: (POISSON, ("counts",)),
     OneVsRestClassifier: (ONE_VS_REST, ("three words", "two words")),
 }
 """Classes that become models: their values, and the targets that they are fitted on."""
@@ -188,9 +201,11 @@ def settings(rng: Random, each: int) -> Iterator[Setting]:
             names = [t for t in targets if can_be_fitted(estimator, table, t)]
             if names:
                 target = rng.choice(names)
-                yield Setting(
-                    kind.__name__, linear, estimator, table, target, tuple(offences(estimator))
-                )
+                other = Kind.POISSON if target == "counts" else None
+                if kind is LogisticRegression and target == "three words":
+                    other = Kind.SOFTMAX
+                wrong = tuple(offences(estimator))
+                yield Setting(kind.__name__, linear, estimator, table, target, wrong, other=other)
 
 
 def others() -> Iterator[Setting]:
@@ -227,7 +242,7 @@ def others() -> Iterator[Setting]:
         (RidgeClassifier(), "two words", False),
         (LogisticRegression(), "two words", True),
         (OneVsRestClassifier(LogisticRegression()), "three words", True),
-        (LogisticRegression(), "three words", False),  # the multinomial loss
+        (LogisticRegression(), "three words", False),  # `SoftmaxModel` has the multinomial loss
     ):
         name = type(estimator).__name__
         yield Setting(name, linear, estimator, "numbers", target, ((f"{name}: ",),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -13,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
 from sklearn.pipeline import Pipeline
 
-from lethe import LinearModel, LogisticModel
+from lethe import LinearModel, LogisticModel, PoissonModel, SoftmaxModel
 from lethe.engine.errors import LetheError
+from lethe.engine.fit.objective import Kind
 from tests.proof.conversions.setting import TABLES, TARGETS, N, Rows, Setting, rows_of
 
 EXACT = 1e-9
@@ -31,6 +33,13 @@ SINGLE = 1e-3
 
 _DIRECT = ("auto", "svd", "cholesky")
 _WAYS_OUT = re.compile(r"\b(fit|give|use|leave|apply|write|keep) ")
+_MODELS: Mapping[Kind, Any] = {
+    Kind.LINEAR: LinearModel,
+    Kind.LOGISTIC: LogisticModel,
+    Kind.POISSON: PoissonModel,
+    Kind.SOFTMAX: SoftmaxModel,
+}
+
 _LONGEST = 600  # characters of a refusal
 
 
@@ -75,7 +84,7 @@ def judged(setting: Setting, seed: int = 0) -> Outcome:
 def _judged(setting: Setting, rng: np.random.Generator) -> Outcome:
     X, y, everything = TABLES[setting.table], TARGETS[setting.target], np.arange(N)
     given = setting.fit(setting.estimator, copy.deepcopy(X), y, everything)
-    kind: Any = LinearModel if setting.linear else LogisticModel
+    kind = _MODELS[setting.kind]
     table = setting.learnt_from(X)
     before = copy.deepcopy(table)
     try:
@@ -88,9 +97,11 @@ def _judged(setting: Setting, rng: np.random.Generator) -> Outcome:
     for gone in _batches(rng):
         model.delete([str(i) for i in gone], method="exact")
         left = np.setdiff1d(left, gone)
-    if not setting.linear:
+    if setting.kind is not Kind.LINEAR:
         model.refresh("rebuild")  # to the optimum: a step of a deletion is as far as its error says
     sharp = _sharpened(setting.estimator)
+    if setting.kind is Kind.POISSON:  # the ridge strength is alpha times the number of rows
+        sharp.set_params(alpha=sharp.alpha * N / len(left))
     refit = setting.fit(sharp, rows_of(copy.deepcopy(X), left), y[left], left)
     theirs = _values(refit, rows_of(X, left))
     ours = [_values(one, rows_of(table, left)) for one in (model, model.to_sklearn())]
@@ -141,7 +152,7 @@ def _sharpened(estimator: Any) -> Any:
     inner = getattr(final, "estimator", final)
     if isinstance(inner, Ridge | RidgeClassifier):
         inner.set_params(tol=1e-14, max_iter=200_000)
-    elif isinstance(inner, LogisticRegression):
+    elif isinstance(inner, LogisticRegression | PoissonRegressor):
         inner.set_params(tol=1e-12, max_iter=200_000)
     return sharp
 
@@ -150,7 +161,7 @@ def _tolerance(setting: Setting) -> float:
     final = final_of(setting.estimator)
     if getattr(TABLES[setting.table], "dtype", None) == np.float32:
         return SINGLE
-    return EXACT if setting.linear and final.solver in _DIRECT else ITERATIVE
+    return EXACT if setting.kind is Kind.LINEAR and final.solver in _DIRECT else ITERATIVE
 
 
 def _values(fitted: Any, X: Any) -> NDArray[np.float64]:

@@ -12,6 +12,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from lethe.engine.fit.objective import Kind
+
 Offence: TypeAlias = tuple[str, ...]
 """Why an estimator is no model, as the pieces that a refusal must have: step, column, parameter."""
 
@@ -59,6 +61,8 @@ class Setting:
         What the model is given as X, if it is not what the estimator was fitted on.
     weights
         Of the rows, which the model is given.
+    other
+        The kind of a model of counts, or of one softmax; None of those that ``linear`` names.
     """
 
     name: str
@@ -70,6 +74,12 @@ class Setting:
     fit: Callable[[Any, Any, NDArray[Any], Rows], Any] = fitted
     learnt_from: Callable[[Any], Any] = lambda X: X
     weights: NDArray[np.float64] | None = None
+    other: Kind | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """Of the model that it is given to."""
+        return self.other or (Kind.LINEAR if self.linear else Kind.LOGISTIC)
 
 
 def drawn_tables(rng: Generator) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -78,6 +78,12 @@ MUTANTS = (
         "test_what_the_log_no_longer_has_halts_the_model_until_a_person_accepts_it",
         never("Registrar._read", "isinstance(halt, KeysLost)"),
     ),
+    # -- from scikit-learn
+    mutant(
+        "the weight of the rows in the ridge of a Poisson model",
+        "test_a_poisson_regressor_becomes_a_model_and_one_again",
+        never("importing.from_sklearn", "given.of_mean"),
+    ),
     # -- rows out of range
     mutant(
         "the least error of a version with new rows",

@@ -108,7 +108,7 @@ def test_a_ridge_classifier_is_a_linear_model_of_signs() -> None:
         ),
         (SGDClassifier(), LogisticModel, "it stops before its optimum"),
         (LinearSVC(), LogisticModel, "its loss is the hinge"),
-        (PoissonRegressor(), LinearModel, "its loss is that of counts"),
+        (PoissonRegressor(), LinearModel, "use PoissonModel.from_sklearn"),
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "get_params") else None,
 )
@@ -132,7 +132,7 @@ def test_what_is_not_fitted_or_has_other_rows_is_refused() -> None:
     with pytest.raises(InvalidData, match="X has 4 columns"):
         LinearModel.from_sklearn(Ridge().fit(X, y), X[:, :4], y)
     three = table(3)[2]
-    with pytest.raises(InvalidData, match="multinomial loss"):
+    with pytest.raises(InvalidData, match=r"multinomial loss; use SoftmaxModel.from_sklearn"):
         LogisticModel.from_sklearn(LogisticRegression().fit(X, three), X, three)
     with pytest.raises(InvalidData, match="has the labels"):
         LogisticModel.from_sklearn(LogisticRegression().fit(X, labels), X, three)
