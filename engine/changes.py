@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.fit.classes import encoded_as
+from lethe.engine.fit.counts import check_counts
 from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
 from lethe.engine.ids import ids_of
 from lethe.engine.rows import Membership, check_weights, numbers
@@ -59,6 +60,8 @@ def new_rows(
         raise InvalidData(f"y has {targets.shape[1]} columns; the model was fitted on {m}")
     rows = Rows(with_intercept(features) if intercept else features, targets, weight)
     rows.check_finite()
+    if kind is Kind.POISSON:
+        check_counts(rows)
     check_weights(weight)
     return names, rows
 

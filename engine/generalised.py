@@ -1,6 +1,6 @@
 """`PoissonModel` and `SoftmaxModel`: counts, and classes that share one softmax.
 
-The library alone has them; the service keeps linear and logistic models.
+The service keeps Poisson models, too; softmax models are in the library alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from scipy.special import softmax
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.converting import ConvertibleModel
+from lethe.engine.fit.counts import out_of_reach
 from lethe.engine.fit.losses import PoissonLoss
 from lethe.engine.fit.objective import Array, Kind, Rows, check_finite
 from lethe.engine.fitted import Fitted
@@ -24,9 +25,6 @@ from lethe.engine.result import ChangeResult
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression, PoissonRegressor
-
-LARGEST_MARGIN = 230.0
-"""Largest margin of a new row: e^230 is 1e100, and steps square it (`engine.refresh.live`)."""
 
 
 class PoissonModel(ConvertibleModel):
@@ -48,30 +46,16 @@ class PoissonModel(ConvertibleModel):
     kind = Kind.POISSON
     estimator_type = "regressor"
 
-    def _fitted_to(
-        self,
-        penalty: Array,
-        names: tuple[str, ...],
-        rows: Rows,
-        classes: tuple[str, ...],
-        columns: tuple[str, ...] | None,
-    ) -> Fitted:
-        _check_counts(rows)
-        return super()._fitted_to(penalty, names, rows, classes, columns)
-
     def _change(
         self, names: tuple[str, ...], rows: Rows, old: tuple[str, ...], method: str
     ) -> ChangeResult:
-        _check_counts(rows)
         state = self._fitted
-        thetas = np.hstack([state.generation.theta_b, state.stream.theta_r])
-        largest = np.max(rows.X @ thetas, axis=1, initial=0.0)
-        for name, margin in zip(names, largest, strict=True):
-            if not margin <= LARGEST_MARGIN:
-                raise InvalidData(
-                    f"the model predicts a mean of e^{margin:.0f} for row {name!r}, at most "
-                    f"e^{LARGEST_MARGIN:.0f}; rescale its features; nothing was changed"
-                )
+        far = out_of_reach(rows, state.generation.theta_b, state.stream.theta_r)
+        if far is not None:
+            raise InvalidData(
+                f"the model predicts for row {names[far[0]]!r} {far[1]}; rescale its features; "
+                "nothing was changed"
+            )
         return super()._change(names, rows, old, method)
 
     def _polish(self, state: Fitted, choice: Choice, target: float, *, needed: bool) -> Choice:
@@ -176,12 +160,3 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
         from lethe.engine.conversion import softmax_of  # noqa: PLC0415 (imports scikit-learn)
 
         return softmax_of(self)
-
-
-def _check_counts(rows: Rows) -> None:
-    """Refuse targets that are not one number a row, 0 or more."""
-    if rows.y.shape[1] != 1:
-        raise InvalidData(f"a Poisson model has one target, not {rows.y.shape[1]}")
-    if len(rows) and not (rows.y >= 0.0).all():
-        row = int(np.argmax(rows.y[:, 0] < 0.0))
-        raise InvalidData(f"the count of row {row} is below 0: {rows.y[row, 0]:g}; correct the row")

@@ -19,6 +19,7 @@ from lethe.engine.error.sentinels import Sentinels, choose_sentinels, possible_p
 from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.fit.class_weights import ClassWeights
 from lethe.engine.fit.classes import encoded, weighted_counts
+from lethe.engine.fit.counts import check_counts
 from lethe.engine.fit.objective import Array, Kind, Rows, with_intercept
 from lethe.engine.ids import ids_of
 
@@ -269,6 +270,8 @@ def checked_rows(
     if rows.y.shape[1] == 0:
         raise InvalidData("there is no target to fit")
     rows.check_finite()
+    if kind is Kind.POISSON:
+        check_counts(rows)
     check_weights(rows.weight)
     if not rows.weight.any():
         raise InvalidData("every sample weight is zero; give at least one row a weight")

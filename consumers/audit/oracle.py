@@ -2,10 +2,10 @@
 
 Nothing of `engine.fit.fit` or `engine.fit.objective` is used for it. Linear models: QR of
 the augmented system [sqrt(w) X; sqrt(penalty)], which never forms X^T X, of each block of rows
-and then of the triangles (TSQR: Demmel, Grigori, Hoemmen and Langou 2012). Logistic models:
-``scipy.optimize.minimize`` with loss, gradient and Hessian written here. Both end with Newton steps
-whose gradient is summed in extended precision; the length of the last step bounds how far off the
-oracle itself may be, and is added to the tolerance.
+and then of the triangles (TSQR: Demmel, Grigori, Hoemmen and Langou 2012). Logistic and Poisson
+models: ``scipy.optimize.minimize`` with loss, gradient and Hessian written here. All end with
+Newton steps whose gradient is summed in extended precision; the length of the last step bounds how
+far off the oracle itself may be, and is added to the tolerance.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def refit(kind: Kind, penalty: Array, rows: RowsInBlocks, noise: Array | None = 
     else:
         h = rows.outputs
         parts = [
-            _logistic(penalty, rows_in_block(rows, c, h), None if noise is None else noise[:, c])
+            _optimised(
+                kind, penalty, rows_in_block(rows, c, h), None if noise is None else noise[:, c]
+            )
             for c in range(h)
         ]
         theta = np.hstack([part.theta for part in parts])
@@ -117,9 +119,10 @@ def _triangular(stack: list[Array]) -> Array:
 
 
 class _LogLoss:
-    """The penalised loss of one class, its gradient and its Hessian; one pass for the three."""
+    """The penalised loss of one class, or of counts, with gradient and Hessian; one pass."""
 
-    def __init__(self, penalty: Array, rows: RowsInBlocks, tilt: Array) -> None:
+    def __init__(self, kind: Kind, penalty: Array, rows: RowsInBlocks, tilt: Array) -> None:
+        self._kernel = _log_likelihood if kind is Kind.LOGISTIC else _log_likelihood_of_counts
         self._penalty = penalty
         self._rows = rows
         self._tilt = tilt
@@ -141,7 +144,7 @@ class _LogLoss:
     def _at(self, theta: Array) -> tuple[float, Array, Array]:
         if not np.array_equal(theta, self._theta):
             value, slope, curved = 0.0, np.zeros(len(theta)), np.zeros((len(theta), len(theta)))
-            for likely, part, bent in self._rows.each(partial(_log_likelihood, theta)):
+            for likely, part, bent in self._rows.each(partial(self._kernel, theta)):
                 value, slope, curved = value + likely, slope + part, curved + bent
             self._theta, self._sums = theta.copy(), (value, slope, curved)
         return self._sums
@@ -156,9 +159,22 @@ def _log_likelihood(theta: Array, rows: Rows) -> tuple[float, Array, Array]:
     return float(weight @ likely), rows.X.T @ (weight * (probability - target)), curved
 
 
-def _logistic(penalty: Array, rows: RowsInBlocks, noise: Array | None) -> Oracle:
+def _log_likelihood_of_counts(theta: Array, rows: Rows) -> tuple[float, Array, Array]:
+    """Return the same of counts, up to what they alone add; infinite where a mean overflows."""
+    margin, target, weight = rows.X @ theta, rows.y[:, 0], rows.weight
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = np.exp(margin)
+        curved: Array = (rows.X.T * (weight * mean)) @ rows.X
+        return (
+            float(weight @ (target * margin - mean)),
+            rows.X.T @ (weight * (mean - target)),
+            curved,
+        )
+
+
+def _optimised(kind: Kind, penalty: Array, rows: RowsInBlocks, noise: Array | None) -> Oracle:
     d = len(penalty)
-    loss = _LogLoss(penalty, rows, np.zeros(d) if noise is None else noise)
+    loss = _LogLoss(kind, penalty, rows, np.zeros(d) if noise is None else noise)
     method = "trust-exact" if d <= _EXACT_LIMIT else "trust-krylov"
     solution = minimize(
         loss.value,
@@ -171,7 +187,7 @@ def _logistic(penalty: Array, rows: RowsInBlocks, noise: Array | None) -> Oracle
 
     def step_at(point: Array) -> Array:
         tilt = None if noise is None else noise[:, None]
-        slope = gradient_of(rows, penalty, point, Kind.LOGISTIC, tilt)
+        slope = gradient_of(rows, penalty, point, kind, tilt)
         step: Array = cho_solve(cho_factor(loss.hessian(point[:, 0])), slope)
         return step
 
@@ -201,7 +217,9 @@ def _means(kind: Kind, margin: Long) -> Long:
             return margin
         case Kind.LOGISTIC:
             return np.asarray(1 / (1 + np.exp(-margin)))
-        case Kind.SOFTMAX | Kind.POISSON:
+        case Kind.POISSON:
+            return np.exp(margin)
+        case Kind.SOFTMAX:
             raise AssertionError("the service keeps none of them")
 
 

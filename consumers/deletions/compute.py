@@ -30,6 +30,7 @@ from lethe.consumers.deletions.decisions import (
 )
 from lethe.consumers.deletions.out_of_range import (
     check_least,
+    check_means,
     check_version,
     least_error_of,
 )
@@ -43,6 +44,7 @@ from lethe.engine.error.estimate import PublishedError, published_error
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.exact.digits import OutOfRange
+from lethe.engine.fit.classes import unbounded
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.live import change_model
@@ -216,7 +218,9 @@ def _ends_pause(state: ModelState, requests: Sequence[AcceptedDeletion], lookup:
     rows = [row for request in requests for row in request.rows]
     if not rows:
         return False
-    if config.exact_sums:  # a rebuild fails only where it is no row's fault, or any row's
+    # With sums a rebuild fails only where it is no row's fault, or any row's; and how much a row
+    # adds to the Hessian of counts is not known without its prediction.
+    if config.exact_sums or config.kind is Kind.POISSON:
         return True
     records = [lookup.records[row] for row in rows if row in lookup.records]
     what = f"model {config.model_id!r}, rows to delete"
@@ -276,6 +280,8 @@ def _linearised(
 ) -> ModelState:
     """Bring rows into the linearised model, where a version with them is within the budget."""
     config = at.meta.config
+    if config.kind is Kind.POISSON:
+        check_means(at, changed)
     least = least_error_of(at, changed, factor)
     check_least(at, changed, factor, least)
     try:
@@ -343,8 +349,13 @@ def _in_store(at: ModelState, more: int) -> dict[str, object]:
 def _class_counts(at: ModelState, moved: RowMoves) -> tuple[int, ...] | None:
     """Return how many rows each class has left; a class with none needs a penalised intercept."""
     counts = moved.class_counts(at.meta.class_counts)
-    if counts is None or min(counts) > 0 or at.generation.objective.penalty.min() > 0:
+    kind, penalised = at.meta.config.kind, at.generation.objective.penalty.min() > 0
+    if counts is None or penalised or not unbounded(kind, counts):
         return counts
+    if kind is Kind.POISSON:
+        raise GuardRefusal(
+            codes.ONE_CLASS_LEFT, "only counts of 0 would be left: the intercept needs a ridge"
+        )
     if len(counts) == 2:
         raise GuardRefusal(
             codes.ONE_CLASS_LEFT, "only one class would be left: the intercept needs a ridge"

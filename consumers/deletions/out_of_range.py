@@ -23,6 +23,7 @@ from lethe.consumers.contract import codes
 from lethe.consumers.deletions.decisions import GuardRefusal
 from lethe.engine.error.attainable import BLAMED, LeastError, least_error
 from lethe.engine.error.estimate import PublishedError
+from lethe.engine.fit.counts import out_of_reach
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.store.layout.state import ModelState
@@ -51,6 +52,22 @@ def least_error_of(state: ModelState, changed: ChangedRows, factor: Factor) -> L
     return least_error(
         state.generation, state.stream, factor, changed.arriving.rows, changed.arriving.W, enough
     )
+
+
+def check_means(state: ModelState, changed: ChangedRows) -> None:
+    """Refuse rows of a Poisson model for which it predicts a mean that cannot be computed with.
+
+    Raises
+    ------
+    GuardRefusal
+        `OUT_OF_RANGE`.
+    """
+    far = out_of_reach(changed.arriving.rows, state.generation.theta_b, state.stream.theta_r)
+    if far is not None:
+        raise GuardRefusal(
+            codes.OUT_OF_RANGE,
+            f"the model predicts for a row {far[1]}; nothing was changed. Rescale its features",
+        )
 
 
 def check_least(state: ModelState, changed: ChangedRows, factor: Factor, least: LeastError) -> None:

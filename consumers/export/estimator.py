@@ -17,17 +17,21 @@ from lethe.engine.store.layout.columns import FittedColumn
 
 
 def estimator_of(event: Parameters, theta: Array, ridge: float) -> Any:
-    """Return a fitted Ridge, LogisticRegression or OneVsRestClassifier of checked parameters.
+    """Return a plain fitted estimator of scikit-learn, of checked parameters.
 
     ``theta`` is d x m with any intercept last, ``ridge`` what the model was registered with. It
     predicts what the version does, holds no row, and checks the names of a data frame's columns.
-    With preprocessing inside the model it is a Pipeline that ends in one of these.
+    With preprocessing inside the model it is a Pipeline that ends in such an estimator. What
+    belongs to ``ridge`` in a PoissonRegressor depends on the weight of the rows, which is not
+    known: its alpha is NaN, with which scikit-learn refuses to refit.
 
     Raises
     ------
     InvalidData
         scikit-learn has no transformer for one of the columns.
     """
+    if event.kind == "poisson":
+        ridge = math.nan
     flat = theta.shape[1] == 1
     names = np.array(event.feature_names, dtype=object)
     labels = _labels(event.kind, event.classes)
@@ -63,6 +67,6 @@ def _estimator(columns: tuple[FittedColumn, ...], fit: PublishedFit) -> Any:
 
 def _labels(kind: str, classes: tuple[str, ...]) -> Any:
     """Return the labels of a classifier in the order of theta's columns; None of a regression."""
-    if kind == "linear":
+    if kind != "logistic":
         return None
     return np.array(classes) if classes else np.array([0, 1])

@@ -149,8 +149,8 @@ def as_onnx(exported: Exported) -> bytes:
     estimator = exported.estimator()
     if exported.event.kind == "linear":  # its converter reads the dtype of the intercept
         estimator.intercept_ = np.asarray(estimator.intercept_, dtype=np.float64)[()]
-        options = None
-    else:
+    options = None
+    if exported.event.kind == "logistic":
         options = {id(estimator): {"zipmap": False}}  # an array of probabilities, not dictionaries
     width = len(exported.event.feature_names)
     graph = to_onnx(

@@ -167,15 +167,18 @@ def _polish(job: Job, snapshot: Snapshot, choice: Choice) -> JobResult:
     limits = state.meta.config.limits.limits()
     size = scale(state.generation, state.stream)
     target = limits.far_under * state.meta.config.error_budget
-    polished = polish_snapshot(
-        state.generation,
-        state.stream,
-        load_factor(job.store, state),
-        snapshot.rows,
-        snapshot.W,
-        target=_polish_target(state, target * size),
-        on_pass=lambda passes: job.progress("polishing: passes over the rows", passes, 0),
-    )
+    try:
+        polished = polish_snapshot(
+            state.generation,
+            state.stream,
+            load_factor(job.store, state),
+            snapshot.rows,
+            snapshot.W,
+            target=_polish_target(state, target * size),
+            on_pass=lambda passes: job.progress("polishing: passes over the rows", passes, 0),
+        )
+    except IllConditioned as error:  # theta_exact of counts has overflowed: nothing to start from
+        return _rebuild(job, snapshot, Choice(RefreshSize.REBUILD, f"{choice.reason}; {error}"))
     certified, budget = polished.certified, state.meta.config.error_budget * size
     if certified is None or not certified <= budget:
         # The stale factor did not reach the budget, or there is no bound to tell: a rebuild does.

@@ -20,6 +20,7 @@ from lethe.consumers.versions.draft import Origin, Transition
 from lethe.engine.deletion.generation import distance_to_exact
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.errors import IllConditioned, StoreUnavailable, Uncertified
+from lethe.engine.fit.classes import unbounded
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.meta import with_meta
 from lethe.engine.store.layout.state import ModelState
@@ -209,8 +210,9 @@ def _must_hold(state: ModelState, result: JobResult, transition: Transition) -> 
 def _misfit_reason(result: JobResult, caught_up: CaughtUp, rows_left: int) -> str | None:
     """Return why a staged generation cannot become live, or None.
 
-    With one class left and no ridge on the intercept there is no minimiser. The live model's own
-    guard does not notice, because it still counts the rows of deferred requests.
+    With one class left, or no count above 0, and no ridge on the intercept there is no minimiser.
+    The live model's own guard does not notice, because it still counts the rows of deferred
+    requests.
     """
     left = caught_up.rows(result.rows)
     if left != rows_left:
@@ -219,6 +221,10 @@ def _misfit_reason(result: JobResult, caught_up: CaughtUp, rows_left: int) -> st
         return "later deletions took its last rows"
     penalised = caught_up.staged.generation.objective.penalty.min() > 0
     counts = caught_up.class_counts(result.class_counts)
-    if counts is not None and 0 in counts and not penalised:
-        return "later deletions took its last rows of a class"
+    if (
+        counts is not None
+        and unbounded(caught_up.staged.generation.objective.kind, counts)
+        and not penalised
+    ):
+        return "later deletions took its last rows of a class, or its last counts above 0"
     return None

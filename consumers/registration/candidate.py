@@ -24,6 +24,7 @@ from lethe.engine.errors import LetheError
 from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import class_counts, one_sided
+from lethe.engine.fit.counts import check_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.magnitude import check_data
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty
@@ -158,6 +159,8 @@ def _objective(config: ModelConfig, data: TrainingData) -> tuple[Objective, Rows
     X = data.with_intercept() if config.fit_intercept else data.X
     rows = Rows(np.ascontiguousarray(X), data.y, config.weights_of(data.y))
     rows.check_finite()
+    if config.kind is Kind.POISSON:
+        check_counts(rows)
     unbounded = config.fit_intercept and one_sided(config.kind, rows)
     penalty = ridge_penalty(
         config.ridge,
@@ -270,7 +273,7 @@ def stage_fit(
 def _class_counts(config: ModelConfig, fit: Fit) -> tuple[int, ...] | None:
     if fit.in_files is not None:
         return fit.in_files.class_counts
-    return class_counts(fit.rows.y) if config.kind is Kind.LOGISTIC else None
+    return None if config.kind is Kind.LINEAR else class_counts(fit.rows.y)
 
 
 def discard(

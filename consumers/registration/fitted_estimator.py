@@ -20,15 +20,17 @@ from lethe.engine.estimator.converting import ConvertibleModel
 from lethe.engine.fit.class_weights import ClassWeight
 from lethe.engine.fit.classes import encoded
 from lethe.engine.fit.objective import Kind
+from lethe.engine.generalised import PoissonModel
 from lethe.engine.models import LinearModel, LogisticModel
 from lethe.engine.preprocess.input.columns import Column
 from lethe.engine.preprocess.input.frozen import transformed
 from lethe.engine.result import Conversion
-from lethe.engine.store.layout.config import ConversionRecord
+from lethe.engine.store.layout.config import ConversionRecord, ModelConfig
 
 _MODELS: Mapping[Kind, type[ConvertibleModel]] = {
     Kind.LINEAR: LinearModel,
     Kind.LOGISTIC: LogisticModel,
+    Kind.POISSON: PoissonModel,
 }
 
 
@@ -41,7 +43,7 @@ class FittedEstimator:
     estimator, digest
         It, and the SHA-256 of the file that it was read from, if from one.
     kind, ridge, fit_intercept, class_weight
-        Of the model that it becomes.
+        Of the model that it becomes; the ridge is for each row if ``of_mean``.
     columns
         Those of a table that it takes, in order.
     preprocess
@@ -64,6 +66,7 @@ class FittedEstimator:
     class_weight: ClassWeight | None = None
     given: FrozenFile | None = None
     """How a table is given to it."""
+    of_mean: bool = False
 
     @classmethod
     def of(
@@ -114,7 +117,7 @@ class FittedEstimator:
         classes = getattr(final_of(estimator), "classes_", None)
         return cls(
             estimator, digest, terms.kind, terms.ridge, terms.fit_intercept, columns, preprocess,
-            natures(estimator, freeze=frozen), classes, terms.class_weight, given,
+            natures(estimator, freeze=frozen), classes, terms.class_weight, given, terms.of_mean,
         )  # fmt: skip
 
     def conversion(self, file: TableFile, data: TrainingData) -> Conversion:
@@ -146,6 +149,11 @@ class FittedEstimator:
         model = _MODELS[self.kind].from_sklearn(estimator, X, self._labels(data))
         assert model.converted_from_ is not None, "it was made from one"  # noqa: S101
         return model.converted_from_
+
+    def configured(self, config: ModelConfig, moved: Conversion, rows: int) -> ModelConfig:
+        """Return the configuration of the model that is fitted to so many rows."""
+        ridge = self.ridge * rows if self.of_mean else self.ridge
+        return config.model_copy(update={"converted_from": self.record(moved), "ridge": ridge})
 
     def record(self, moved: Conversion) -> ConversionRecord:
         """Return what the model's configuration keeps of the comparison."""

@@ -149,8 +149,8 @@ def register(
         subject_namespace=(namespace or DEFAULT_NAMESPACE) if subjects is not None else None,
         preprocess=data.preprocess,
         frozen_transformer=data.frozen_transformer,
-        converted_from=fitted.record(moved),
     )
+    config = fitted.configured(config, moved, len(data.ids))
     config = config.model_copy(update={"exact_sums": can_have_exact_sums(config)})
     with open_runtime(settings or load_settings({})) as runtime:
         refuse_eviction(runtime.store().client)

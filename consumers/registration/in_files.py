@@ -39,8 +39,9 @@ from lethe.consumers.versions.certificates import check_first, check_terms
 from lethe.consumers.versions.disclosures import check_disclosure
 from lethe.engine.errors import InvalidData, NotDurable, StoreUnavailable
 from lethe.engine.exact.digits import units_of
+from lethe.engine.fit.counts import check_counts
 from lethe.engine.fit.magnitude import check_data
-from lethe.engine.fit.objective import Objective, Rows, ridge_penalty
+from lethe.engine.fit.objective import Kind, Objective, Rows, ridge_penalty
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.rowstore.bucket import Bucket
@@ -233,6 +234,8 @@ def stage_in_files(
                 if coding is None and not writer.count:  # nothing else will be known of it
                     known(config)
                 block_rows = Rows(block.X, block.y, config.weights_of(block.y))
+                if config.kind is Kind.POISSON:
+                    check_counts(block_rows)
                 if coding is not None:
                     coding.keep(block.X, block.y)
                 owners = block.owners() if block.subjects else None

@@ -13,6 +13,7 @@ from lethe.consumers.contract.events import Version
 from lethe.consumers.subscriber.features import features_of
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.classes import probabilities
+from lethe.engine.fit.losses import PoissonLoss
 from lethe.engine.fit.objective import Array
 from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.records import ErrorRecord
@@ -94,7 +95,7 @@ class ModelVersion:
 
     @property
     def kind(self) -> str:
-        """``linear`` or ``logistic``."""
+        """``linear``, ``logistic`` or ``poisson``."""
         return self.event.kind
 
     @property
@@ -113,7 +114,10 @@ class ModelVersion:
         return self.event.created_at
 
     def predict(self, X: Any) -> Array:
-        """Return predictions: X theta + intercept, or probabilities for a logistic model.
+        """Return predictions: X theta + intercept, or what that stands for.
+
+        Of a logistic model these are probabilities, of a Poisson model means e^(X theta +
+        intercept).
 
         With more than two classes, each class's probability against the rest, divided by their
         sum (as scikit-learn's OneVsRestClassifier has it): a row's sum is 1.
@@ -138,11 +142,13 @@ class ModelVersion:
         matrix = features_of(self.columns, X) if self.columns else self._matrix(X)
         with np.errstate(over="ignore", invalid="ignore"):
             scores: Array = np.asarray(matrix @ self.theta + self.intercept)
+        if self.kind == "poisson":
+            scores = PoissonLoss().mean(scores)
         if not np.isfinite(scores).all():
             raise InvalidData(
                 f"a prediction of model {self.model_id!r} overflows float64; rescale the rows"
             )
-        if self.kind == "linear":
+        if self.kind != "logistic":
             return scores
         flat = self.theta.ndim == 1
         return probabilities(scores[..., None])[..., 0] if flat else probabilities(scores)

@@ -50,6 +50,11 @@ def check_terms(config: ModelConfig) -> None:
     """
     if config.certify is None:
         return
+    if config.kind is Kind.POISSON:
+        raise InvalidData(
+            "certified removal is for linear and logistic models; register counts without "
+            "--certify and --certify-output"
+        )
     if config.method != "exact":
         raise InvalidData(
             f"certified removal needs --method exact, not {config.method}: the certificate is "

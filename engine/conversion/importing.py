@@ -34,7 +34,7 @@ class EstimatorTerms:
     Attributes
     ----------
     kind, ridge, fit_intercept
-        Of the model.
+        Of the model; where the estimator's loss is a mean (``of_mean``), the ridge for each row.
     columns
         What is done to each column; None if nothing is.
     class_weight
@@ -45,7 +45,8 @@ class EstimatorTerms:
     ridge: float
     fit_intercept: bool
     columns: dict[Name, Column] | None
-    class_weight: ClassWeight | None
+    class_weight: ClassWeight | None = None
+    of_mean: bool = False
 
 
 def read_terms(estimator: Any) -> EstimatorTerms:
@@ -62,7 +63,9 @@ def read_terms(estimator: Any) -> EstimatorTerms:
     given = convert(read.final, y, kind, "a model")
     if read.columns is not None:
         _check_final(read.final, given, read.columns, kind)
-    return EstimatorTerms(kind, given.ridge, given.fit_intercept, read.columns, given.class_weight)
+    return EstimatorTerms(
+        kind, given.ridge, given.fit_intercept, read.columns, given.class_weight, given.of_mean
+    )
 
 
 def final_of(estimator: Any) -> Any:

@@ -24,7 +24,7 @@ from lethe.engine.deletion.generation import (
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor, largest_of_inverse, power_of_two, smallest_usable
-from lethe.engine.fit.magnitude import LARGEST, LARGEST_PULL
+from lethe.engine.fit.magnitude import LARGEST, LARGEST_PULL, errors_at_zero
 from lethe.engine.fit.objective import Array, Kind, Rows, lengths, norm
 from lethe.engine.fit.precompute import SAFE
 
@@ -67,7 +67,7 @@ def least_error(
     rows, W
         k >= 1 new rows and their base dual rows.
     enough
-        An error that matters: one that is surely smaller is returned as 0.
+        An error that matters: one that is surely smaller is returned as 0. So is that of counts.
 
     Notes
     -----
@@ -75,13 +75,16 @@ def least_error(
     O(d^2 + K d) follow, and O(k' d^2) for k' such rows.
     """
     x = lengths(rows.X)
-    pulls = x * rows.weight * (lengths(rows.y) if generation.objective.kind is Kind.LINEAR else 1.0)
+    kind = generation.objective.kind
+    pulls = x * rows.weight * errors_at_zero(kind, rows)
     sizes = x * np.maximum(np.sqrt(rows.weight), 1.0)
     if not (norm(sizes) <= LARGEST and float(pulls.sum()) <= LARGEST_PULL):
         worst = sizes if not norm(sizes) <= LARGEST else pulls
         return LeastError(math.inf, int(np.argmax(worst)))
-    smallest = smallest_eigenvalue(generation, stream)
     least = LeastError(0.0)
+    if kind is Kind.POISSON:  # no bound of curvatures is known: they are the predicted means
+        return least
+    smallest = smallest_eigenvalue(generation, stream)
     if not may_matter(rows, smallest, enough):
         return least
     for c, shares in enumerate(_shares(generation, stream, rows, W)):

@@ -8,6 +8,7 @@ The lowest package of the engine: `precompute` imports `engine.error.certificate
 - `objective`: the regularised loss and its derivatives
 - `classes`: from labels to targets, and from margins to probabilities
 - `class_weights`: weights of classes, given or balanced
+- `counts`: what is asked of the rows of a Poisson model
 - `blocks`: outputs that share one Hessian, and how their arrays lie
 - `factor`: A = L L^T, and bounds of its spectrum
 - `magnitude`: numbers too large or too small for float64 are refused

@@ -169,8 +169,11 @@ def _one_hot(names: Sequence[str], index: NDArray[np.intp]) -> tuple[tuple[str, 
 
 
 def class_counts(y: Array) -> tuple[int, ...]:
-    """Return the number of rows of each class: of targets 0 and 1, or of each one-hot column."""
-    ones = tuple(int(count) for count in y.sum(axis=0))
+    """Return the number of rows of each class: of targets 0 and 1, or of each one-hot column.
+
+    Of counts, the number of those that are 0, and of those above it.
+    """
+    ones = tuple(int(count) for count in np.count_nonzero(y, axis=0))
     return (len(y) - ones[0], ones[0]) if len(ones) == 1 else ones
 
 
@@ -182,14 +185,7 @@ def weighted_counts(kind: Kind, rows: Rows) -> tuple[int, ...]:
     """
     weighted = rows.weight > 0
     y = rows.y if weighted.all() else rows.y[weighted]
-    match kind:
-        case Kind.LINEAR:
-            return (len(y),)
-        case Kind.POISSON:
-            counted = int(np.count_nonzero(y))
-            return (len(y) - counted, counted)
-        case Kind.LOGISTIC | Kind.SOFTMAX:
-            return class_counts(y)
+    return (len(y),) if kind is Kind.LINEAR else class_counts(y)
 
 
 def unbounded(kind: Kind, counts: Sequence[int]) -> bool:

@@ -77,7 +77,7 @@ class _Sizes:
         rows.check_finite()
         with np.errstate(over="ignore", invalid="ignore"):
             x, weight = lengths(rows.X), rows.weight
-            y = _errors_at_zero(kind, rows)
+            y = errors_at_zero(kind, rows)
             return cls(
                 norm(x),
                 norm(np.sqrt(weight) * x),
@@ -139,7 +139,7 @@ def check_data(objective: Objective, rows: RowsInBlocks) -> Pull:
     return Pull(pull, sizes.errors)
 
 
-def _errors_at_zero(kind: Kind, rows: Rows) -> Array:
+def errors_at_zero(kind: Kind, rows: Rows) -> Array:
     """Return bounds of the rows' errors at theta = 0, (n,)."""
     match kind:
         case Kind.LINEAR:

@@ -44,6 +44,8 @@ class Table:
             return self.classes[int(np.argmax(y))]
         if self.data.kind == "logistic":
             return float(y[0])
+        if self.data.kind == "poisson":
+            return float(y[0])
         return [float(value) for value in self.draw.normal(size=len(y))]
 
     def change(self, op: str, *rows: dict[str, Any], request_id: str = "") -> str:

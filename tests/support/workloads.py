@@ -290,6 +290,7 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "logistic": partial(Workload, kind="logistic"),
     "logistic-exact": partial(Workload, kind="logistic", method="exact"),
     "classes": partial(Workload, family="classes", kind="logistic"),
+    "counts": partial(Workload, kind="poisson"),
     "disclosure": partial(Workload, method="exact", disclosure=True),
     "certified": partial(Certified, kind="logistic", terms=noise.TERMS),
     "noise": partial(Certified, kind="linear", terms=noise.LINEAR),
@@ -302,6 +303,7 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "files-exact": partial(InFiles, method="exact", exact_sums=True),
     "files-linear": InFiles,
     "files-logistic": partial(InFiles, kind="logistic"),
+    "files-counts": partial(InFiles, kind="poisson"),
     "files-classes": partial(InFiles, family="classes", kind="logistic", method="exact"),
     "files-certified": partial(Certified, kind="logistic", terms=noise.TERMS, files=True),
     "files-noise": partial(Certified, kind="linear", terms=noise.LINEAR, files=True),
@@ -323,6 +325,7 @@ ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {
     "encrypted": Encrypted,
     "encrypted-sums": partial(Encrypted, method="exact", exact_sums=True),
     "encrypted-classes": partial(Encrypted, family="classes", kind="logistic"),
+    "encrypted-counts": partial(Encrypted, kind="poisson"),
     "encrypted-files": partial(EncryptedFiles, exact_sums=True),
     "encrypted-files-logistic": partial(EncryptedFiles, kind="logistic"),
 }

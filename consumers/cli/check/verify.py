@@ -45,7 +45,7 @@ def verify(
     """Retrain MODEL from scratch on its live rows and compare.
 
     The refit shares no code with the engine: QR of the augmented system for linear models,
-    scipy.optimize for logistic ones; its own remaining error is measured and allowed for.
+    scipy.optimize for the others; its own remaining error is measured and allowed for.
     Prints the distance, the published bound and the budget; exit code 1 if the distance exceeds
     the bound. If the newest version carries no bound, the model is audited first: its gradient
     over all live rows is measured and turned into a bound.

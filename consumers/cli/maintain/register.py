@@ -80,7 +80,8 @@ _GROUPS = {
 @click.option(
     "--target", "targets", required=True, multiple=True, metavar="COL",
     help="Column to predict. For a logistic model 0 or 1, or classes (text or whole numbers); with "
-    "more than two, each is fitted against the rest. May be repeated for a linear model.",
+    "more than two, each is fitted against the rest. For a Poisson model a count, 0 or more. May "
+    "be repeated for a linear model.",
 )  # fmt: skip
 @click.option(
     "--rows", "rows_url", metavar="URL",
@@ -101,8 +102,8 @@ _GROUPS = {
     "and a step that cannot be is refused.",
 )  # fmt: skip
 @click.option(
-    "--kind", type=click.Choice(["linear", "logistic"]),
-    help="The loss. Required without --from.",
+    "--kind", type=click.Choice(["linear", "logistic", "poisson"]),
+    help="The loss; poisson is of counts, with log link. Required without --from.",
 )  # fmt: skip
 @click.option(
     "--ridge", type=Number("1 is a usual start"), metavar="F",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -69,6 +69,9 @@ from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.server.connection import refuse_eviction
 from lethe.engine.store.sizes import stored_bytes
 
+if TYPE_CHECKING:  # scikit-learn takes a second
+    from lethe.consumers.registration.fitted_estimator import FittedEstimator
+
 _NEEDS = (("accept_forgotten", "replace"), ("allow_change", "replace"), ("namespace", "subject"))
 """Options, and what each requires."""
 
@@ -102,7 +105,7 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
     )
     _check_name(options["model"])
     limits = _limits(options["limits"])
-    foreseen = _foreseen(settings, out, options, columns, preprocess)
+    foreseen = _foreseen(settings, out, options, columns, preprocess, fitted)
     in_files = options["rows_url"] is not None
     if options["dry_run"]:
         say_plan(out, _planned(options, kind, limits, foreseen), foreseen, options, fitted)
@@ -128,7 +131,7 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
                 report("comparing with the estimator", 0, 0)
                 texts = with_preprocessing(columns, fitted.preprocess)[1]
                 moved = fitted.conversion(foreseen.opened.whole(texts), read.data)
-                config = config.model_copy(update={"converted_from": fitted.record(moved)})
+                config = fitted.configured(config, moved, len(read.data.ids))
             proposal = _proposal(options, kind, columns, read)
             done = registering.register(
                 config,
@@ -162,6 +165,7 @@ def _foreseen(
     options: dict[str, Any],
     columns: Columns,
     preprocess: Mapping[str, Column] | FrozenFile | None,
+    fitted: FittedEstimator | None,
 ) -> Foreseen:
     """Judge the table; one that is too large for the store gets ``rows_url``, if that is here.
 
@@ -179,6 +183,11 @@ def _foreseen(
                 raise
             options["rows_url"] = str(settings.data_dir / "rows")
             out.line(f"more rows than the store takes: in files at {options['rows_url']} (--rows)")
+    if fitted is not None and fitted.of_mean:
+        raise InvalidData(
+            "--from of a PoissonRegressor is for rows in the store: its ridge strength is alpha "
+            "for each row; give --kind poisson and --ridge, alpha times the rows"
+        )
     return foresee(data, columns, kind, preprocess, limited=False)
 
 
@@ -269,7 +278,7 @@ def _terms(options: dict[str, Any]) -> Terms | None:
 
 def _proposal(options: dict[str, Any], kind: Kind, columns: Columns, read: TableRead) -> str:
     """Return a file for --preprocess if columns were left out that it could name; else nothing."""
-    served = kind is Kind.LINEAR or len(read.data.class_names) <= 2
+    served = kind is not Kind.POISSON and len(read.data.class_names) <= 2
     asked = options["preprocess"] or options["estimator"] or columns.features is not None
     return (
         "" if asked or not (read.left_out and served) else proposed_file(options["data"], columns)
@@ -318,6 +327,7 @@ def _warnings(state: ModelState) -> list[str]:
     warnings = fit_warnings(config, state.generation, state.stream)
     if state.meta.status == "INTERCEPT_PENALISED":
         what = "a class has no rows" if config.blocks > 1 else "all targets are equal"
+        what = "all counts are 0" if config.kind is Kind.POISSON else what
         warnings.append(f"{what}: the intercept is penalised like the features; check --target")
     return warnings
 

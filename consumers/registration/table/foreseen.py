@@ -148,8 +148,8 @@ def _check_columns(path: str, present: Sequence[str], columns: Columns, kind: Ki
         raise InvalidData(f"column {twice!r} is named twice; each column has one role")
     if columns.features is not None and not columns.features:
         raise InvalidData("--features names no column")
-    if kind is Kind.LOGISTIC and len(columns.targets) != 1:
-        raise InvalidData("a logistic model has one target")
+    if kind is not Kind.LINEAR and len(columns.targets) != 1:
+        raise InvalidData(f"a {kind} model has one target")
 
 
 def check_present(path: Data, present: Sequence[str], wanted: Sequence[str]) -> None:

@@ -97,7 +97,7 @@ class ModelConfig(Stored):
     @field_validator("kind")
     @classmethod
     def _served(cls, kind: Kind) -> Kind:
-        if kind not in (Kind.LINEAR, Kind.LOGISTIC):
+        if kind is Kind.SOFTMAX:
             raise ValueError(
                 f"{kind} models are in the library only; the service does not keep them"
             )
@@ -126,14 +126,16 @@ class ModelConfig(Stored):
         return np.ones(len(y)) if weights is None else weights.of_rows(y)
 
     @property
-    def kind_name(self) -> Literal["linear", "logistic"]:
+    def kind_name(self) -> Literal["linear", "logistic", "poisson"]:
         """The kind, as versions and parameters name it."""
         match self.kind:
             case Kind.LINEAR:
                 return "linear"
             case Kind.LOGISTIC:
                 return "logistic"
-            case Kind.SOFTMAX | Kind.POISSON:
+            case Kind.POISSON:
+                return "poisson"
+            case Kind.SOFTMAX:
                 raise AssertionError("the service keeps none of them")
 
     @property

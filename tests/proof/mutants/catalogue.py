@@ -84,6 +84,27 @@ MUTANTS = (
         "test_a_poisson_regressor_becomes_a_model_and_one_again",
         never("importing.from_sklearn", "given.of_mean"),
     ),
+    # -- counts
+    mutant(
+        "the last count above 0 waits for a rebuild that penalises the intercept",
+        "test_once_only_counts_of_zero_are_left_a_rebuild_penalises_the_intercept",
+        put("compute._class_counts", "not unbounded(kind, counts)", "True"),
+    ),
+    mutant(
+        "a row whose predicted mean overflows is out of range",
+        "test_counts_below_zero_are_refused_and_so_are_rows_whose_mean_overflows",
+        without("compute._linearised", "check_means(at, changed)"),
+    ),
+    mutant(
+        "counts below 0 are refused",
+        "test_counts_below_zero_are_refused_and_so_are_rows_whose_mean_overflows",
+        without("candidate._objective", "check_counts(rows)"),
+    ),
+    mutant(
+        "an independent refit of counts expects means",
+        "test_versions_are_those_of_the_library",
+        put("oracle._means", "np.exp(margin)", "margin"),
+    ),
     # -- rows out of range
     mutant(
         "the least error of a version with new rows",

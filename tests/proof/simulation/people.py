@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _TERMS = (ObjectiveNoise(1.0, 1e-4, 5.0), OutputNoise(1.0, 1e-4, 1e-3, 1000))
 _FAMILIES = ("benign", "sparse", "duplicated", "wide", "wide", "classes", TABLE, CERTIFIED)
 _RULES = (OverBudget.COMPLETE, OverBudget.COMPLETE, OverBudget.PUBLISH, OverBudget.HOLD)
+_COUNTS = 0.15  # of the models that can be, are of counts
 _PARTITIONS = 6  # of a topic, at most
 _IMAGES = 8  # earlier states of the store that could come back, at most
 
@@ -92,6 +93,8 @@ class People:
         rng = self._rng
         family = rng.choice(_FAMILIES)
         kind = "logistic" if family == "classes" else rng.choice(["linear", "linear", "logistic"])
+        if family not in ("classes", TABLE, CERTIFIED) and rng.random() < _COUNTS:
+            kind = "poisson"
         certified = family == CERTIFIED
         method = "exact" if certified else rng.choice(["pru", "pru", "exact", "influence"])
         method = "exact" if (family, method) == (TABLE, "influence") else method

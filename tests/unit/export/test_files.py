@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 
 from lethe.consumers.contract.events import Parameters
@@ -23,7 +23,7 @@ from tests.support.extras import need
 
 P = 4
 X = np.random.default_rng(5).standard_normal((50, P))
-Kind = Literal["linear", "logistic"]
+Kind = Literal["linear", "logistic", "poisson"]
 
 
 def exported(
@@ -68,6 +68,7 @@ def likely(one: Exported, X: Array) -> Array:
     return probabilities(margin)
 
 
+COUNTS = [exported("poisson"), exported("poisson", fit_intercept=False)]
 NUMBERED = tuple(str(c) for c in range(12))  # "10" sorts before "2"
 LINEAR = [exported("linear"), exported("linear", fit_intercept=False), exported("linear", 3)]
 LOGISTIC = [
@@ -80,7 +81,7 @@ LOGISTIC = [
 ]
 
 
-@pytest.mark.parametrize("one", [*LINEAR, *LOGISTIC])
+@pytest.mark.parametrize("one", [*LINEAR, *LOGISTIC, *COUNTS])
 def test_a_skops_file_loads_without_a_type_that_is_not_trusted(one: Exported) -> None:
     need("skops")
     from skops.io import get_untrusted_types, loads
@@ -89,7 +90,7 @@ def test_a_skops_file_loads_without_a_type_that_is_not_trusted(one: Exported) ->
 
     assert get_untrusted_types(data=data) == []
     estimator = loads(data, trusted=[])
-    assert type(estimator) in (Ridge, LogisticRegression, OneVsRestClassifier)
+    assert type(estimator) in (Ridge, LogisticRegression, OneVsRestClassifier, PoissonRegressor)
     assert estimator.feature_names_in_.tolist() == list(one.event.feature_names)
     del estimator.feature_names_in_  # the rows below have none
     for part in getattr(estimator, "estimators_", ()):
@@ -98,6 +99,11 @@ def test_a_skops_file_loads_without_a_type_that_is_not_trusted(one: Exported) ->
         predicted = estimator.predict(X).reshape(50, -1)
         np.testing.assert_allclose(predicted, expected(one, X), rtol=1e-12)
         assert estimator.alpha == 0.5
+        return
+    if one.event.kind == "poisson":
+        means = np.exp(expected(one, X)[:, 0])
+        np.testing.assert_allclose(estimator.predict(X), means, rtol=1e-12)
+        assert np.isnan(estimator.alpha)  # it depends on the weight of the rows, which is not known
         return
     np.testing.assert_allclose(estimator.predict_proba(X), likely(one, X), rtol=1e-12)
     chosen = [labels_of(one)[c] for c in likely(one, X).argmax(axis=1)]
@@ -112,7 +118,7 @@ def test_a_skops_file_says_which_version_it_holds() -> None:
     assert (said["model_id"], said["version"], said["digest"]) == ("churn", 7, "b" * 64)
 
 
-@pytest.mark.parametrize("one", [*LINEAR, *LOGISTIC])
+@pytest.mark.parametrize("one", [*LINEAR, *LOGISTIC, *COUNTS])
 def test_an_onnx_file_predicts_in_double_precision(one: Exported) -> None:
     need("skl2onnx", "onnxruntime")
     from onnxruntime import InferenceSession
@@ -122,6 +128,8 @@ def test_an_onnx_file_predicts_in_double_precision(one: Exported) -> None:
     first, *rest = session.run(None, {"X": X})
     if one.event.kind == "linear":
         np.testing.assert_allclose(first, expected(one, X), rtol=1e-12, atol=1e-14)
+    elif one.event.kind == "poisson":
+        np.testing.assert_allclose(first, np.exp(expected(one, X)), rtol=1e-12)
     else:
         # A small probability comes of a difference from 1: it is exact to the rounding of 1.
         np.testing.assert_allclose(rest[0], likely(one, X), rtol=1e-12, atol=2**-52)
