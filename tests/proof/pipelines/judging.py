@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from lethe import LinearModel, LogisticModel
+from lethe import LinearModel, LogisticModel, PoissonModel
 from lethe.engine.conversion import final_of, read_terms
 from lethe.engine.errors import LetheError
 from lethe.engine.fit.objective import Kind
@@ -24,7 +24,11 @@ LINEAR = 1e-9
 ITERATIVE = 1e-5
 """Of the others' probabilities, after a rebuild: what scikit-learn's own solvers leave."""
 
-MODELS: Mapping[Kind, Any] = {Kind.LINEAR: LinearModel, Kind.LOGISTIC: LogisticModel}
+MODELS: Mapping[Kind, Any] = {
+    Kind.LINEAR: LinearModel,
+    Kind.LOGISTIC: LogisticModel,
+    Kind.POISSON: PoissonModel,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,10 @@ def _judged(entry: Entry, seed: int) -> Judgement:
     rows = _changed(model, given, entry, table, draw, seed)
     if model.kind is not Kind.LINEAR:
         model.refresh("rebuild")  # versions in between are as far as their error says
-    refit = clone(given).fit(rows[list(entry.columns)], rows[entry.target])
+    again = clone(given)
+    if model.kind is Kind.POISSON:  # the ridge strength is alpha times the number of rows
+        again.set_params(alpha=again.alpha * len(table) / len(rows))
+    refit = again.fit(rows[list(entry.columns)], rows[entry.target])
     theirs = _predictions(refit, rows[list(entry.columns)])
     worst = max(
         float(np.abs(_predictions(one, rows[list(entry.columns)]) - theirs).max())
