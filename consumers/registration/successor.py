@@ -10,6 +10,7 @@ from lethe.consumers.registration.candidate import Candidate
 from lethe.consumers.registration.predecessor import continued_log, still_deferred, tip_of
 from lethe.consumers.versions.disclosures import scale_without
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.classes import unbounded
 from lethe.engine.store.generation import scalars_of
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline import staging
@@ -55,9 +56,10 @@ def successor_of(
     )
     caught_up = catch_up(store, staged, fresh.meta, gone)
     counts = caught_up.class_counts(fresh.meta.class_counts)
-    penalised = fresh.generation.objective.penalty.min() > 0
+    objective = fresh.generation.objective
+    one_sided = counts is not None and unbounded(objective.kind, counts)
     if len(caught_up.deleted) == fresh.meta.rows_live or (
-        min(counts or (1,)) == 0 and not penalised
+        one_sided and not objective.penalty.min() > 0
     ):
         raise InvalidData(
             f"model {fresh.model_id!r}: the last rows of the file, or of one class, were "

@@ -169,6 +169,7 @@ class _Estimate:
     believed: bool = True
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of counts; detected in the result
 def _estimated(
     generation: Generation, stream: Stream, sentinels: Sentinels, rows_live: int, *, judged: bool
 ) -> _Estimate:

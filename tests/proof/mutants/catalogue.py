@@ -96,6 +96,11 @@ MUTANTS = (
         without("compute._linearised", "check_means(at, changed)"),
     ),
     mutant(
+        "counts of which none is 0 have lost no class",
+        "test_no_bound_of_hostile_counts_is_below_the_truth",
+        put("successor_of", "unbounded(objective.kind, counts)", "0 in counts"),
+    ),
+    mutant(
         "counts below 0 are refused",
         "test_counts_below_zero_are_refused_and_so_are_rows_whose_mean_overflows",
         without("candidate._objective", "check_counts(rows)"),
