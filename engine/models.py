@@ -28,7 +28,7 @@ from lethe.engine.fitted import Fitted
 from lethe.engine.fitted_balanced import BalancedLinear
 from lethe.engine.fitted_linear import FittedLinear
 from lethe.engine.inference import Summary, summarise
-from lethe.engine.preprocess.input.columns import Columns
+from lethe.engine.preprocess.input.columns import GivenColumns
 from lethe.engine.preprocess.input.frozen import FrozenTransformer
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import TableLike
@@ -94,7 +94,7 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
         error_budget: float = 0.01,
         limits: Limits | None = None,
         seed: int = 0,
-        preprocess: Columns | FrozenTransformer | None = None,
+        preprocess: GivenColumns | FrozenTransformer | None = None,
         class_weight: ClassWeight | None = None,
         rounded_features: int = ROUNDED_FEATURES,
     ) -> None:

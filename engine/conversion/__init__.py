@@ -3,6 +3,8 @@
 - `steps`: an estimator where it stands in a Pipeline, and refusals that name it
 - `converters`: the table of estimators that minimise an objective of ours, and what is refused
 - `parameters`: every parameter of the classes that are read, and what is known of it
+- `stateless`: transformers that learn nothing, as what they compute
+- `flow`: each feature's way through a Pipeline
 - `pipelines`: what a Pipeline does to its columns, and whether it does that
 - `moved`: how far the given estimator was from its own optimum, in parameters and predictions
 - `importing`: `from_sklearn`, which refits

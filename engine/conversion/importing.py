@@ -111,14 +111,13 @@ def from_sklearn(
             )
     else:
         _check_final(final, given, read.columns, model.kind)
-        read.check_dropped(X)
     total = 1.0
     if given.of_mean:
         total = float(len(np.asarray(y)) if sample_weight is None else np.sum(sample_weight))
     fitted = model(
         ridge=given.ridge * total,
         fit_intercept=given.fit_intercept,
-        preprocess=read.columns,
+        preprocess=read.preprocess,
         class_weight=given.class_weight,
     )
     fitted.fit(X, given.y, ids, sample_weight)

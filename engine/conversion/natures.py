@@ -10,7 +10,9 @@ from typing import Any
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from lethe.engine.conversion.pipelines import check_step, does_nothing
+from lethe.engine.conversion.flow import does_nothing
+from lethe.engine.conversion.pipelines import check_step
+from lethe.engine.conversion.stateless import computing
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
 
@@ -115,7 +117,8 @@ def _nature(step: Step, columns: tuple[str, ...], *, freeze: bool) -> StepNature
     shown = step.estimator if isinstance(step.estimator, str) else step.name
     nature, why = Nature.STATELESS, ""
     if not (step.estimator == "drop" or does_nothing(step.estimator)):
-        nature = Nature.FROZEN if freeze else Nature.INSIDE
+        if computing(step) is None:
+            nature = Nature.FROZEN if freeze else Nature.INSIDE
         try:
             if not freeze:
                 check_step(step)

@@ -17,19 +17,23 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
+from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import (
+    Binarizer,
     FunctionTransformer,
+    Normalizer,
     OneHotEncoder,
     OrdinalEncoder,
+    PolynomialFeatures,
     StandardScaler,
 )
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.input.derived import FUNCTIONS
 from lethe.engine.preprocess.input.values import is_missing
 
 _SHOWN = 60  # characters of a value in a message
@@ -83,6 +87,11 @@ FROZEN = "keep the fitted steps as they are: `preprocess=pipeline[:-1]`, `lethe 
 """The way out that there is of every transformer."""
 
 
+def function_name(func: Any) -> str | None:
+    """Return the name of a function of NumPy that a model may compute columns by."""
+    return next((name for name, known in FUNCTIONS.items() if func is known), None)
+
+
 def _one_above_zero(value: Any, _: Any) -> bool:
     return np.size(value) == 1 and 0.0 < float(np.reshape(value, ())) < math.inf
 
@@ -108,6 +117,10 @@ _ALPHA = If(
     _one_above_zero, "is not a single ridge strength above 0 for all targets; fit it with one"
 )
 _PRECISION = f"has less precision; fit it with dtype=numpy.float64, or {FROZEN}"
+_GAPS = If(
+    lambda value, _: value is not None and is_missing(value),
+    f"takes something else for missing; replace it by NaN, or {FROZEN}",
+)
 _ALL_CATEGORIES = Only((None,), f"merges rare categories; {FROZEN}")
 
 PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
@@ -181,9 +194,7 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
         ColumnTransformer: {
             "transformers": CARRIED,
             "remainder": CARRIED,
-            "transformer_weights": Only(
-                (None,), f"multiplies features, which changes their penalty; {FROZEN}"
-            ),
+            "transformer_weights": CARRIED,  # if nothing but a mean was learnt
             "sparse_threshold": FREE,
             "n_jobs": FREE,
             "verbose": FREE,
@@ -196,13 +207,12 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "copy": FREE,
         },
         SimpleImputer: {
-            "missing_values": If(
-                lambda value, _: value is not None and is_missing(value),
-                f"takes something else for missing; replace it by NaN, or {FROZEN}",
+            "missing_values": _GAPS,
+            "strategy": Only(
+                ("mean", "constant"), f"does not impute the mean or a given value; {FROZEN}"
             ),
-            "strategy": Only(("mean",), f"does not impute the mean; {FROZEN}"),
-            "add_indicator": Only((False,), f"adds a feature; {FROZEN}"),
-            "fill_value": FREE,  # of another strategy
+            "add_indicator": CARRIED,
+            "fill_value": CARRIED,
             "keep_empty_features": FREE,  # a column without a value is refused
             "copy": FREE,
         },
@@ -234,14 +244,42 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             ),
         },
         FunctionTransformer: {
-            "func": Only((None,), f"is a function of the columns; {FROZEN}"),
+            "func": If(
+                lambda func, _: func is None or function_name(func) is not None,
+                f"has no name that a model knows; give one of NumPy's, such as numpy.log1p, or "
+                f"{FROZEN}",
+            ),
             "inverse_func": FREE,
             "validate": FREE,
             "accept_sparse": FREE,
             "check_inverse": FREE,
             "feature_names_out": FREE,
-            "kw_args": FREE,
+            "kw_args": If(
+                lambda given, step: not given or step.func is None,
+                f"changes the function; fit it without, or {FROZEN}",
+            ),
             "inv_kw_args": FREE,
+        },
+        FeatureUnion: {
+            "transformer_list": CARRIED,
+            "transformer_weights": CARRIED,
+            "n_jobs": FREE,
+            "verbose": FREE,
+            "verbose_feature_names_out": FREE,
+        },
+        PolynomialFeatures: {
+            "degree": CARRIED,
+            "interaction_only": CARRIED,
+            "include_bias": CARRIED,
+            "order": FREE,
+        },
+        Binarizer: {"threshold": CARRIED, "copy": FREE},
+        Normalizer: {"norm": CARRIED, "copy": FREE},
+        MissingIndicator: {
+            "missing_values": _GAPS,
+            "features": CARRIED,
+            "sparse": FREE,
+            "error_on_new": FREE,
         },
     }
 )

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import count
 from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
-from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import (
-    FunctionTransformer,
-    OneHotEncoder,
-    OrdinalEncoder,
-    StandardScaler,
-)
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
+from lethe.engine.conversion.flow import Track, does_nothing, flat, followed
 from lethe.engine.conversion.parameters import (
     FROZEN,
     PARAMETERS,
@@ -27,29 +22,30 @@ from lethe.engine.conversion.parameters import (
 )
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
-from lethe.engine.estimator.columns import column_names
 from lethe.engine.preprocess.input.columns import (
     Column,
     Drop,
+    Dropped,
     Name,
     Numeric,
     OneHot,
     Ordinal,
     Standardise,
+    given_columns,
 )
+from lethe.engine.preprocess.input.derived import Same
 from lethe.engine.preprocess.input.values import is_missing
 from lethe.engine.preprocess.library import PreparedModel
 
 _KNOWN = (
     "a model has SimpleImputer() and StandardScaler(), each alone or in this order; "
-    "OneHotEncoder(); and OrdinalEncoder(), alone or before StandardScaler(). Fit one of these, or "
+    "OneHotEncoder(); and OrdinalEncoder(), alone or before StandardScaler(); and before these "
+    "what learns nothing, such as PolynomialFeatures. Fit one of these, or "
     f"{FROZEN}"
 )
 
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "ColumnTransformer": "only the first step may be one, and none of that step's own steps "
-        f"may; give each column its transformers there, or {FROZEN}",
         "TargetEncoder": "a Pipeline encodes its training rows by cross-fitting, which is another "
         "estimator; preprocess={...: TargetEncode()} encodes them as transform does; or "
         f"{FROZEN}",
@@ -57,11 +53,8 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 )
 """Why transformers are refused, where there is more to say than that a model has no such."""
 
-_DROPPED = "drops it, and a model learns from every column of its table; leave it out of X"
-_DROPPED_OF_ARRAY = (
-    "drops it, and a model learns from every column of an array; fit the Pipeline without it, or "
-    "on a data frame, whose columns have names"
-)
+_LONGEST_KEY = 80
+"""Characters of the name of a column that is computed, before a number that makes it unique."""
 
 _LARGEST_GAP = {np.float64: 1.5e-8, np.float32: 3.5e-4}
 """Between a feature here and there, of its size: the root of the precision, which is far above what
@@ -80,28 +73,22 @@ class PipelineRead:
         What its other steps do to each column, in the order of the last one's features; None if
         they do nothing.
     dropped
-        Columns that it drops, and where.
+        Columns of the table that it drops.
     steps
         The other steps in turn, without those that do nothing.
     """
 
     final: Step
     columns: dict[Name, Column] | None = None
-    dropped: dict[Name, InvalidData] = field(default_factory=dict)
+    dropped: tuple[Name, ...] = ()
     steps: tuple[Step, ...] = ()
 
-    def check_dropped(self, X: Any) -> None:
-        """Refuse a table with columns that the pipeline drops.
-
-        Raises
-        ------
-        InvalidData
-            There is one, or X is an array, where those after it would have other places.
-        """
-        names = list(X) if isinstance(X, Mapping) else column_names(X) or ()
-        for name, refusal in self.dropped.items():
-            if isinstance(name, int) or name in names:
-                raise refusal
+    @property
+    def preprocess(self) -> dict[Name, Column | Dropped] | None:
+        """The same as a library model takes it, whose tables may have what is dropped."""
+        if self.columns is None:
+            return None
+        return {**self.columns, **dict.fromkeys(self.dropped, Dropped())}
 
     def check_features(self, prepared: PreparedModel, X: Any) -> None:
         """Compare the features that the pipeline makes of its rows with the model's.
@@ -153,14 +140,15 @@ class PipelineRead:
 def read_pipeline(whole: Step) -> PipelineRead:
     """Return what a fitted pipeline does to its columns, and its final step.
 
-    The columns are those of a ``ColumnTransformer``, or all of X go through the same transformers.
+    Each feature is followed from the table's columns on: through what computes it row by row
+    (`engine.conversion.stateless`), and then through what learns from it.
 
     Raises
     ------
     InvalidData
         A transformer is not one that a model has, or has settings that a model has not.
     """
-    *before, final = _flat(whole)
+    *before, final = flat(whole)
     if does_nothing(final.estimator):
         raise whole.refusal("it ends in no estimator; give one that ends in Ridge, for example")
     steps = [step for step in before if not does_nothing(step.estimator)]
@@ -168,36 +156,17 @@ def read_pipeline(whole: Step) -> PipelineRead:
         return PipelineRead(final)
     for step in steps:
         step.check_fitted()
-    first = steps[0]
-    if type(first.estimator) is not ColumnTransformer:
-        chains = {name: (steps, i) for i, name in enumerate(_all_names([*before, final]))}
-        columns = {name: _column(*chain, name) for name, chain in chains.items()}
-        return PipelineRead(final, columns, steps=tuple(steps))
-    check_parameters(first.estimator, first.where)
-    columns, dropped = {}, {}
-    for name, chain, place in _by_column(first):
-        if isinstance(chain, InvalidData):
-            dropped[name] = chain
-            continue
-        if name in columns:
-            raise replace(first, column=name).refusal(
-                "the column is transformed twice, and a model transforms it once; leave one out, "
-                f"or {FROZEN}"
-            )
-        columns[name] = _column([*chain, *steps[1:]], place, name)
+    names = _all_names([*before, final])
+    tracks = [Track(Same(name)) for name in names]
+    for step in steps:
+        tracks = followed(step, tracks)
+    columns = dict(zip(_keys(tracks), map(_column_of, tracks), strict=True))
+    for key, track in zip(columns, tracks, strict=True):
+        if track.of != Same(key):
+            columns[key] = replace(columns[key], of=track.of)
+    read = given_columns(columns)
+    dropped = tuple(name for name in names if name not in read)
     return PipelineRead(final, columns, dropped, tuple(steps))
-
-
-def _flat(pipeline: Step) -> list[Step]:
-    """Return the steps of a pipeline, with those of pipelines in it in their place."""
-    check_parameters(pipeline.estimator, pipeline.where)
-    if not pipeline.estimator.steps:
-        raise pipeline.refusal("it has no step; give one that ends in Ridge, for example")
-    steps: list[Step] = []
-    for name, estimator in pipeline.estimator.steps:
-        step = pipeline.below(name, estimator)
-        steps += _flat(step) if type(estimator) is Pipeline else [step]
-    return steps
 
 
 def _all_names(steps: Sequence[Step]) -> Sequence[Name]:
@@ -210,42 +179,32 @@ def _all_names(steps: Sequence[Step]) -> Sequence[Name]:
     return range(next(size for size in sizes if size is not None))
 
 
-def _by_column(
-    transformer: Step,
-) -> Iterator[tuple[Name, Sequence[Step] | InvalidData, int]]:
-    """Yield each column, the steps that transform it, and its place among theirs.
-
-    In place of the steps, of a column that is dropped: the refusal of a table that has it.
-    """
-    for label, estimator, where in transformer.estimator.transformers_:
-        step = transformer.below(label, estimator)
-        steps = _flat(step) if type(estimator) is Pipeline else [step]
-        for i, name in enumerate(_names(step, transformer.estimator, where)):
-            if not isinstance(estimator, str) or estimator != "drop":
-                yield name, steps, i
-                continue
-            why = _DROPPED if isinstance(name, str) else _DROPPED_OF_ARRAY
-            yield name, replace(transformer, column=name).refusal(f"{label}='drop' {why}"), i
-
-
-def _names(step: Step, transformer: ColumnTransformer, where: Any) -> list[Name]:
-    listed: list[Any] = [where] if isinstance(where, (str, int, slice)) else list(where)
-    if any(isinstance(one, (slice, bool, np.bool_)) for one in listed):
-        raise step.refusal("its columns are a slice or a mask; fit it with a list of their names")
-    known = getattr(transformer, "feature_names_in_", None)
-    return [_name(one, known, transformer.n_features_in_) for one in listed]
+def _keys(tracks: Sequence[Track]) -> list[Name]:
+    """Return a name for each column of a model, each once: the table's own, or what is computed."""
+    taken: set[Name] = set()
+    keys: dict[int, Name] = {}
+    for i, track in enumerate(tracks):
+        if isinstance(track.of, Same) and track.of.name not in taken:
+            keys[i] = track.of.name
+            taken.add(track.of.name)
+    for i, track in enumerate(tracks):
+        if i not in keys:
+            text = str(track.of)
+            text = text if len(text) <= _LONGEST_KEY else f"{text[:_LONGEST_KEY]}..."
+            known = {str(name) for name in taken}
+            numbers = (text if n == 1 else f"{text} ({n})" for n in count(1))
+            keys[i] = next(key for key in numbers if key not in known)
+            taken.add(keys[i])
+    return [keys[i] for i in range(len(tracks))]
 
 
-def _name(one: Any, known: Any, p: int) -> Name:
-    if isinstance(one, str):
-        return one
-    place = int(one) % p  # from the end if below 0
-    return place if known is None else str(known[place])
+def _column_of(track: Track) -> Column:
+    return _column(track.learning, track.place, track.column)
 
 
 def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
     """Return the column that transformers in turn make of one; ``place`` among their columns."""
-    found = [replace(step, column=name) for step in steps if not does_nothing(step.estimator)]
+    found = [replace(step, column=name) for step in steps]
     for step in found:
         check_step(step)
     kinds = [type(step.estimator) for step in found]
@@ -261,13 +220,6 @@ def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
     if before == [OrdinalEncoder]:
         return _ordinal(found[0], place, standardise=standardise)
     raise found[-1].refusal(f"after {' and '.join(kind.__name__ for kind in kinds[:-1])}; {_KNOWN}")
-
-
-def does_nothing(estimator: Any) -> bool:
-    """Return whether a step does nothing; a fitted "passthrough" is a function that is None."""
-    if estimator is None or (isinstance(estimator, str) and estimator == "passthrough"):
-        return True
-    return type(estimator) is FunctionTransformer and estimator.func is None
 
 
 def check_step(step: Step) -> None:

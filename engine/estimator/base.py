@@ -25,7 +25,11 @@ from lethe.engine.fit.class_weights import ClassWeight, ClassWeights, class_name
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
 from lethe.engine.fitted import Fitted
-from lethe.engine.preprocess.input.columns import Columns, checked_columns
+from lethe.engine.preprocess.input.columns import (
+    GivenColumns,
+    checked_columns,
+    dropped_columns,
+)
 from lethe.engine.preprocess.input.frozen import FrozenTransformer, kept_copy, transformed
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import TableLike
@@ -74,7 +78,7 @@ class BaseModel(Estimator):
         error_budget: float = 0.01,
         limits: Limits | None = None,
         seed: int = 0,
-        preprocess: Columns | FrozenTransformer | None = None,
+        preprocess: GivenColumns | FrozenTransformer | None = None,
         class_weight: ClassWeight | None = None,
     ) -> None:
         self.ridge = ridge
@@ -150,6 +154,7 @@ class BaseModel(Estimator):
                 float(self.ridge),
                 self.fit_intercept,
                 self.penalise_intercept,
+                dropped_columns(self.preprocess),
             )
             given = GivenRows.read(settings, X, y, ids, sample_weight)
             weights = self._class_weights(given.classes, given.y.shape[1], sample_weight)
@@ -332,7 +337,7 @@ class BaseModel(Estimator):
     def n_features_in_(self) -> int:
         """Number of features p that the model was fitted on."""
         if self.prepared is not None:
-            return len(self.prepared.settings.columns)
+            return self.prepared.settings.width
         return int(self._fitted.published.shape[0]) - int(self._fitted.intercept)
 
     @property

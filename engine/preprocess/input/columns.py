@@ -7,16 +7,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.input.derived import (
+    Expression,
+    Name,
+    Same,
+    holds_text,
+    names_a_column,
+    sources,
+)
 
 Category: TypeAlias = str | int | float | bool | None
 """A value of a column of categories; None stands for a missing one."""
 
-Name: TypeAlias = str | int
-"""A column's name in a data frame, or its place in an array."""
+__all__ = [
+    "Category",
+    "Column",
+    "Columns",
+    "Date",
+    "Dropped",
+    "GivenColumns",
+    "Name",
+    "Numeric",
+    "OneHot",
+    "Ordinal",
+    "TargetEncode",
+    "Unknown",
+    "checked_columns",
+    "dropped_columns",
+    "given_columns",
+    "passthrough",
+    "standardised",
+]
 
 Unknown: TypeAlias = Literal["error", "ignore"]
 
@@ -39,10 +64,14 @@ class Numeric:
         Whether mean and standard deviation are then brought to 0 and 1, as by ``StandardScaler()``.
         ``"centre"`` subtracts the mean alone, as with ``with_std=False``; ``"scale"`` divides by
         the deviation alone, as with ``with_mean=False``.
+    of
+        What the numbers are computed from; None for the table's column of this name. Every kind of
+        column has it; that of dates or categories is a `Same`.
     """
 
     impute: Literal["mean"] | None = "mean"
     standardise: Standardise = True
+    of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse settings that there are not.
@@ -84,6 +113,7 @@ class OneHot:
 
     unknown: Unknown = "error"
     drop: Drop = None
+    of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse settings that there are not.
@@ -122,6 +152,7 @@ class Ordinal:
 
     categories: tuple[Category, ...] | None = None
     standardise: Standardise = False
+    of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Take any sequence of categories.
@@ -161,6 +192,7 @@ class TargetEncode:
 
     smooth: float | Literal["auto"] = "auto"
     standardise: Standardise = False
+    of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse settings that there are not.
@@ -178,9 +210,17 @@ class TargetEncode:
         raise InvalidData(f"smooth must be 'auto' or a number >= 0, not {smooth!r}")
 
 
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A column of the table that the model does not learn from."""
+
+
 Column: TypeAlias = Numeric | Date | OneHot | Ordinal | TargetEncode
 Columns: TypeAlias = Mapping[Any, Column]
 """Names (`Name`) and what is done to each column, in the order of the features."""
+
+GivenColumns: TypeAlias = Mapping[Any, Column | Dropped]
+"""The same as a user gives it: some may be `Dropped`; `checked_columns` takes these out."""
 
 
 def passthrough() -> Numeric:
@@ -189,25 +229,66 @@ def passthrough() -> Numeric:
 
 
 def checked_columns(columns: object) -> dict[Name, Column]:
-    """Return a model's ``preprocess`` as a mapping of its own.
+    """Return a model's ``preprocess`` as a mapping of its own, without what is `Dropped`.
 
     Raises
     ------
     InvalidData
-        It is no mapping from names to what this module has, or it is empty.
+        It is no mapping from names to what this module has, or it is empty; or dates or categories
+        are computed.
     """
     if not isinstance(columns, Mapping) or not columns:
         raise InvalidData(
             "preprocess must map each column's name to what is done to it, such as "
             "{'age': Numeric(), 'town': OneHot()}"
         )
-    for name, column in columns.items():
+    kept = {name: one for name, one in columns.items() if not isinstance(one, Dropped)}
+    for name, column in kept.items():
         if not isinstance(column, (Numeric, OneHot, Ordinal, TargetEncode)):
             raise InvalidData(
                 f"column {name!r}: there is no preprocessing {column!r}; choose Numeric, Date, "
-                "OneHot, Ordinal or TargetEncode"
+                "OneHot, Ordinal, TargetEncode or Dropped"
             )
-    return dict(columns)
+        _check_of(name, column)
+    if not kept:
+        raise InvalidData("every column is Dropped; leave the model one to learn from")
+    return kept
+
+
+def _check_of(name: Name, column: Column) -> None:
+    of, kind = column.of, type(column)
+    if of is not None and not isinstance(of, Expression):
+        raise InvalidData(f"column {name!r}: of={of!r} is no expression, such as Same('age')")
+    if kind is Numeric and of is not None and holds_text(of):
+        raise InvalidData(f"column {name!r}: of={of!s} fills in text, and its values are numbers")
+    if kind is Date and not isinstance(of, Same | None):
+        raise InvalidData(f"column {name!r}: of={of!s} is computed from numbers, not from dates")
+    if not (isinstance(column, Numeric) or names_a_column(of)):
+        raise InvalidData(
+            f"column {name!r}: of={of!s} is computed, and {kind.__name__} takes a column of the "
+            "table, such as of=Same('town') or of=Filled('town', 'none')"
+        )
+
+
+def dropped_columns(columns: Mapping[Any, Any]) -> frozenset[Name]:
+    """Return the names of the columns of a table that are `Dropped`."""
+    return frozenset(name for name, one in columns.items() if isinstance(one, Dropped))
+
+
+def given_columns(columns: Columns) -> dict[Name, Column]:
+    """Return the columns that a table has to have, and how each is read, in order of first use.
+
+    What several columns are computed from is read as categories if one of them needs these.
+    """
+    given: dict[Name, Column] = {}
+    for name, column in columns.items():
+        of = Same(name) if column.of is None else column.of
+        computed = isinstance(column, Numeric) and not isinstance(of, Same)
+        plain = Numeric() if computed else replace(column, of=None)
+        for source in sources(of):
+            if source not in given or not isinstance(plain, Numeric):
+                given[source] = plain
+    return given
 
 
 def standardise_of(column: Column) -> Standardise:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
-from lethe.engine.preprocess.input.columns import Columns, TargetEncode, standardised
+from lethe.engine.preprocess.input.columns import (
+    Columns,
+    Name,
+    TargetEncode,
+    given_columns,
+    standardised,
+)
+from lethe.engine.preprocess.input.table import Table, Vocabulary, read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +26,8 @@ class Settings:
     ----------
     columns, kind, ridge, intercept, penalise_intercept
         As of the model.
+    dropped
+        Columns that its tables may have, and that it does not learn from.
     """
 
     columns: Columns
@@ -24,6 +35,7 @@ class Settings:
     ridge: float
     intercept: bool
     penalise_intercept: bool
+    dropped: frozenset[Name] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuse what the algebra has no place for.
@@ -48,9 +60,20 @@ class Settings:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Names of the columns; None if some are found by place."""
-        names = tuple(self.columns)
-        return names if all(isinstance(name, str) for name in names) else None
+        """Names of the table's columns; None if some are found by place."""
+        given = given_columns(self.columns)
+        names = tuple(name for name in given if isinstance(name, str))
+        return names if len(names) == len(given) else None
+
+    @property
+    def width(self) -> int:
+        """How many columns a table has; of names, without those that it may have as well."""
+        places = [name for name in self.dropped if isinstance(name, int)]
+        return len({*given_columns(self.columns), *places})
+
+    def read(self, X: Any, vocabularies: Sequence[Vocabulary] = ()) -> Table:
+        """Read a table; new categories are added to ``vocabularies``. Raises as `read_table`."""
+        return read_table(self.columns, X, vocabularies, dropped=self.dropped)
 
     @property
     def free_intercept(self) -> bool:

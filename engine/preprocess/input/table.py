@@ -6,8 +6,9 @@ array, whose columns are named by place. None of those libraries is imported her
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,8 +16,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.input.columns import Category, Column, Columns, Date, Name, Numeric
-from lethe.engine.preprocess.input.values import Values, read_categories, read_dates, read_numbers
+from lethe.engine.preprocess.input.columns import (
+    Category,
+    Column,
+    Columns,
+    Date,
+    Name,
+    Numeric,
+    given_columns,
+)
+from lethe.engine.preprocess.input.derived import Expression, Filled, Same, evaluated, sources
+from lethe.engine.preprocess.input.values import (
+    Values,
+    is_missing,
+    read_categories,
+    read_dates,
+    read_numbers,
+)
 
 Codes = NDArray[np.int32]
 
@@ -95,11 +111,18 @@ class Table:
 
 
 def read_table(
-    columns: Columns, X: Any, vocabularies: Sequence[Vocabulary] = (), *, spelled: bool = False
+    columns: Columns,
+    X: Any,
+    vocabularies: Sequence[Vocabulary] = (),
+    *,
+    spelled: bool = False,
+    dropped: Collection[Name] = (),
 ) -> Table:
     """Read a table; new categories are added to ``vocabularies``.
 
-    ``spelled``: the table comes from a file or a message, where a category may have another type.
+    Values that are computed from those of the table (`Numeric.of`) are from here on as if a table
+    had had them. ``spelled``: the table comes from a file or a message, where a category may have
+    another type. ``dropped``: columns that it may have as well.
 
     Raises
     ------
@@ -107,18 +130,30 @@ def read_table(
         A column is missing, or in the table but not in ``columns``; a value is not of its column's
         kind.
     """
-    values = read_columns(columns, X)
+    values = read_columns(given_columns(columns), X, dropped)
     n = len(next(iter(values.values())))
     numbers: list[Array] = []
     codes: list[Codes] = []
     longer: list[Vocabulary] = []
+
+    @cache
+    def number(name: Name) -> Array:
+        return read_numbers(name, values[name])
+
     for name, column in columns.items():
+        of = Same(name) if column.of is None else column.of
+        if isinstance(column, Date):
+            [source] = sources(of)
+            numbers.append(_checked_gaps(name, column, read_dates(source, values[source])))
+            continue
         if isinstance(column, Numeric):
-            numbers.append(_read_numeric(name, column, values[name]))
+            read = number(of.name) if isinstance(of, Same) else _computed(name, of, number)
+            numbers.append(_checked_gaps(name, column, read))
             continue
         known = vocabularies[len(longer)] if vocabularies else Vocabulary()
         like = known.categories if spelled else None
-        coded, vocabulary = known.coded(read_categories(name, values[name], like))
+        [source] = sources(of)
+        coded, vocabulary = known.coded(_categories(source, of, values[source], like))
         codes.append(coded)
         longer.append(vocabulary)
     return Table(
@@ -128,9 +163,27 @@ def read_table(
     )
 
 
-def _read_numeric(name: Name, column: Numeric, values: Values) -> Array:
-    read = read_dates if isinstance(column, Date) else read_numbers
-    numbers = read(name, values)
+def _categories(
+    source: Name, of: Expression, values: Values, like: Sequence[Category] | None
+) -> list[Category]:
+    if not isinstance(of, Filled):
+        return read_categories(source, values, like)
+    filled = [of.value if is_missing(value) else value for value in values]
+    return read_categories(source, np.array(filled, dtype=object), like)
+
+
+def _computed(name: Name, of: Expression, number: Callable[[Name], Array]) -> Array:
+    """Return the numbers of an expression, NaN where one that it takes is missing."""
+    numbers = evaluated(of, number)
+    gaps = np.any([np.isnan(number(source)) for source in sources(of)], axis=0)
+    bad = np.isinf(numbers) | (np.isnan(numbers) & ~gaps)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise InvalidData(f"column {name!r}: {of} is not a finite number in row {row}; correct it")
+    return numbers
+
+
+def _checked_gaps(name: Name, column: Numeric, numbers: Array) -> Array:
     if column.impute is None and np.isnan(numbers).any():
         row = int(np.flatnonzero(np.isnan(numbers))[0])
         raise InvalidData(
@@ -139,8 +192,10 @@ def _read_numeric(name: Name, column: Numeric, values: Values) -> Array:
     return numbers
 
 
-def read_columns(columns: Columns, X: Any) -> dict[Name, Values]:
+def read_columns(columns: Columns, X: Any, dropped: Collection[Name] = ()) -> dict[Name, Values]:
     """Return the values of each of ``columns``, (n,) each, in their order.
+
+    ``dropped``: columns that X may have as well; an array has them.
 
     Raises
     ------
@@ -149,10 +204,10 @@ def read_columns(columns: Columns, X: Any) -> dict[Name, Values]:
     """
     named = _named(X)
     if named is None:
-        return _by_place(columns, X)
+        return _by_place(columns, X, dropped)
     names, column_of = named
     missing = [name for name in columns if name not in names]
-    extra = [name for name in names if name not in columns]
+    extra = [name for name in names if name not in columns and name not in dropped]
     if missing:
         raise InvalidData(f"the table has no column {_list(missing)}")
     if extra:
@@ -178,7 +233,7 @@ def _named(X: Any) -> tuple[list[Name], Any] | None:
     return list(names), X.__getitem__
 
 
-def _by_place(columns: Columns, X: Any) -> dict[Name, Values]:
+def _by_place(columns: Columns, X: Any, dropped: Collection[Name]) -> dict[Name, Values]:
     if hasattr(X, "toarray"):
         raise InvalidData("X is a sparse matrix; give it as an array, X.toarray(), or as a table")
     array = np.asarray(X, dtype=None if isinstance(X, np.ndarray) else object)
@@ -190,9 +245,10 @@ def _by_place(columns: Columns, X: Any) -> dict[Name, Values]:
             f"X is an array, and preprocess names column {_list(unnamed)}; give a data frame or a "
             "dict, or name columns by place, from 0"
         )
-    if sorted(columns, key=int) != list(range(array.shape[1])):
+    places = {*columns, *dropped}
+    if sorted(places, key=int) != list(range(array.shape[1])):
         raise InvalidData(
-            f"X has {array.shape[1]} columns, and preprocess names {len(columns)}: it must say "
+            f"X has {array.shape[1]} columns, and preprocess names {len(places)}: it must say "
             "what is done to each, by its place from 0"
         )
     return {place: array[:, int(place)] for place in columns}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import (
     Category,
     Column,
+    Columns,
     Date,
     Name,
     Numeric,
@@ -29,11 +31,16 @@ from lethe.engine.preprocess.input.columns import (
     Ordinal,
     TargetEncode,
     centres,
+    given_columns,
+    passthrough,
     scales,
     standardise_of,
 )
+from lethe.engine.preprocess.input.derived import Expression, Filled, Same, sources
+from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.values import Values, sorted_categories
 from lethe.engine.preprocess.library import PreparedModel
+from lethe.engine.preprocess.library.computing import computing
 
 
 def pipeline_of(state: PreparedModel, final: Any) -> tuple[Pipeline, Array]:
@@ -66,16 +73,20 @@ def pipeline_of(state: PreparedModel, final: Any) -> tuple[Pipeline, Array]:
     dates = [name for name, column in columns.items() if isinstance(column, Date)]
     if dates:
         raise InvalidData(f"column {dates[0]!r} holds dates; give days as numbers instead")
-    order = sorted(columns) if all(isinstance(n, int) for n in columns) else list(columns)
-    rows = live_values(state)
-    X = np.column_stack([rows[name] for name in order])
+    order = _order(state.settings)
+    rows, y = live_values(state), state.members.rows.y[state.members.live, 0]
+    X = np.column_stack([_values_of(source, columns, rows) for source in order])
     steps = [
-        (str(name), _transformer(name, column, rows[name]), [order.index(name)])
+        (str(name), _transformer(name, column, rows[name]), places_of(name, column, order))
         for name, column in columns.items()
     ]
     transformer = ColumnTransformer(steps)
-    live = state.members.live
-    transformer.fit(X, state.members.rows.y[live, 0])
+    transformer.fit(X, y)
+    for (name, column), (_, step, _) in zip(
+        columns.items(), transformer.transformers_, strict=False
+    ):
+        if computed(column) and isinstance(step, Pipeline):
+            _learn(step, rows[name])
     type_categories(transformer)
     if not any(isinstance(name, int) for name in order):
         name_columns(transformer, [str(name) for name in order])
@@ -84,6 +95,41 @@ def pipeline_of(state: PreparedModel, final: Any) -> tuple[Pipeline, Array]:
     for hot in layout.one_hot:
         keep[hot.features] = (state.present > 0)[hot.features] & ~state.left_out[hot.features]
     return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
+
+
+def _order(settings: Settings) -> list[Name]:
+    """Return the columns of a table, in the order of an array's."""
+    order = [*given_columns(settings.columns)]
+    if all(isinstance(name, int) for name in order):
+        return sorted({*order, *settings.dropped}, key=int)
+    return order
+
+
+def places_of(name: Name, column: Column, order: Sequence[Name]) -> list[int]:
+    """Return the places of what a column is made from among the table's."""
+    return [order.index(one) for one in sources(column.of or Same(name))]
+
+
+def computed(column: Column) -> bool:
+    """Return whether a column is not the table's own."""
+    return isinstance(column, Numeric) and not isinstance(column.of, Same | None)
+
+
+def _values_of(source: Name, columns: Columns, rows: dict[Name, Values]) -> Values:
+    """Return the live values of a table's column; made-up ones if none of the model's is it."""
+    for name, column in columns.items():
+        if not computed(column) and source in (
+            (name,) if column.of is None else sources(column.of)
+        ):
+            return rows[name]
+    return np.ones(len(next(iter(rows.values()))), dtype=object)
+
+
+def _learn(step: Pipeline, values: Values) -> None:
+    """Fit the steps after the first, which computes the values and learns nothing."""
+    made = values.reshape(-1, 1)
+    for _, one in step.steps[1:]:
+        made = one.fit_transform(made)
 
 
 _NO_TEXT = "\0missing"
@@ -148,9 +194,11 @@ def name_columns(transformer: ColumnTransformer, names: Sequence[str]) -> None:
     A frame whose columns come in another order would otherwise be read by place.
     """
     transformer.feature_names_in_ = np.array(names, dtype=object)
-    for _, step, [place] in transformer.transformers_:
-        first = step[0] if isinstance(step, Pipeline) else step  # whose names are the pipeline's
-        first.feature_names_in_ = np.array([names[place]], dtype=object)
+    for _, step, places in transformer.transformers_:
+        first = step
+        while isinstance(first, Pipeline):  # whose names are those of its first step
+            first = first[0]
+        first.feature_names_in_ = np.array([names[place] for place in places], dtype=object)
 
 
 def live_values(state: PreparedModel) -> dict[Name, Values]:
@@ -174,18 +222,39 @@ def live_values(state: PreparedModel) -> dict[Name, Values]:
 
 def _transformer(name: Name, column: Column, live: Values) -> Any:
     """Return what scikit-learn has for a column with these live values."""
+    if replace(column, of=None) == passthrough() and not computed(column):
+        return "passthrough"
     steps: list[Any] = []
+    if column.of is not None and computed(column):
+        steps.append(computing(column.of))
     if isinstance(column, Numeric):
         # A column whose last value was deleted keeps its feature, as it does in the model.
         steps += [SimpleImputer(keep_empty_features=True)] if column.impute else []
     else:
         known = sorted_categories(name, live)
+        steps += filling(column.of)
         steps += knowing_missing(_encoder(column, known), known)
     if standardise := standardise_of(column):
         steps.append(StandardScaler(with_mean=centres(standardise), with_std=scales(standardise)))
     if not steps:
         return "passthrough"
-    return steps[0] if len(steps) == 1 else make_pipeline(*steps)
+    return steps[0] if len(steps) == 1 and not computed(column) else make_pipeline(*steps)
+
+
+def filling(of: Expression | None) -> list[Any]:
+    """Return the steps that fill in a category where one is missing."""
+    if not isinstance(of, Filled):
+        return []
+    if not isinstance(of.value, str):
+        numbers = StandardScaler(with_mean=False, with_std=False)  # None becomes NaN, and no more
+        return [numbers, SimpleImputer(strategy="constant", fill_value=of.value)]
+    return [
+        SimpleImputer(
+            missing_values=missing, strategy="constant", fill_value=of.value,
+            keep_empty_features=True,
+        )
+        for missing in (np.nan, None)
+    ]  # fmt: skip
 
 
 def _encoder(column: OneHot | Ordinal | TargetEncode, known: Sequence[Category]) -> Any:

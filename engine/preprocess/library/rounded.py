@@ -18,7 +18,7 @@ from lethe.engine.exact.running import Solution
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows
 from lethe.engine.fitted_linear import FittedLinear
 from lethe.engine.preprocess.input.settings import Settings
-from lethe.engine.preprocess.input.table import Table, read_table
+from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.library.state import GivenRows, PreparedRows
 from lethe.engine.preprocess.rounded.raw import RawColumns, untransformed
 from lethe.engine.preprocess.rounded.solution import PipelineSolution
@@ -112,17 +112,15 @@ class RoundedPipeline(FittedLinear):
         Raises
         ------
         InvalidData
-            As `pipeline_features`.
+            As `Settings.read` and `pipeline_features`.
         """
         pipeline = self.pipeline
         return pipeline_features(
-            self.settings.columns,
             untransformed(self.layout),
             pipeline.statistics(),
             pipeline.live.counts,
             pipeline.live.present,
-            self.table.vocabularies,
-            X,
+            self.settings.read(X, self.table.vocabularies),
         )
 
     def read(self, X: Any) -> tuple[Table, Array]:
@@ -131,9 +129,9 @@ class RoundedPipeline(FittedLinear):
         Raises
         ------
         InvalidData
-            As `read_table`.
+            As `Settings.read`.
         """
-        table = read_table(self.settings.columns, X, self.table.vocabularies)
+        table = self.settings.read(X, self.table.vocabularies)
         features, _ = untransformed(self.layout).rows(table)
         return table, np.nan_to_num(features, nan=0.0)
 

@@ -23,7 +23,7 @@ from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.answer import LiveAnswer
 from lethe.engine.preprocess.error import Sample, pipeline_error, sampled_estimate
 from lethe.engine.preprocess.input.settings import Settings, check_outputs
-from lethe.engine.preprocess.input.table import Table, numeric_names, read_table
+from lethe.engine.preprocess.input.table import Table, numeric_names
 from lethe.engine.preprocess.published import PipelineUnits, published_parameters
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Layout, Places, check_dropped
@@ -67,7 +67,7 @@ class GivenRows:
         InvalidData
             As `engine.models`.
         """
-        table = read_table(settings.columns, X)
+        table = settings.read(X)
         check_dropped(settings.columns, table)
         nothing = np.zeros((len(table), 1))  # features are not numbers yet
         names, rows, classes = checked_rows(
@@ -203,17 +203,15 @@ class PreparedState(Fitted):
         Raises
         ------
         InvalidData
-            As `pipeline_features`.
+            As `Settings.read` and `pipeline_features`.
         """
         sums = self.answer.sums
         return pipeline_features(
-            self.settings.columns,
             self.base,
             self.answer.live,
             sums.counts,
             self.present,
-            self.table.vocabularies,
-            X,
+            self.settings.read(X, self.table.vocabularies),
         )
 
     def read(self, X: Any) -> tuple[Table, Array]:
@@ -222,9 +220,9 @@ class PreparedState(Fitted):
         Raises
         ------
         InvalidData
-            As `read_table`.
+            As `Settings.read`.
         """
-        table = read_table(self.settings.columns, X, self.table.vocabularies)
+        table = self.settings.read(X, self.table.vocabularies)
         features, _ = self.base.rows(table)
         return table, np.nan_to_num(features, nan=0.0)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.input.columns import Columns, Name, Ordinal
-from lethe.engine.preprocess.input.table import Table, Vocabulary, read_table
+from lethe.engine.preprocess.input.columns import Name, Ordinal
+from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import CodedPart, OneHotPart, Places, looked_up
 from lethe.engine.preprocess.transformation.statistics import Statistics
@@ -19,34 +17,28 @@ _SHOWN = 60  # characters of a category in a message
 
 
 def pipeline_features(
-    columns: Columns,
     base: BaseTransformation,
     live: Statistics,
     counts: NDArray[np.int64],
     present: NDArray[np.int64],
-    vocabularies: tuple[Vocabulary, ...],
-    X: Any,
+    table: Table,
 ) -> Array:
     """Return the features that the final step of the live pipeline sees, n x p.
 
     Parameters
     ----------
-    columns, base, live
+    base, live
         The transformation.
     counts, present
         Live rows of each entry, and of each one-hot feature.
-    vocabularies
-        The categories that the model has met.
-    X
-        A table.
+    table
+        The rows, coded by the categories that the model has met and more.
 
     Raises
     ------
     InvalidData
-        As `read_table`, or a category that no live row has, where the column does not say what is
-        done then.
+        A category that no live row has, where the column does not say what is done then.
     """
-    table = read_table(columns, X, vocabularies)
     features, entries = base.rows(table)
     layout = base.layout
     for part in layout.numeric:

@@ -2,7 +2,8 @@
 
 A model has, of a column: its mean for missing numbers, (x - mean) / deviation or either half of
 it, a feature of 0 and 1 a category, or the place of the category; all of them learnt from its rows,
-of equal weight.
+of equal weight. Before that it has what learns nothing: products, functions by name, given values,
+and indicators of gaps.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ ORDINAL: Values = {
 }
 
 NOTHING: Values = {
-    "func": (None, np.abs, np.log1p),
+    "func": (None, np.abs, np.log1p, np.nan_to_num),
     "inverse_func": (None, np.exp),
     "validate": (False, True),
     "accept_sparse": (False, True),
@@ -113,15 +114,13 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
     """Return why a known transformer makes other features than a model does."""
     p = transformer.get_params(deep=False)
     if isinstance(transformer, FunctionTransformer):
-        wrong = ["func"] if p["func"] is not None else []
+        wrong = ["func"] if p["func"] is np.nan_to_num else []
     elif isinstance(transformer, StandardScaler):
         wrong = []
     elif isinstance(transformer, SimpleImputer):
-        # "missing_values can be set to either np.nan or pd.NA" for a missing value of a data frame;
-        # "fill_value: when strategy == 'constant'".
+        # "missing_values can be set to either np.nan or pd.NA" for a missing value of a data frame.
         wrong = [] if pd.isna(p["missing_values"]) else ["missing_values"]
-        wrong += ["strategy"] if p["strategy"] != "mean" else []
-        wrong += ["add_indicator"] if p["add_indicator"] else []
+        wrong += ["strategy"] if p["strategy"] not in ("mean", "constant") else []
     elif isinstance(transformer, OneHotEncoder):
         # Without min_frequency and max_categories there is no infrequent category, and
         # "infrequent_if_exist" is "ignore"; "warn" is that and a warning, which a model has not.
@@ -135,6 +134,11 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
         wrong += ["dtype"] if p["dtype"] in (np.float32, np.int8) else []
         wrong += ["encoded_missing_value"] if gaps else []
     return [(shown(transformer, name, p[name]),) for name in wrong]
+
+
+def learns(transformer: Any) -> bool:
+    """Return whether weights of what it makes cannot be those of its columns: no mean is learnt."""
+    return any(name in repr(transformer) for name in ("Scaler", "Encoder"))
 
 
 def made(kind: type, given: dict[str, Any], columns: Sequence[str]) -> Any:
@@ -163,16 +167,22 @@ def drawn(rng: Random, kind: type, columns: Sequence[str], defaults: float) -> A
 
 
 OTHERS: Sequence[Callable[[], Any]] = (
-    MinMaxScaler, MaxAbsScaler, RobustScaler, PowerTransformer, Binarizer, Normalizer,
-    PolynomialFeatures, SplineTransformer, VarianceThreshold, RBFSampler, Nystroem,
+    MinMaxScaler, MaxAbsScaler, RobustScaler, PowerTransformer, SplineTransformer,
+    VarianceThreshold, RBFSampler, Nystroem,
     lambda: QuantileTransformer(n_quantiles=10), lambda: PCA(1), lambda: SelectKBest(k=1),
     lambda: KBinsDiscretizer(3, quantile_method="averaged_inverted_cdf"),
-    lambda: FeatureUnion([("scale", StandardScaler())]),
-    lambda: ColumnTransformer([("inner", StandardScaler(), [0])]),
 )  # fmt: skip
 """Transformers of numbers that a model has not."""
 
-OTHERS_OF_GAPS: Sequence[Callable[[], Any]] = (KNNImputer, MissingIndicator)
+COMPUTING: Sequence[Callable[[], Any]] = (
+    Binarizer, Normalizer, PolynomialFeatures,
+    lambda: make_pipeline(PolynomialFeatures((2, 3), interaction_only=True), StandardScaler()),
+    lambda: FeatureUnion([("scale", StandardScaler()), ("products", PolynomialFeatures())]),
+    lambda: ColumnTransformer([("inner", StandardScaler(), [0])], remainder="passthrough"),
+)  # fmt: skip
+"""Transformers of numbers that learn nothing, and what is put together of them."""
+
+OTHERS_OF_GAPS: Sequence[Callable[[], Any]] = (KNNImputer,)
 
 
 def on_numbers(rng: Random, columns: Sequence[str], defaults: float) -> Part:
@@ -188,12 +198,16 @@ def on_numbers(rng: Random, columns: Sequence[str], defaults: float) -> Part:
         return Part(other, ((f"{type(other).__name__}: ",),))
     if choice == 3:
         return on_gaps(rng, columns, defaults)
+    if choice == 4:
+        return Part(rng.choice(COMPUTING)())
     scaler = drawn(rng, StandardScaler, columns, defaults)
     return Part(scaler, tuple(offences(scaler)))
 
 
 def on_gaps(rng: Random, columns: Sequence[str], defaults: float) -> Part:
     """Return what is done to columns of numbers of which some are missing."""
+    if rng.random() > 0.97:
+        return Part(MissingIndicator())
     if rng.random() > max(defaults, 0.9):
         other = rng.choice(OTHERS_OF_GAPS)()
         return Part(other, ((f"{type(other).__name__}: ",),))
@@ -204,7 +218,7 @@ def on_gaps(rng: Random, columns: Sequence[str], defaults: float) -> Part:
     wrong = [("'simpleimputer'", *one) for one in offences(imputer)]
     wrong += [("'standardscaler'", *one) for one in offences(scaler)]
     if rng.random() < 0.1:
-        after = ("'simpleimputer'", "SimpleImputer: after StandardScaler")
+        after = ("'simpleimputer'", "SimpleImputer: ", "after StandardScaler")
         return Part(make_pipeline(scaler, imputer), (*wrong, after))
     return Part(make_pipeline(imputer, scaler), tuple(wrong))
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import Ridge
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
 
 from lethe.engine.conversion.parameters import (
     CARRIED,
@@ -27,7 +27,8 @@ def made(known: type) -> Any:
     """Return an estimator of the class, with its defaults."""
     if known is OneVsRestClassifier:
         return known(Ridge())
-    return known([("one", Ridge())]) if known in (Pipeline, ColumnTransformer) else known()
+    composite = (Pipeline, ColumnTransformer, FeatureUnion)
+    return known([("one", Ridge())]) if known in composite else known()
 
 
 @pytest.mark.parametrize("known", PARAMETERS, ids=lambda known: known.__name__)

@@ -147,16 +147,11 @@ def test_a_plain_pipeline_finds_the_columns_of_a_frame_by_name() -> None:
             OneHotEncoder(dtype=np.float32),
             r"dtype=.*less precision; fit it with dtype=numpy",
         ),
-        (FunctionTransformer(np.abs), "FunctionTransformer: func=<ufunc 'absolute'> is a function"),
+        (FunctionTransformer(np.flip), "FunctionTransformer: func=<function flip.*> has no name"),
         (
             make_pipeline(StandardScaler(), SimpleImputer()),
             "'one' > 'simpleimputer', column 0, SimpleImputer: after StandardScaler",
         ),
-        (
-            ColumnTransformer([("two", "passthrough", [0])]),
-            "'one', column 0, ColumnTransformer: only the first step may be one",
-        ),
-        ("drop", "step 'all', column 0, ColumnTransformer: one='drop' drops it"),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(step: Any, message: str) -> None:
@@ -170,8 +165,10 @@ def test_what_is_not_known_is_refused_by_name(step: Any, message: str) -> None:
 
 def test_features_that_are_multiplied_are_refused() -> None:
     X, y = table()
-    weighted = transformers().set_params(transformer_weights={"plain": 2.0})
-    with pytest.raises(InvalidData, match=r": transformer_weights=\{'plain': 2\.0"):
+    weighted = transformers().set_params(transformer_weights={"town": 2.0})
+    with pytest.raises(
+        InvalidData, match=r": transformer_weights=\{'town': 2\.0\} multiplies what"
+    ):
         LinearModel.from_sklearn(make_pipeline(weighted, Ridge()).fit(X, y), X, y)
 
 
@@ -255,16 +252,16 @@ def test_a_transformer_that_is_not_fitted_is_refused() -> None:
         LinearModel.from_sklearn(pipeline, X, y)
 
 
-def test_columns_that_a_pipeline_drops_are_left_out_of_the_table() -> None:
+def test_columns_that_a_pipeline_drops_may_be_in_the_table() -> None:
     X, y = numbers()
     frame = pd.DataFrame({"a": X[:, 0], "name": ["x"] * 40, "b": X[:, 1]})
     columns = ColumnTransformer([("scaled", StandardScaler(), ["b", "a"])])
     pipeline = make_pipeline(columns, Ridge()).fit(frame, y)
-    message = "step 'columntransformer', column 'name', ColumnTransformer: remainder='drop' drops"
-    with pytest.raises(InvalidData, match=message):
-        LinearModel.from_sklearn(pipeline, frame, y)
-    model = LinearModel.from_sklearn(pipeline, frame[["a", "b"]], y)
-    np.testing.assert_allclose(model.predict(frame[["a", "b"]]), pipeline.predict(frame))
+    model = LinearModel.from_sklearn(pipeline, frame, y)
+    for part in (frame, frame[["a", "b"]]):
+        np.testing.assert_allclose(model.predict(part), pipeline.predict(frame))
+    with pytest.raises(InvalidData, match="what is done to column 'more'"):
+        model.predict(frame.assign(more=1.0))
 
 
 def test_the_way_out_keeps_the_transformers_as_they_are() -> None:
@@ -300,16 +297,12 @@ def test_categories_that_a_model_cannot_tell_apart_are_refused_by_column() -> No
         LinearModel.from_sklearn(places, X[:15], y[:15])
 
 
-def test_a_pipeline_of_other_rows_or_a_slice_of_columns_is_refused() -> None:
+def test_a_pipeline_of_other_rows_is_refused() -> None:
     X, y = table()
     pipeline = make_pipeline(transformers(), Ridge()).fit(X, y)
     few = X[:, 2] != "c"
     with pytest.raises(InvalidData, match="give the rows that it was fitted on"):
         LinearModel.from_sklearn(pipeline, X[few], y[few])
-    sliced = ColumnTransformer([("all", StandardScaler(), slice(0, 2))])
-    plain = X[:, [1, 1]].astype(float)
-    with pytest.raises(InvalidData, match="'all', StandardScaler: its columns are a slice"):
-        LinearModel.from_sklearn(make_pipeline(sliced, Ridge()).fit(plain, y), plain, y)
 
 
 def test_a_model_is_cloned_with_its_columns_and_says_which_it_was_fitted_on() -> None:

@@ -1,0 +1,197 @@
+"""Each feature of a fitted pipeline: what it is computed from, and which steps learn from it.
+
+Pipelines, ColumnTransformers and FeatureUnions are walked through as scikit-learn would pass rows
+through them; in place of the columns of rows, their tracks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from lethe.engine.conversion.parameters import FROZEN, check_parameters, check_requests
+from lethe.engine.conversion.stateless import computing, indicators
+from lethe.engine.conversion.steps import Step
+from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.input.derived import Expression, Name, Same, Scaled
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A column on its way through a pipeline.
+
+    Attributes
+    ----------
+    of
+        What its values are computed from, before any step that learns.
+    learning
+        The steps that learn from it, in turn.
+    place
+        Its place among the columns of the first of these.
+    """
+
+    of: Expression
+    learning: tuple[Step, ...] = ()
+    place: int = 0
+
+    @property
+    def column(self) -> Name:
+        """What a message calls it."""
+        return self.of.name if isinstance(self.of, Same) else str(self.of)
+
+
+def does_nothing(estimator: Any) -> bool:
+    """Return whether a step does nothing; a fitted "passthrough" is a function that is None."""
+    if estimator is None or (isinstance(estimator, str) and estimator == "passthrough"):
+        return True
+    return type(estimator) is FunctionTransformer and estimator.func is None
+
+
+def flat(pipeline: Step) -> list[Step]:
+    """Return the steps of a pipeline, with those of pipelines in it in their place."""
+    check_parameters(pipeline.estimator, pipeline.where)
+    if not pipeline.estimator.steps:
+        raise pipeline.refusal("it has no step; give one that ends in Ridge, for example")
+    steps: list[Step] = []
+    for name, estimator in pipeline.estimator.steps:
+        step = pipeline.below(name, estimator)
+        steps += flat(step) if type(estimator) is Pipeline else [step]
+    return steps
+
+
+def followed(step: Step, tracks: Sequence[Track]) -> list[Track]:
+    """Return the tracks after a step.
+
+    Raises
+    ------
+    InvalidData
+        It computes from what another step has learnt, or takes columns that are not known one by
+        one.
+    """
+    estimator = step.estimator
+    if isinstance(estimator, str) and estimator == "drop":
+        return []
+    if not does_nothing(estimator) and type(estimator) is not Pipeline:
+        if type(estimator) in (ColumnTransformer, FeatureUnion):
+            return _side_by_side(step, tracks)
+        return _learnt(step, tracks) if computing(step) is None else _computed(step, tracks)
+    for inner in flat(step) if type(estimator) is Pipeline else ():
+        tracks = followed(inner, tracks)
+    return list(tracks)
+
+
+def _learnt(step: Step, tracks: Sequence[Track]) -> list[Track]:
+    """Return the tracks after a step that learns, or is not known; that is judged at the end."""
+    found = [
+        replace(
+            track,
+            learning=(*track.learning, step),
+            place=track.place if track.learning else place,
+        )
+        for place, track in enumerate(tracks)
+    ]
+    if type(step.estimator) is SimpleImputer and step.estimator.add_indicator:
+        step.check_fitted()
+        found += [Track(one) for one in indicators(step, _unlearnt(step, tracks))]
+    return found
+
+
+def _computed(step: Step, tracks: Sequence[Track]) -> list[Track]:
+    compute = computing(step)
+    if compute is None or not tracks:
+        return []
+    step = replace(step, column=tracks[0].column)
+    of = _unlearnt(step, tracks)
+    step.check_fitted()
+    check_parameters(step.estimator, step.where)
+    check_requests(step.estimator, step.where)
+    _check_width(step, tracks)
+    try:
+        return [Track(one) for one in compute(step, of)]
+    except InvalidData as error:
+        raise step.refusal(f"{error}; {FROZEN}") from None
+
+
+def _unlearnt(step: Step, tracks: Sequence[Track]) -> list[Expression]:
+    """Return what columns are computed from; refuse those that a step before has learnt from."""
+    for track in tracks:
+        if track.learning:
+            before = track.learning[-1]
+            raise replace(step, column=track.column).refusal(
+                f"it comes after {before.name}, which learns from rows, and a model computes "
+                f"columns before that; put it before {before.name}, or {FROZEN}"
+            )
+    return [track.of for track in tracks]
+
+
+def _side_by_side(step: Step, tracks: Sequence[Track]) -> list[Track]:
+    """Return the tracks after several transformers, one beside the other."""
+    whole = step.estimator
+    check_parameters(whole, step.where)
+    step.check_fitted()
+    _check_width(step, tracks)
+    found: list[Track] = []
+    if type(whole) is FeatureUnion:
+        listed = [(label, one, slice(None)) for label, one in whole.transformer_list]
+    else:
+        listed = whole.transformers_
+    for label, estimator, where in listed:
+        mine = [tracks[place] for place in _places(where, whole)]
+        if not mine:
+            continue
+        made = followed(step.below(label, estimator), mine)
+        weight = (whole.transformer_weights or {}).get(label)
+        found += made if weight is None else [_weighted(step, one, weight) for one in made]
+    return found
+
+
+def _weighted(step: Step, track: Track, weight: Any) -> Track:
+    """Return a track times a weight; a mean that is filled in is so, too."""
+    if weight == 1:
+        return track
+    for learning in track.learning:
+        if type(learning.estimator) is not SimpleImputer:
+            raise replace(step, column=track.column).refusal(
+                f"transformer_weights={step.estimator.transformer_weights!r} multiplies what "
+                f"{learning.name} makes, which changes its penalty; {FROZEN}"
+            )
+    return replace(track, of=Scaled(track.of, weight))
+
+
+def _check_width(step: Step, tracks: Sequence[Track]) -> None:
+    """Refuse a step whose columns are not the tracks: those of an encoder are more."""
+    width = getattr(step.estimator, "n_features_in_", len(tracks))
+    if width != len(tracks):
+        before = next((track.learning[-1].name for track in tracks if track.learning), "others")
+        raise replace(step, column=tracks[0].column if tracks else None).refusal(
+            f"it takes {width} columns that {before} made; put it before, or {FROZEN}"
+        )
+
+
+def _places(where: Any, transformer: Any) -> list[int]:
+    """Return the places of a transformer's columns, however they are named."""
+    p = int(transformer.n_features_in_)
+    known = [str(name) for name in getattr(transformer, "feature_names_in_", ())]
+
+    def place(one: Any) -> int:
+        return known.index(one) if isinstance(one, str) else int(one) % p  # from the end below 0
+
+    if isinstance(where, slice):
+        ends = where.start, where.stop
+        if not any(isinstance(end, str) for end in ends):
+            return [*range(p)[where]]
+        first, last = (None if end is None else place(end) for end in ends)
+        return [*range(p)[first : None if last is None else last + 1 : where.step]]
+    if isinstance(where, str | int | np.integer):
+        return [place(where)]
+    listed = list(where)
+    if listed and all(isinstance(one, bool | np.bool_) for one in listed):
+        return np.flatnonzero(listed).tolist()
+    return [place(one) for one in listed]

@@ -1,0 +1,77 @@
+"""Transformers that learn nothing from rows, as what they compute from the columns they are given.
+
+Each is a function from a fitted step and the expressions of its columns to those of its features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
+
+from lethe.engine.conversion.parameters import FROZEN, function_name
+from lethe.engine.conversion.steps import Step
+from lethe.engine.preprocess.input.derived import (
+    Above,
+    Applied,
+    Expression,
+    Filled,
+    Missing,
+    Normalised,
+    Product,
+)
+
+Computing = Callable[[Step, Sequence[Expression]], Sequence[Expression]]
+
+
+def _products(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
+    features: list[Expression] = []
+    for powers in step.estimator.powers_.tolist():
+        factors = [(one, power) for one, power in zip(of, powers, strict=True) if power]
+        alone = len(factors) == 1 and factors[0][1] == 1
+        features.append(factors[0][0] if alone else Product(factors or [(of[0], 0)]))
+    return features
+
+
+def _applied(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
+    name = function_name(step.estimator.func)
+    if name is None:
+        raise step.refusal(f"func has no name that a model knows; {FROZEN}")
+    return [Applied(one, name) for one in of]
+
+
+def _filled(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
+    values = np.asarray(step.estimator.statistics_, dtype=object).tolist()
+    features: list[Expression] = [Filled(one, value) for one, value in zip(of, values, strict=True)]
+    return [*features, *indicators(step, of)]
+
+
+def indicators(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
+    """Return what ``add_indicator=True`` adds: 0 and 1 for each column that had gaps."""
+    found = step.estimator.indicator_
+    return [] if found is None else [Missing(of[place]) for place in found.features_]
+
+
+STATELESS: Mapping[type, Computing] = MappingProxyType(
+    {
+        Binarizer: lambda step, of: [Above(one, step.estimator.threshold) for one in of],
+        FunctionTransformer: _applied,
+        MissingIndicator: lambda step, of: [Missing(of[i]) for i in step.estimator.features_],
+        Normalizer: lambda step, of: [
+            Normalised(tuple(of), step.estimator.norm, i) for i in range(len(of))
+        ],
+        PolynomialFeatures: _products,
+    }
+)
+"""By class, what computes features and learns nothing."""
+
+
+def computing(step: Step) -> Computing | None:
+    """Return what a step computes, or None if it learns, or is not known."""
+    kind = type(step.estimator)
+    if kind is SimpleImputer and step.estimator.strategy == "constant":
+        return _filled
+    return STATELESS.get(kind)

@@ -1,0 +1,108 @@
+"""Expressions: their text, their values, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lethe import LinearModel
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.input.columns import Date, Dropped, Numeric, OneHot
+from lethe.engine.preprocess.input.derived import (
+    Above,
+    Applied,
+    Expression,
+    Filled,
+    Missing,
+    Normalised,
+    Product,
+    Same,
+    Scaled,
+    evaluated,
+    parsed,
+    sources,
+)
+
+EXPRESSIONS: dict[str, Expression] = {
+    "age": Same("age"),
+    "'monthly income'": Same("monthly income"),
+    "'if'": Same("if"),
+    "'größe'": Same("größe"),
+    "log1p(age)": Applied("age", "log1p"),
+    "age**2 * income": Product({"age": 2, "income": 1}),
+    "age**0": Product({"age": 0}),
+    "exp(age) * income**2": Product({Applied("age", "exp"): 1, "income": 2}),
+    "(-2.0 * age)**3": Product({Scaled("age", -2.0): 3}),
+    "(2.0 * age) * income": Product({Scaled("age", 2.0): 1, "income": 1}),
+    "2.5 * (age * income)": Scaled(Product({"age": 1, "income": 1}), 2.5),
+    "3.0 * (0.1 * age)": Scaled(Scaled("age", 0.1), 3),
+    "filled(age, -1.0)": Filled("age", -1.0),
+    "filled(town, 'it\\'s \"none\"')": Filled("town", 'it\'s "none"'),
+    "missing(age)": Missing("age"),
+    "above(age, 1e-05)": Above("age", 1e-5),
+    "normalised('l2', 1, age, log(income))": Normalised(
+        ("age", Applied("income", "log")),
+        "l2",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_an_expression_is_its_text(text: str) -> None:
+    assert str(EXPRESSIONS[text]) == text
+    assert parsed(text) == EXPRESSIONS[text]
+
+
+def test_products_of_products_are_products() -> None:
+    nested = Product({Product({"a": 1, "b": 2}): 2, "a": 1})
+    assert nested == Product({"a": 3, "b": 4}) == parsed("(a * b**2)**2 * a")
+    assert sources(nested) == ("a", "b")
+
+
+def test_the_values_are_those_of_numpy_and_gaps_stay_gaps() -> None:
+    numbers: dict[str, Array] = {"a": np.array([1.0, np.nan, -2.0]), "b": np.array([0.5, 3.0, 4.0])}
+    for text, truth in {
+        "a**2 * b": [0.5, np.nan, 16.0],
+        "log(b)": np.log(numbers["b"]),
+        "filled(a, 7)": [1.0, 7.0, -2.0],
+        "missing(a)": [0.0, 1.0, 0.0],
+        "above(a, 0)": [1.0, np.nan, 0.0],
+        "normalised('max', 0, a, b)": [1.0, np.nan, -0.5],
+        "a**0": [1.0, 1.0, 1.0],
+    }.items():
+        np.testing.assert_array_equal(
+            evaluated(parsed(text), lambda name: numbers[str(name)]), truth
+        )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "1", "a +", "a + b", "a**-1", "a**0.5", "a**99", "__import__('os')", "eval(a, b)",
+        "a.b", "lambda: 1", "[a]", "filled(a)", "filled(a, b)", "filled(a, 1e999)",
+        "above(a, True)",
+        "normalised('l3', 0, a)", "normalised('l2', 2, a)", "log(a, b)", "log(to=a)", "open(a)",
+        "a" * 30_000, " * ".join(["a"] * 5_000), "log(" * 50 + "a" + ")" * 50, "'\\z'(a)",
+        "a\0", "True",
+    ],
+)  # fmt: skip
+def test_text_that_is_no_expression_is_refused_and_never_run(text: str) -> None:
+    with pytest.raises(InvalidData):
+        parsed(text)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": Numeric(of=Filled("a", "none"))}, "fills in text"),
+        ({"a": Numeric(of="log(a)")}, "no expression"),  # type: ignore[arg-type]
+        ({"a": OneHot(of=Missing("a"))}, "OneHot takes a column of the table"),
+        ({"a": Date(of=Filled("a", 1.0))}, "computed from numbers, not from dates"),
+        ({"a": Dropped()}, "every column is Dropped"),
+    ],
+)
+def test_columns_that_cannot_be_computed_so_are_refused(columns: object, message: str) -> None:
+    with pytest.raises(InvalidData, match=message):
+        LinearModel(preprocess=columns).fit({"a": [1.0, 2.0]}, [1.0, 2.0])  # type: ignore[arg-type]
