@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version as installed
@@ -20,7 +20,9 @@ from typing import Any
 from lethe.consumers.service.extras import extra
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import InvalidData, RegistryUnavailable
-from lethe.engine.store.layout.columns import FittedColumn
+from lethe.engine.preprocess.input.derived import Same, sources
+from lethe.engine.store.layout.columns import NUMERIC, FittedColumn
+from lethe.engine.store.layout.preprocessing import column_of
 
 PREFIX = "lethe."
 MODEL, NAME = "lethe.model_id", "lethe.registered_name"
@@ -323,7 +325,7 @@ def _save(version: ModelVersion, directory: Path) -> None:
     )
     from lethe.consumers.export.pipeline import TRUSTED  # noqa: PLC0415 (likewise)
 
-    named = [(_type_of(column), column.name) for column in version.columns]
+    named = _given_types(version.columns)
     named = named or [("double", name) for name in version.feature_names]
     columns = Schema([ColSpec(kind, name) for kind, name in named])
     mlflow.sklearn.save_model(
@@ -336,6 +338,16 @@ def _save(version: ModelVersion, directory: Path) -> None:
         pip_requirements=[f"{name}=={installed(name)}" for name in ("scikit-learn", "skops")],
         metadata={"lethe": _tags(version)},
     )
+
+
+def _given_types(columns: Sequence[FittedColumn]) -> list[tuple[str, str]]:
+    """Return MLflow's type and the name of each column of a table."""
+    types: dict[str, str] = {}
+    for column in columns:
+        for name in sources(column_of(column).of or Same(column.name)):
+            if column.step not in NUMERIC or str(name) not in types:
+                types[str(name)] = _type_of(column)
+    return [(kind, name) for name, kind in types.items()]
 
 
 def _type_of(column: FittedColumn) -> str:

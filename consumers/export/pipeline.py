@@ -17,12 +17,18 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
 from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.input.columns import Column, Name, given_columns
+from lethe.engine.preprocess.library.computing import computing
 from lethe.engine.preprocess.library.pipelines import (
+    computed,
+    filling,
     knowing_missing,
     name_columns,
+    places_of,
     type_categories,
 )
 from lethe.engine.store.layout.columns import Category, FittedColumn
+from lethe.engine.store.layout.preprocessing import column_of
 
 TRUSTED = ("numpy.dtype",)
 """What skops has to trust for an imputed column, beside what it trusts by itself."""
@@ -42,16 +48,24 @@ def pipeline_of_columns(columns: Sequence[FittedColumn], final: Any) -> Pipeline
     InvalidData
         A column holds dates, for which scikit-learn has no transformer.
     """
-    steps = [(column.name, _transformer(column), [i]) for i, column in enumerate(columns)]
+    settings: dict[Name, Column] = {column.name: column_of(column) for column in columns}
+    order = [*given_columns(settings)]
+    steps = [
+        (column.name, _transformer(column), places_of(name, settings[name], order))
+        for name, column in zip(settings, columns, strict=True)
+    ]
     transformer = ColumnTransformer(steps)
-    rows = np.empty((_ROWS, len(columns)), dtype=object)
-    rows[:] = [_made_up(column) for column in columns]
+    rows = np.empty((_ROWS, len(order)), dtype=object)
+    rows[:] = 1.0
+    for column, (_, _, [place, *_]) in zip(columns, steps, strict=True):
+        if not computed(settings[column.name]):
+            rows[:, place] = [_made_up(column)] * _ROWS
     transformer.fit(rows, np.zeros(_ROWS))
     for column, (_, step, _) in zip(columns, transformer.transformers_, strict=True):
         for one in [one for _, one in step.steps] if isinstance(step, Pipeline) else [step]:
             _set(column, one)
     type_categories(transformer)
-    name_columns(transformer, [column.name for column in columns])
+    name_columns(transformer, [str(name) for name in order])
     return Pipeline([("columns", transformer), ("model", final)])
 
 
@@ -78,14 +92,19 @@ def _transformer(column: FittedColumn) -> Any:
             "export .onnx, .json, .safetensors or .npz, or register days as numbers"
         )
     steps: list[Any] = []
+    of = column_of(column).of
     if column.step == "numeric":
+        if of is not None and computed(column_of(column)):
+            steps.append(computing(of))
         steps += [SimpleImputer()] if column.impute is not None else []
     else:
+        steps += filling(of)
         steps += knowing_missing(_encoder(column), _known(column), _BLANK)
     steps += [StandardScaler()] if (column.mean, column.deviation) != (0.0, 1.0) else []
     if not steps:
         return "passthrough"
-    return steps[0] if len(steps) == 1 else make_pipeline(*steps)
+    alone = len(steps) == 1 and not computed(column_of(column))
+    return steps[0] if alone else make_pipeline(*steps)
 
 
 def _encoder(column: FittedColumn) -> Any:

@@ -38,8 +38,14 @@ def table_graph(event: Parameters, theta: Array, facts: Mapping[str, str]) -> by
     Raises
     ------
     InvalidData
-        Categories of a column are not all of one kind that ONNX has.
+        A column is computed, or its categories are not all of one kind that ONNX has.
     """
+    computed = next((column for column in event.columns if column.of), None)
+    if computed is not None:
+        raise InvalidData(
+            f"column {computed.name!r} is computed ({computed.of}), for which there is no graph; "
+            "export .skops, .json, .safetensors or .npz"
+        )
     made = _Graph()
     parts = [made.features_of(column) for column in event.columns]
     p = len(theta) - int(event.fit_intercept)

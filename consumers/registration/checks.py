@@ -99,7 +99,10 @@ def check_same_shape(before: ModelConfig, after: ModelConfig) -> None:
 
 def _columns(config: ModelConfig) -> tuple[str, ...]:
     """Return the columns of a model with preprocessing, with what is done to each."""
-    return tuple(f"{column.name} ({column.step})" for column in config.preprocess)
+    return tuple(
+        f"{column.name} ({column.step}{f' of {column.of}' if column.of else ''})"
+        for column in config.preprocess
+    )
 
 
 def _change(old: Sequence[str], new: Sequence[str]) -> str:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Rows
-from lethe.engine.preprocess.input.columns import Column, Numeric, Ordinal
+from lethe.engine.preprocess.input.columns import Column, Numeric, Ordinal, given_columns
+from lethe.engine.preprocess.input.derived import Filled
 from lethe.engine.preprocess.input.spelling import categories_of
 from lethe.engine.preprocess.input.table import Codes, Table, Vocabulary, read_table
 from lethe.engine.preprocess.rounded.raw import RawColumns
@@ -88,10 +89,13 @@ class Coding:
     ----------
     columns
         What is done to each column.
+    given
+        The columns of the table, and how each is read.
     """
 
     def __init__(self, columns: Mapping[str, Column], *, as_written: bool) -> None:
         self.columns, self._as_written = columns, as_written
+        self.given = {str(name): column for name, column in given_columns(columns).items()}
         self._coded = [n for n, column in columns.items() if not isinstance(column, Numeric)]
         self._numeric = [n for n, column in columns.items() if isinstance(column, Numeric)]
         self._met = tuple(Vocabulary() for _ in self._coded)
@@ -159,7 +163,9 @@ class Coding:
         known = isinstance(column, Ordinal) and column.categories is not None
         if known or not self._as_written:
             return met
-        return categories_of([None if one is None else str(one) for one in met])
+        spelled = categories_of([None if one is None else str(one) for one in met])
+        filled = column.of.value if isinstance(column.of, Filled) else None  # blank text is missing
+        return [filled if one is None else one for one in spelled]
 
     def _shown(self, kept: list[Vocabulary]) -> Table:
         """Return a table that has every category, and a gap where one is."""

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.input.columns import Column, Name, given_columns
+from lethe.engine.preprocess.input.derived import Same, sources
 from lethe.engine.preprocess.input.table import Codes, read_table
 from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.preprocessing import column_of, vocabularies_of
@@ -34,8 +36,8 @@ def features_of(columns: Sequence[FittedColumn], X: Any) -> Array:
         A column is missing; a value is not of its column's kind, or missing where nothing stands in
         for it; or a category that no live row has, and the column does not ignore those.
     """
-    named, single = _columns_in(columns, X)
-    settings = {column.name: column_of(column) for column in columns}
+    settings: dict[Name, Column] = {column.name: column_of(column) for column in columns}
+    named, single = _columns_in([str(name) for name in given_columns(settings)], X)
     table = read_table(settings, named, vocabularies_of(columns), spelled=True)
     numbers, codes = iter(table.numbers.T), iter(table.codes.T)
     parts: list[Array] = []
@@ -50,13 +52,13 @@ def features_of(columns: Sequence[FittedColumn], X: Any) -> Array:
     return features[0] if single else features
 
 
-def _columns_in(columns: Sequence[FittedColumn], X: Any) -> tuple[dict[str, Any], bool]:
+def _columns_in(columns: Sequence[str], X: Any) -> tuple[dict[str, Any], bool]:
     """Return the columns of X by name, and whether it is a single row."""
     if isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "column_names"):
         try:
-            named = {column.name: X[column.name] for column in columns}
+            named = {name: X[name] for name in columns}
         except KeyError as error:
-            names = ", ".join(column.name for column in columns)
+            names = ", ".join(columns)
             missing = repr(error.args[0]) if error.args else str(error)
             raise InvalidData(
                 f"the table needs the columns {names}; {missing} is missing"
@@ -65,13 +67,13 @@ def _columns_in(columns: Sequence[FittedColumn], X: Any) -> tuple[dict[str, Any]
         return ({k: [v] for k, v in named.items()} if single else named), single
     array = np.array(X, dtype=object)
     if array.ndim not in (1, 2) or array.shape[-1] != len(columns):
-        names = ", ".join(column.name for column in columns)
+        names = ", ".join(columns)
         raise InvalidData(
             f"the rows are of shape {array.shape}; they must be (n, {len(columns)}), in the order "
             f"{names}"
         )
     matrix = array.reshape(-1, len(columns))
-    return {c.name: matrix[:, i] for i, c in enumerate(columns)}, array.ndim == 1
+    return {name: matrix[:, i] for i, name in enumerate(columns)}, array.ndim == 1
 
 
 def _is_scalar(value: Any) -> bool:
@@ -118,7 +120,8 @@ def _refuse(column: FittedColumn, unknown: NDArray[np.bool_], named: Mapping[str
     if not unknown.any():
         return
     row = int(np.flatnonzero(unknown)[0])
-    value = list(named[column.name])[row]
+    [source] = sources(column_of(column).of or Same(column.name))
+    value = list(named[str(source)])[row]
     shown = "a missing value" if value is None else repr(value)[:_SHOWN]
     raise InvalidData(
         f"column {column.name!r} holds {shown}, which no live row of the model has; correct the "

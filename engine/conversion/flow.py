@@ -16,7 +16,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from lethe.engine.conversion.parameters import FROZEN, check_parameters, check_requests
+from lethe.engine.conversion.parameters import FROZEN, PARAMETERS, check_parameters, check_requests
 from lethe.engine.conversion.stateless import computing, indicators
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
@@ -157,7 +157,8 @@ def _weighted(step: Step, track: Track, weight: Any) -> Track:
     if weight == 1:
         return track
     for learning in track.learning:
-        if type(learning.estimator) is not SimpleImputer:
+        kind = type(learning.estimator)
+        if kind in PARAMETERS and kind is not SimpleImputer:  # others are refused by name
             raise replace(step, column=track.column).refusal(
                 f"transformer_weights={step.estimator.transformer_weights!r} multiplies what "
                 f"{learning.name} makes, which changes its penalty; {FROZEN}"

@@ -21,6 +21,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.classes import encoded_as
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
+from lethe.engine.preprocess.input.columns import given_columns
 from lethe.engine.preprocess.input.table import Table, read_table
 from lethe.engine.preprocess.transformation.layout import Places
 from lethe.engine.store.apply import RowsWritten
@@ -272,16 +273,18 @@ def table_of(request: RowsChanged, config: ModelConfig) -> Table:
         model was registered, so that it has no place. Values are not in the error.
     """
     records = config.preprocess
-    names = [record.name for record in records]
-    listed = [values_in_order(row.values, names) for row in request.rows]
     columns, known = columns_of(records), iter(vocabularies_of(records))
+    names = [str(name) for name in given_columns(columns)]
+    listed = [values_in_order(row.values, names) for row in request.rows]
+    given = dict(zip(names, zip(*listed, strict=True), strict=True))
     numbers: list[Array] = []
     codes: list[NDArray[np.int32]] = []
-    for record, values in zip(records, zip(*listed, strict=True), strict=True):
+    for record in records:
         own = () if record.step in ("numeric", "date") else (next(known),)
         try:
             column = {record.name: columns[record.name]}
-            table = read_table(column, {record.name: values}, own, spelled=True)
+            values = {name: given[str(name)] for name in given_columns(column)}
+            table = read_table(column, values, own, spelled=True)
         except InvalidData:
             raise InvalidData(
                 f"column {record.name!r} has a value that is not {_KIND_OF[record.step]}"

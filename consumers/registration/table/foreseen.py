@@ -16,7 +16,7 @@ from lethe.consumers.registration.table.source import IN_FILES, Data, TableTooLa
 from lethe.consumers.registration.table.values import numeric_type, spells_number
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
-from lethe.engine.preprocess.input.columns import Column, Date, Numeric
+from lethe.engine.preprocess.input.columns import Column, Date, Numeric, given_columns
 
 MAX_FEATURES = 8_000
 """The factor is one Redis string, which holds 512 MB: 8 d^2 bytes allow d = 8,191; of C classes
@@ -131,12 +131,18 @@ def with_preprocessing(
         return replace(columns, features=preprocess.columns), texts | {*preprocess.categories}
     if preprocess is None:
         return columns, texts
+    given = named_columns(preprocess)
     texts |= {
         name
-        for name, column in preprocess.items()
+        for name, column in given.items()
         if isinstance(column, Date) or not isinstance(column, Numeric)
     }
-    return replace(columns, features=tuple(preprocess)), texts
+    return replace(columns, features=tuple(given)), texts
+
+
+def named_columns(preprocess: Mapping[str, Column]) -> dict[str, Column]:
+    """Return the columns of a table that preprocessing reads, by name."""
+    return {str(name): column for name, column in given_columns(preprocess).items()}
 
 
 def _check_columns(path: str, present: Sequence[str], columns: Columns, kind: Kind) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lethe.consumers.registration.coding import Coding
 from lethe.consumers.registration.table.class_column import class_names
 from lethe.consumers.registration.table.file import TableFile
-from lethe.consumers.registration.table.foreseen import Columns, Foreseen
+from lethe.consumers.registration.table.foreseen import Columns, Foreseen, named_columns
 from lethe.consumers.registration.table.frozen import FrozenFile
 from lethe.consumers.registration.table.reader import rows_in
 from lethe.consumers.registration.table.values import numeric_type
@@ -71,8 +71,9 @@ class TableInBlocks:
             named = replace(columns, features=preprocess.columns)
             return cls(foreseen, named, {}, frozen=preprocess)._of_kind(kind)._looked_at()
         if preprocess is not None:
-            left_out = {name: what for name, what in others.items() if name not in preprocess}
-            named = replace(columns, features=tuple(preprocess))
+            given = tuple(named_columns(preprocess))
+            left_out = {name: what for name, what in others.items() if name not in given}
+            named = replace(columns, features=given)
             prepared = cls(foreseen, named, left_out, preprocess, names=tuple(preprocess))
             prepared = prepared._of_kind(kind)
             classes = prepared.columns.classes or ()

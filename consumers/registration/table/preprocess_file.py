@@ -6,6 +6,10 @@ step = "numeric"
 [columns.town]
 step = "one-hot"
 unknown = "ignore"
+
+[columns.area]
+step = "numeric"
+of = "length * width"
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from lethe.engine.preprocess.input.columns import (
     TargetEncode,
     checked_columns,
 )
+from lethe.engine.preprocess.input.derived import parsed
 
 MAX_BYTES = 4 << 20
 """Largest file: 8,000 columns with the longest names that any model takes."""
@@ -33,11 +38,11 @@ MAX_BYTES = 4 << 20
 _HALVES, _NUMBER, _DROP = (bool, str), (int, float, str), (str, list)
 
 _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type, ...]]]] = {
-    "numeric": (Numeric, {"impute": str, "standardise": _HALVES}),
-    "date": (Date, {"impute": str, "standardise": _HALVES}),
-    "one-hot": (OneHot, {"unknown": str, "drop": _DROP}),
-    "ordinal": (Ordinal, {"categories": list, "standardise": _HALVES}),
-    "target-encode": (TargetEncode, {"smooth": _NUMBER, "standardise": _HALVES}),
+    "numeric": (Numeric, {"impute": str, "standardise": _HALVES, "of": str}),
+    "date": (Date, {"impute": str, "standardise": _HALVES, "of": str}),
+    "one-hot": (OneHot, {"unknown": str, "drop": _DROP, "of": str}),
+    "ordinal": (Ordinal, {"categories": list, "standardise": _HALVES, "of": str}),
+    "target-encode": (TargetEncode, {"smooth": _NUMBER, "standardise": _HALVES, "of": str}),
 }
 """By step: what it makes, and its settings with their types."""
 
@@ -66,7 +71,10 @@ def read_preprocess_file(path: Path) -> dict[str, Column]:
         what = f"has [{strange[0]}]" if strange else "names no column"
         raise InvalidData(f"{path}: {what}; write a table [columns.NAME] for each column")
     columns = {name: _column(f"{path}, column {name!r}", fields) for name, fields in listed.items()}
-    return {str(name): column for name, column in checked_columns(columns).items()}
+    try:
+        return {str(name): column for name, column in checked_columns(columns).items()}
+    except InvalidData as error:
+        raise InvalidData(f"{path}, {error}") from None
 
 
 def _column(where: str, fields: Any) -> Column:
@@ -90,6 +98,8 @@ def _column(where: str, fields: Any) -> Column:
     if "categories" in settings:
         settings["categories"] = tuple(_checked_categories(where, settings["categories"]))
     try:
+        if "of" in settings:
+            settings["of"] = parsed(settings["of"])
         return make(**settings)
     except InvalidData as error:
         raise InvalidData(f"{where}: {error}") from None

@@ -26,6 +26,7 @@ from lethe.consumers.registration.table.foreseen import (
     check_present,
     check_size,
     foresee,
+    named_columns,
     with_preprocessing,
 )
 from lethe.consumers.registration.table.frozen import FrozenFile
@@ -49,7 +50,9 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess.input import table as prepared
 from lethe.engine.preprocess.input.columns import Column
+from lethe.engine.preprocess.input.derived import Same, sources
 from lethe.engine.preprocess.input.settings import check_outputs
+from lethe.engine.store.layout.columns import NUMERIC
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import columns_of, layout_of, recorded
 
@@ -179,7 +182,7 @@ def rows_in(
     elif coding is None:
         X = np.column_stack([numbers(file, name) for name in names])
     else:
-        X = coding.coded(typed_columns(file, coding.columns, complete=False, as_written=True))
+        X = coding.coded(typed_columns(file, coding.given, complete=False, as_written=True))
     kind = Kind.LINEAR if columns.classes is None else Kind.LOGISTIC
     classes, y = _targets(file, columns, kind)
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
@@ -230,7 +233,8 @@ def read_prepared_table(
     ids = _ids(file, columns.id)
     classes, y = _targets(file, columns, kind)
     check_outputs(preprocess, kind, y.shape[1])
-    given = prepared.read_table(preprocess, typed_columns(file, preprocess))
+    read = named_columns(preprocess)
+    given = prepared.read_table(preprocess, typed_columns(file, read))
     records, table = recorded(preprocess, given)
     names = layout_of(records).names
     check_size(path, len(ids), len(names))
@@ -238,7 +242,7 @@ def read_prepared_table(
     if twice is not None:
         raise InvalidData(f"{path}: two features would be called {twice!r}; rename a column")
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
-    special = {columns.id, columns.subject, *columns.targets, *preprocess}
+    special = {columns.id, columns.subject, *columns.targets, *read}
     left_out = {
         name: what_it_holds(file, name) for name in file.table.column_names if name not in special
     }
@@ -258,7 +262,7 @@ def read_prepared_table(
 
 @dataclass(frozen=True, slots=True)
 class GivenRows:
-    """Rows of a file to insert or correct: values in the order of the model's columns, targets."""
+    """Rows of a file to insert or correct: values in the order of the table's columns, targets."""
 
     ids: tuple[str, ...]
     values: Sequence[tuple[RowValue, ...]]
@@ -292,8 +296,13 @@ def read_given_rows(
     named = {str(name): column for name, column in preprocess.items()}
     file = _opened(path, columns, config.kind, named, progress)
     ids = _ids(file, columns.id)
-    known = {record.name: record.categories for record in config.preprocess}
-    typed = typed_columns(file, named, known, complete=False)
+    known = {
+        str(name): record.categories
+        for record in config.preprocess
+        if record.step not in NUMERIC
+        for name in sources(named[record.name].of or Same(record.name))
+    }
+    typed = typed_columns(file, named_columns(named), known, complete=False)
     _, y = _targets(file, columns, config.kind)
     subjects = {} if columns.subject is None else _subjects(file, columns.subject, ids)
     listed = [json_values(values) for values in typed.values()]

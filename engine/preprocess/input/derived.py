@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
 
@@ -352,6 +353,7 @@ def _norm(sizes: Array, norm: Norm) -> Array:
 # -- text ---------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def parsed(text: str) -> Expression:
     """Return the expression that text writes, as `str` does.
 

@@ -32,7 +32,8 @@ class ColumnRecord(Stored):
 
     ``gaps``: a missing value has a place, because a row of the registration had none.
     ``drop``: the category of a one-hot column that is left out (`OneHot.drop`).
-    ``ordered``: a person gave the order of an ordinal column's categories.
+    ``ordered``: a person gave the order of an ordinal column's categories. ``of``: the expression
+    that the column is computed by (`engine.preprocess.input.derived`); empty: the table has it.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ColumnRecord(Stored):
     ordered: bool = False
     categories: Categories = ()
     gaps: bool = False
+    of: str = Field(default="", exclude_if=operator.not_)
 
 
 class FittedColumn(Stored):
@@ -54,7 +56,8 @@ class FittedColumn(Stored):
     category is its place in ``values``, or ``otherwise`` if it is not known; a date counts days
     since 1970-01-01. A one-hot column is a feature of 0 and 1 for each category. ``vanished`` are
     places of categories that no live row has: these are unknown, too. An unknown category that has
-    no number is refused, unless ``ignores_unknown``: then all of its features are 0.
+    no number is refused, unless ``ignores_unknown``: then all of its features are 0. ``of`` is the
+    expression that x is computed by from the columns of the table, if it is none of these.
     """
 
     name: str
@@ -71,9 +74,10 @@ class FittedColumn(Stored):
     )
     otherwise: Finite | None = Field(default=None, exclude_if=_absent)
     ignores_unknown: bool = Field(default=False, exclude_if=operator.not_)
+    of: str = Field(default="", exclude_if=operator.not_)
 
 
-FixedPart: TypeAlias = tuple[str, Step, bool, tuple[tuple[Category, type], ...]]
+FixedPart: TypeAlias = tuple[str, Step, bool, tuple[tuple[Category, type], ...], str]
 
 _COLUMNS = TypeAdapter(tuple[FittedColumn, ...])
 _CHANGING = attrgetter("impute", "mean", "deviation", "values", "vanished", "otherwise")
@@ -90,7 +94,7 @@ class FixedColumns:
     parts
         What digests are looked up by (`fixed_parts`).
     starts
-        Name and step of each as JSON, up to where an object's next member follows.
+        Name, step and expression of each as JSON, up to where an object's next member follows.
     numeric_starts, imputes
         Of the numeric columns, these starts, and whether a mean stands in for missing numbers.
     """
@@ -104,7 +108,7 @@ class FixedColumns:
     @classmethod
     def of(cls, records: tuple[ColumnRecord, ...]) -> FixedColumns:
         """Return what is fixed of columns."""
-        starts = [to_json({"name": one.name, "step": one.step})[:-1] for one in records]
+        starts = [to_json(_start(one.name, one.step, one.of))[:-1] for one in records]
         numeric = [i for i, one in enumerate(records) if one.step in NUMERIC]
         return cls(
             records,
@@ -188,7 +192,7 @@ def fixed_parts(columns: Sequence[FittedColumn]) -> tuple[FixedPart, ...]:
         return tuple((category, type(category)) for category in categories)
 
     return tuple(
-        (c.name, c.step, c.ignores_unknown, typed(c.categories) if c.categories else ())
+        (c.name, c.step, c.ignores_unknown, typed(c.categories) if c.categories else (), c.of)
         for c in columns
     )
 
@@ -197,18 +201,22 @@ def fixed_part(record: ColumnRecord) -> FixedPart:
     """Return the same of a column before it is fitted."""
     categories = tuple((category, type(category)) for category in record.categories)
     ignores = record.step == "one-hot" and record.unknown == "ignore"
-    return record.name, record.step, ignores, categories
+    return record.name, record.step, ignores, categories, record.of
 
 
 def fixed_json(part: FixedPart) -> dict[str, Any]:
     """Return what is fixed of a column as JSON data, without members at their defaults."""
-    name, step, ignores_unknown, categories = part
-    members: dict[str, Any] = {"name": name, "step": step}
+    name, step, ignores_unknown, categories, of = part
+    members = _start(name, step, of)
     if categories:
         members["categories"] = [category for category, _ in categories]
     if ignores_unknown:
         members["ignores_unknown"] = True
     return members
+
+
+def _start(name: str, step: Step, of: str) -> dict[str, Any]:
+    return {"name": name, "step": step} | ({"of": of} if of else {})
 
 
 def parse_columns(stored: bytes | None, what: str) -> tuple[FittedColumn, ...]:

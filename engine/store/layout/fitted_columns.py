@@ -223,6 +223,7 @@ def empty_columns(records: Sequence[ColumnRecord]) -> PublishedColumns:
                 values=(0.0,) * len(record.categories) if record.step in _CODED else (),
                 otherwise=0.0 if record.step in _CODED else None,
                 ignores_unknown=record.step == "one-hot",
+                of=record.of,
             )
             for record in records
         ]

@@ -27,6 +27,7 @@ from lethe.engine.preprocess.input.columns import (
     TargetEncode,
     standardise_of,
 )
+from lethe.engine.preprocess.input.derived import parsed
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.rounded.raw import RawColumns
@@ -67,9 +68,14 @@ MAX_SUMMED = 4_000_000
 
 def column_of(record: ColumnRecord | FittedColumn) -> Column:
     """Return what is done to a column. Of a fitted one, how it is read: with gaps, as known."""
+    of = parsed(record.of) if record.of else None
     if isinstance(record, FittedColumn):
-        kinds: dict[Step, Column] = {"numeric": Numeric(), "date": Date()}
-        return kinds.get(record.step, OneHot())
+        kinds: dict[Step, Column] = {"numeric": Numeric(of=of), "date": Date(of=of)}
+        return kinds.get(record.step, OneHot(of=of))
+    return replace(_own_column(record), of=of)
+
+
+def _own_column(record: ColumnRecord) -> Column:
     impute = "mean" if record.impute else None
     match record.step:
         case "numeric":
@@ -180,6 +186,7 @@ def _record(
         ordered=isinstance(column, Ordinal) and column.categories is not None,
         categories=categories,
         gaps=gaps,
+        of="" if column.of is None else str(column.of),
     )
 
 

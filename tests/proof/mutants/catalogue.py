@@ -643,6 +643,21 @@ MUTANTS = (
     ),
     # -- preprocessing inside a model
     mutant(
+        "no column is computed from what a step has learnt",
+        "test_what_cannot_be_computed_before_the_statistics_is_refused",
+        never("flow._unlearnt", "track.learning"),
+    ),
+    mutant(
+        "a function has a value for each row",
+        "test_a_function_beside_its_domain_is_refused_by_row_and_nothing_changes",
+        never("table._computed", "bad.any()"),
+    ),
+    mutant(
+        "new rows have the table's columns and not those that are computed",
+        "preprocess/test_computed_columns.py::test_every_change_leaves_the_refitted_pipeline",
+        put("changed_rows.table_of", "given_columns(columns)", "columns"),
+    ),
+    mutant(
         "statistics that follow a commit",
         SIMULATION,
         put("LivePipeline.after", "replace(self, answer=answer)", "self"),

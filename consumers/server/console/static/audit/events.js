@@ -76,7 +76,7 @@ const RECEIPT = {
 const COLUMN = {
   name: text, step: among("numeric", "date", "one-hot", "ordinal", "target-encode"), impute: optional(maybe(number)), mean: optional(number), deviation: optional(number),
   categories: optional(list(either(none, text, whole, flag))), values: optional(list(number)), vanished: optional(list(whole)),
-  otherwise: optional(maybe(number)), ignores_unknown: optional(flag),
+  otherwise: optional(maybe(number)), ignores_unknown: optional(flag), of: optional(text),
 };
 const PARAMETERS = {
   ...IDENTITY, feature_names: list(text), target_names: list(text), fit_intercept: flag,
@@ -187,8 +187,9 @@ export async function parametersDigest(event) {
 }
 
 /** Return what of a fitted column does not change with rows; members at their defaults are left out. */
-function fixedPart({ name, step, categories = [], ignores_unknown: ignores = false }) {
-  return { name, step, ...(categories.length && { categories }), ...(ignores && { ignores_unknown: true }) };
+function fixedPart({ name, step, categories = [], ignores_unknown: ignores = false, of = "" }) {
+  const more = { ...(ignores && { ignores_unknown: true }), ...(of && { of }) };
+  return { name, step, ...(categories.length && { categories }), ...more };
 }
 
 /** Return what of a fitted column changes with rows, each list after its length. */
