@@ -22,7 +22,7 @@ from lethe.engine.fit.classes import encoded
 from lethe.engine.fit.objective import Kind
 from lethe.engine.generalised import PoissonModel
 from lethe.engine.models import LinearModel, LogisticModel
-from lethe.engine.preprocess.input.columns import Column
+from lethe.engine.preprocess.input.columns import Column, given_columns, named_by
 from lethe.engine.preprocess.input.frozen import transformed
 from lethe.engine.result import Conversion
 from lethe.engine.store.layout.config import ConversionRecord, ModelConfig
@@ -109,11 +109,8 @@ class FittedEstimator:
         if frozen:
             preprocess = frozen_file(estimator[:-1], path, digest or "")
         elif terms.columns is not None:
-            preprocess = {
-                name if isinstance(name, str) else columns[name]: column
-                for name, column in terms.columns.items()
-            }
-            columns = tuple(preprocess)
+            preprocess = named_by(terms.columns, columns)
+            columns = tuple(str(name) for name in given_columns(preprocess))
         classes = getattr(final_of(estimator), "classes_", None)
         return cls(
             estimator, digest, terms.kind, terms.ridge, terms.fit_intercept, columns, preprocess,

@@ -6,7 +6,7 @@ LinearModel(preprocess={"age": Numeric(), "town": OneHot(), "joined": Date()})
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -17,6 +17,7 @@ from lethe.engine.preprocess.input.derived import (
     Same,
     holds_text,
     names_a_column,
+    renamed,
     sources,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "checked_columns",
     "dropped_columns",
     "given_columns",
+    "named_by",
     "passthrough",
     "standardised",
 ]
@@ -289,6 +291,18 @@ def given_columns(columns: Columns) -> dict[Name, Column]:
             if source not in given or not isinstance(plain, Numeric):
                 given[source] = plain
     return given
+
+
+def named_by(columns: Columns, names: Sequence[str]) -> dict[str, Column]:
+    """Return columns of an array, whose columns have these names in a table."""
+    named: dict[str, Column] = {}
+    for name, column in columns.items():
+        of = None if column.of is None else renamed(column.of, names)
+        key = names[name] if isinstance(name, int) else name
+        if of is not None and name == str(column.of) and str(of) not in names:
+            key = str(of)
+        named[key] = replace(column, of=of)
+    return named
 
 
 def standardise_of(column: Column) -> Standardise:

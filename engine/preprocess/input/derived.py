@@ -11,7 +11,7 @@ import keyword
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, cast
@@ -304,6 +304,19 @@ def sources(of: Expression) -> tuple[Name, ...]:
     if isinstance(of, Same):
         return (of.name,)
     return tuple(dict.fromkeys(name for part in _parts(of) for name in sources(part)))
+
+
+def renamed(of: Expression, names: Sequence[str]) -> Expression:
+    """Return an expression of an array's columns, whose columns have these names in a table."""
+    match of:
+        case Same(name):
+            return Same(names[name]) if isinstance(name, int) else of
+        case Product(factors):
+            return Product([(renamed(factor, names), power) for factor, power in factors])
+        case Normalised(to):
+            return replace(of, to=tuple(renamed(one, names) for one in to))
+        case _:
+            return replace(of, to=renamed(of.to, names))
 
 
 def evaluated(of: Expression, numbers: Callable[[Name], Array]) -> Array:

@@ -8,7 +8,7 @@ import pytest
 from lethe import LinearModel
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.input.columns import Date, Dropped, Numeric, OneHot
+from lethe.engine.preprocess.input.columns import Date, Dropped, Numeric, OneHot, named_by
 from lethe.engine.preprocess.input.derived import (
     Above,
     Applied,
@@ -21,6 +21,7 @@ from lethe.engine.preprocess.input.derived import (
     Scaled,
     evaluated,
     parsed,
+    renamed,
     sources,
 )
 
@@ -59,6 +60,15 @@ def test_products_of_products_are_products() -> None:
     nested = Product({Product({"a": 1, "b": 2}): 2, "a": 1})
     assert nested == Product({"a": 3, "b": 4}) == parsed("(a * b**2)**2 * a")
     assert sources(nested) == ("a", "b")
+
+
+def test_columns_of_an_array_are_given_names() -> None:
+    of = Product({Normalised((0, Scaled(2, 2.0)), "l1", 0): 1, Filled(1, 0.0): 2})
+    assert str(renamed(of, ["a", "b c", "d"])) == (
+        "normalised('l1', 0, a, 2.0 * d) * filled('b c', 0.0)**2"
+    )
+    columns = {0: Numeric(), "x0 * x1": Numeric(of=Product({0: 1, 1: 1}))}
+    assert named_by(columns, ["a", "b"]) == {"a": Numeric(), "a * b": Numeric(of=parsed("a * b"))}
 
 
 def test_the_values_are_those_of_numpy_and_gaps_stay_gaps() -> None:
