@@ -154,11 +154,11 @@ def _side_by_side(step: Step, tracks: Sequence[Track]) -> list[Track]:
 
 def _weighted(step: Step, track: Track, weight: Any) -> Track:
     """Return a track times a weight; a mean that is filled in is so, too."""
-    if weight == 1:
+    kinds = {type(learning.estimator) for learning in track.learning}
+    if weight == 1 or not kinds <= PARAMETERS.keys():  # what is not known is refused by name
         return track
     for learning in track.learning:
-        kind = type(learning.estimator)
-        if kind in PARAMETERS and kind is not SimpleImputer:  # others are refused by name
+        if type(learning.estimator) is not SimpleImputer:
             raise replace(step, column=track.column).refusal(
                 f"transformer_weights={step.estimator.transformer_weights!r} multiplies what "
                 f"{learning.name} makes, which changes its penalty; {FROZEN}"
