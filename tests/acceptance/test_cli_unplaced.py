@@ -11,7 +11,10 @@ from tests.support.command import Within
 
 pytestmark = [pytest.mark.redis, pytest.mark.xdist_group("test_cli_unplaced")]
 
-COLUMNS = '[columns.age]\nstep = "numeric"\n[columns.town]\nstep = "one-hot"\n'
+COLUMNS = (
+    '[columns.age]\nstep = "numeric"\n[columns.town]\nstep = "one-hot"\n'
+    '[columns.log_age]\nstep = "numeric"\nof = "log1p(age)"\n'
+)
 
 
 def test_a_row_without_a_place_is_named_and_the_others_are_sent(tmp_path: Path) -> None:

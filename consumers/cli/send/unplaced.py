@@ -7,21 +7,29 @@ read, does not name it; the command that has the file does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
 
 from lethe.consumers.contract.events import RowValue
 from lethe.consumers.registration.table.reader import GivenRows
+from lethe.engine.preprocess.input.columns import Name, given_columns
+from lethe.engine.preprocess.input.derived import Expression, Filled, Same, evaluated
 from lethe.engine.store.layout.columns import NUMERIC, ColumnRecord
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.preprocessing import columns_of
 
 _SHOWN = 60  # characters of a value in a message
 
 
 def unplaced(data: GivenRows, config: ModelConfig) -> dict[int, str]:
     """Return, by its place in the file, each row without a place, and the first value why."""
+    columns = columns_of(config.preprocess)
+    given = dict(zip(given_columns(columns), zip(*data.values, strict=True), strict=True))
     found: dict[int, str] = {}
-    for j, record in enumerate(config.preprocess):
-        for i, value in _without_place([row[j] for row in data.values], record):
+    for record in config.preprocess:
+        of = columns[record.name].of or Same(record.name)
+        for i, value in _without_place(of, given, record):
             found.setdefault(
                 i,
                 f"row {data.ids[i]!r}, column {record.name!r}: no row had {_shown(value)} when the "
@@ -30,7 +38,17 @@ def unplaced(data: GivenRows, config: ModelConfig) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def _without_place(values: list[RowValue], record: ColumnRecord) -> Iterator[tuple[int, RowValue]]:
+def _without_place(
+    of: Expression, given: Mapping[Name, Sequence[RowValue]], record: ColumnRecord
+) -> Iterator[tuple[int, RowValue]]:
+    """Yield the rows that a column has no place for, by number, and the value."""
+    if isinstance(of, Same):
+        values = given[of.name]
+    elif isinstance(of, Filled) and isinstance(of.to, Same) and record.step not in NUMERIC:
+        values = [of.value if value is None else value for value in given[of.to.name]]
+    else:
+        made = evaluated(of, lambda name: np.array(given[name], dtype=np.float64))
+        values = [None if np.isnan(value) else value for value in made.tolist()]
     if record.step in NUMERIC:
         if not record.gaps:
             yield from ((i, value) for i, value in enumerate(values) if value is None)
