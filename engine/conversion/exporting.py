@@ -183,7 +183,8 @@ def _with_transformers(
 
 def _unfitted(fit: PublishedFit) -> LogisticRegression:
     weight: Mapping[Any, float] | str | None = None
-    if fit.class_weights is not None and fit.labels is not None and len(fit.labels) == 2:
+    one = fit.labels is not None and (len(fit.labels) == 2 or fit.kind is Kind.SOFTMAX)
+    if fit.class_weights is not None and fit.labels is not None and one:
         values, labels = fit.class_weights.values, map(weighed_as, fit.labels.tolist())
         weight = "balanced" if values is None else dict(zip(labels, values, strict=True))
     return LogisticRegression(

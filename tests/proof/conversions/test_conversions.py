@@ -21,10 +21,16 @@ from tests.proof.conversions.setting import Setting
 VALUES: dict[type, Values] = {
     **{kind: values for kind, (values, _) in estimators.CLASSES.items()},
     **transformers.KNOWN,
+    **transformers.COMPUTED,
     ColumnTransformer: pipelines.COLUMN_TRANSFORMER,
     Pipeline: pipelines.PIPELINE,
 }
-NEEDED = {"OneVsRestClassifier": [Ridge()], "ColumnTransformer": [[]], "Pipeline": [[]]}
+NEEDED = {
+    "ColumnTransformer": [[]],
+    "FeatureUnion": [[]],
+    "OneVsRestClassifier": [Ridge()],
+    "Pipeline": [[]],
+}
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -94,6 +95,33 @@ KNOWN: Mapping[type, Values] = {
     FunctionTransformer: NOTHING,
 }
 
+UNION: Values = {
+    "transformer_list": ((),),  # drawn
+    "transformer_weights": (None, {"products": 0.5}),
+    "n_jobs": (None, 1),
+    "verbose": (False,),
+    "verbose_feature_names_out": (True, False),
+}
+
+COMPUTED: Mapping[type, Values] = {
+    Binarizer: {"threshold": (0.0, 0.7, -2.0), "copy": (True, False)},
+    FeatureUnion: UNION,
+    MissingIndicator: {
+        "missing_values": (np.nan, math.nan, pd.NA),
+        "features": ("missing-only", "all"),
+        "sparse": ("auto", True, False),
+        "error_on_new": (True, False),
+    },
+    Normalizer: {"norm": ("l1", "l2", "max"), "copy": (True, False)},
+    PolynomialFeatures: {
+        "degree": (2, 3, (1, 2), (2, 3)),
+        "interaction_only": (False, True),
+        "include_bias": (True, False),
+        "order": ("C", "F"),
+    },
+}
+"""Transformers that learn nothing."""
+
 GIVEN: Mapping[str, Sequence[Any]] = {
     "town": (*TOWNS, "Zwickau"),
     "size": [*reversed(SIZES)],
@@ -174,13 +202,20 @@ OTHERS: Sequence[Callable[[], Any]] = (
 )  # fmt: skip
 """Transformers of numbers that a model has not."""
 
-COMPUTING: Sequence[Callable[[], Any]] = (
-    Binarizer, Normalizer, PolynomialFeatures,
+_TOGETHER: Sequence[Callable[[], Any]] = (
     lambda: make_pipeline(PolynomialFeatures((2, 3), interaction_only=True), StandardScaler()),
-    lambda: FeatureUnion([("scale", StandardScaler()), ("products", PolynomialFeatures())]),
     lambda: ColumnTransformer([("inner", StandardScaler(), [0])], remainder="passthrough"),
-)  # fmt: skip
-"""Transformers of numbers that learn nothing, and what is put together of them."""
+)
+
+
+def computing(rng: Random, kind: type) -> Any:
+    """Return a transformer that learns nothing, all of its parameters drawn."""
+    given = {name: rng.choice(options) for name, options in COMPUTED[kind].items()}
+    if kind is FeatureUnion:
+        products = ("products", computing(rng, PolynomialFeatures))
+        given["transformer_list"] = [("scale", StandardScaler()), products]
+    return kind(**given)
+
 
 OTHERS_OF_GAPS: Sequence[Callable[[], Any]] = (KNNImputer,)
 
@@ -199,7 +234,9 @@ def on_numbers(rng: Random, columns: Sequence[str], defaults: float) -> Part:
     if choice == 3:
         return on_gaps(rng, columns, defaults)
     if choice == 4:
-        return Part(rng.choice(COMPUTING)())
+        kind = rng.choice((Binarizer, FeatureUnion, Normalizer, PolynomialFeatures))
+        choices: list[Callable[[], Any]] = [*_TOGETHER, partial(computing, rng, kind)]
+        return Part(rng.choice(choices)())
     scaler = drawn(rng, StandardScaler, columns, defaults)
     return Part(scaler, tuple(offences(scaler)))
 
@@ -207,7 +244,7 @@ def on_numbers(rng: Random, columns: Sequence[str], defaults: float) -> Part:
 def on_gaps(rng: Random, columns: Sequence[str], defaults: float) -> Part:
     """Return what is done to columns of numbers of which some are missing."""
     if rng.random() > 0.97:
-        return Part(MissingIndicator())
+        return Part(computing(rng, MissingIndicator))
     if rng.random() > max(defaults, 0.9):
         other = rng.choice(OTHERS_OF_GAPS)()
         return Part(other, ((f"{type(other).__name__}: ",),))

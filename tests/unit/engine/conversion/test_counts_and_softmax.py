@@ -90,7 +90,6 @@ def test_a_multinomial_logistic_regression_becomes_a_model_and_one_again(interce
         (SoftmaxModel, LogisticRegression(), LABELS == "ash", "use LogisticModel.from_sklearn"),
         (LogisticModel, LogisticRegression(), LABELS, "use SoftmaxModel.from_sklearn"),
         (LinearModel, LogisticRegression(), LABELS, "LogisticModel.from_sklearn or SoftmaxModel"),
-        (SoftmaxModel, LogisticRegression(class_weight="balanced"), LABELS, "class_weight"),
         (
             PoissonModel,
             make_pipeline(StandardScaler(), PoissonRegressor()),
@@ -106,6 +105,21 @@ def test_another_objective_is_refused_in_a_line_that_says_what_to_use(
     with pytest.raises(InvalidData, match=message) as refused:
         model.from_sklearn(clone(estimator).fit(X, target), X, target)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("weights", ["balanced", {"ash": 3.0}])
+def test_a_softmax_model_has_the_weights_of_its_classes(weights: Any) -> None:
+    given = LogisticRegression(class_weight=weights, tol=1e-10, max_iter=5000).fit(X, LABELS)
+    model = SoftmaxModel.from_sklearn(given, X, LABELS)
+    model.delete(["3", "5", "8"], method="exact")
+    model.refresh("rebuild")
+    left = np.setdiff1d(np.arange(N), [3, 5, 8])
+    refit = clone(given).fit(X[left], LABELS[left])
+    back = model.to_sklearn()
+    np.testing.assert_allclose(model.predict_proba(X), refit.predict_proba(X), atol=1e-7)
+    np.testing.assert_allclose(back.predict_proba(X), refit.predict_proba(X), atol=1e-7)
+    again = clone(back).set_params(tol=1e-10, max_iter=5000).fit(X[left], LABELS[left])
+    np.testing.assert_allclose(again.predict_proba(X), refit.predict_proba(X), atol=1e-7)
 
 
 def test_a_frozen_scaler_before_counts_is_kept_as_it_is() -> None:

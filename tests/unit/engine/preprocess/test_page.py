@@ -8,6 +8,7 @@ from typing import Any
 
 from lethe.consumers.registration.table.preprocess_file import read_preprocess_file
 from lethe.engine.preprocess.input.columns import Date, Numeric, OneHot, Ordinal, TargetEncode
+from lethe.engine.preprocess.input.derived import Product
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "preprocessing.md"
 
@@ -39,4 +40,5 @@ def test_the_page_s_file_for_register_is_one(tmp_path: Path) -> None:
         "condition": Ordinal(("poor", "fair", "good")),
         "post": TargetEncode(),
         "listed": Date(),
+        "area": Numeric(of=Product({"length": 1, "width": 1})),
     }
