@@ -648,6 +648,11 @@ MUTANTS = (
         never("flow._unlearnt", "track.learning"),
     ),
     mutant(
+        "a function has the same bits on every machine",
+        "test_a_function_is_correctly_rounded_and_so_the_same_on_every_machine",
+        never("derived._applied", "rounded is not None"),
+    ),
+    mutant(
         "a function has a value for each row",
         "test_a_function_beside_its_domain_is_refused_by_row_and_nothing_changes",
         never("table._computed", "bad.any()"),
