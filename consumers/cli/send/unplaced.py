@@ -24,6 +24,8 @@ _SHOWN = 60  # characters of a value in a message
 
 def unplaced(data: GivenRows, config: ModelConfig) -> dict[int, str]:
     """Return, by its place in the file, each row without a place, and the first value why."""
+    if not config.preprocess:
+        return {}  # its rows are numbers, each of which was read
     columns = columns_of(config.preprocess)
     given = dict(zip(given_columns(columns), zip(*data.values, strict=True), strict=True))
     found: dict[int, str] = {}
