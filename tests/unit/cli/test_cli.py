@@ -6,9 +6,9 @@ import errno
 import json
 import logging
 import re
-from collections import Counter
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
