@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter, ValidationError
+
 from lethe.consumers.commits.publish import PARAMETERS_LIMIT
+from lethe.consumers.contract.events import STEPS, Id
+from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.errors import InvalidData
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.objective import Kind
@@ -30,6 +35,54 @@ _COLUMN_BYTES, _NUMBER_BYTES = 300, 34
 
 _MOST_RAW = f"{ROUNDED_FEATURES // RAW_COLUMN} numbers, categories and columns with missing numbers"
 _SHOWN = 8  # column names that a message lists
+
+
+def check_model_name(name: object) -> None:
+    """Refuse what is no name of a model.
+
+    Raises
+    ------
+    InvalidData
+        It is not text of 1 to 128 characters, or one that an address or a shell takes amiss.
+    """
+    try:
+        model = TypeAdapter(Id).validate_python(name)
+    except ValidationError:
+        raise InvalidData("a model's name has 1 to 128 characters") from None
+    odd = not model.isprintable() or model != model.strip() or model.startswith("-")
+    if odd or model in STEPS:
+        raise InvalidData(
+            f"{model!r} is not a valid model name: a name has no blanks around it and no control "
+            "characters, does not begin with a hyphen, and is not . or .."
+        )
+
+
+def namespace_of(given: str | None) -> str:
+    """Return the namespace of a model's subjects; the default one if none is given.
+
+    Raises
+    ------
+    InvalidData
+        It is too long, or empty.
+    """
+    if given is None:
+        return DEFAULT_NAMESPACE
+    try:
+        return str(TypeAdapter(Id).validate_python(given))
+    except ValidationError:
+        raise InvalidData("a namespace has 1 to 128 characters") from None
+
+
+def check_above_0(what: str, value: float) -> None:
+    """Refuse what is no finite number above 0.
+
+    Raises
+    ------
+    InvalidData
+        It is none.
+    """
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidData(f"{what} must be a finite number above 0, not {value:g}")
 
 
 def check_size(config: ModelConfig) -> None:

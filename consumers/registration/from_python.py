@@ -6,6 +6,7 @@ this user may read, and that is removed at the end.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,24 +20,30 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 from pyarrow import parquet
 
-from lethe.consumers.registration.checks import can_have_exact_sums
+from lethe.consumers.registration.checks import (
+    can_have_exact_sums,
+    check_above_0,
+    check_model_name,
+    namespace_of,
+)
 from lethe.consumers.registration.class_weights import weights_of_classes
 from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.fitted_estimator import FittedEstimator
-from lethe.consumers.registration.register import Registered, Registrar, exists
+from lethe.consumers.registration.register import Registrar, exists
 from lethe.consumers.registration.table.foreseen import Columns, foresee, with_preprocessing
 from lethe.consumers.registration.table.reader import read_rows
 from lethe.consumers.service.configuration.settings import Settings, load_settings
 from lethe.consumers.service.connect import open_runtime
 from lethe.consumers.service.extras import extra
 from lethe.consumers.service.telemetry.progress import no_progress
-from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.conversion import StepNature
 from lethe.engine.errors import InvalidData
 from lethe.engine.result import Conversion
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.records import ErrorRecord
 from lethe.engine.store.server.connection import refuse_eviction
+
+_METHODS = ("pru", "exact", "influence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,10 @@ def register(
     StoreUnavailable, LogUnavailable
         A server is away.
     """
+    check_model_name(model)
+    check_above_0("error_budget", error_budget)
+    if method not in _METHODS:
+        raise InvalidData(f"method must be one of {', '.join(_METHODS)}, not {method!r}")
     with TemporaryDirectory(prefix="lethe-") as directory:
         path = Path(directory) / "rows.parquet"
         columns, names = _written(path, X, y, ids, subjects)
@@ -128,8 +139,13 @@ def register(
         fitted = FittedEstimator.of(
             estimator, Path(model), digest, names=None if named else names, freeze=freeze
         )
+        if method == "influence" and isinstance(fitted.preprocess, dict):
+            raise InvalidData(
+                "preprocessing inside a model needs method='pru' or 'exact'; or freeze the fitted "
+                "steps with freeze=True"
+            )
         features = fitted.columns if fitted.preprocess is None else None
-        columns = Columns(columns.id, columns.targets, features, columns.subject)
+        columns = dataclasses.replace(columns, features=features)
         foreseen = foresee(path, columns, fitted.kind, fitted.preprocess)
         read = read_rows(foreseen, columns, fitted.kind, fitted.preprocess)
         texts = with_preprocessing(columns, fitted.preprocess)[1]
@@ -146,7 +162,7 @@ def register(
         class_names=data.class_names,
         class_weights=weights_of_classes(fitted.class_weight, fitted.kind, data),
         error_budget=error_budget,
-        subject_namespace=(namespace or DEFAULT_NAMESPACE) if subjects is not None else None,
+        subject_namespace=None if subjects is None else namespace_of(namespace),
         preprocess=data.preprocess,
         frozen_transformer=data.frozen_transformer,
     )
@@ -157,7 +173,7 @@ def register(
         if not replace and model in runtime.models():
             raise exists(model)
         with committing(Registrar, runtime, runtime.store(), no_progress) as registering:
-            done: Registered = registering.register(config, data, replace_model=replace)
+            done = registering.register(config, data, replace_model=replace)
     if (text := moved.warning) is not None:
         warnings.warn(text, stacklevel=2)
     meta = done.state.meta
@@ -196,11 +212,11 @@ def _written(
         for name, column in zip(names, frame.columns, strict=True)
     }
     roles = Columns(_free("id", names), ())
-    table[roles.id] = [str(one) for one in ids]
+    table[roles.id] = list(ids)
     subject = None
     if subjects is not None:
         subject = _free("subject", names)
-        table[subject] = [None if one is None else str(one) for one in subjects]
+        table[subject] = list(subjects)
     wanted = [str(getattr(y, "name", None) or "target")]
     if targets.shape[1] > 1:
         wanted = [f"target{j}" for j in range(targets.shape[1])]
@@ -213,7 +229,8 @@ def _written(
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         why = " ".join(str(error).split())
         raise InvalidData(
-            f"X holds what no table does ({why}); make each column of one type"
+            f"a column holds what no table does ({why}); make ids, subjects and each column of X "
+            "of one type"
         ) from None
     parquet.write_table(made, path)
     return Columns(roles.id, given, None, subject), names

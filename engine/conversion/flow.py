@@ -143,7 +143,7 @@ def _side_by_side(step: Step, tracks: Sequence[Track]) -> list[Track]:
     else:
         listed = whole.transformers_
     for label, estimator, where in listed:
-        mine = [tracks[place] for place in _places(where, whole)]
+        mine = [tracks[place] for place in places(where, whole)]
         if not mine:
             continue
         made = followed(step.below(label, estimator), mine)
@@ -176,7 +176,7 @@ def _check_width(step: Step, tracks: Sequence[Track]) -> None:
         )
 
 
-def _places(where: Any, transformer: Any) -> list[int]:
+def places(where: Any, transformer: Any) -> list[int]:
     """Return the places of a transformer's columns, however they are named."""
     p = int(transformer.n_features_in_)
     known = [str(name) for name in getattr(transformer, "feature_names_in_", ())]

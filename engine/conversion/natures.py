@@ -10,7 +10,7 @@ from typing import Any
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from lethe.engine.conversion.flow import does_nothing
+from lethe.engine.conversion.flow import does_nothing, places
 from lethe.engine.conversion.pipelines import check_step
 from lethe.engine.conversion.stateless import computing
 from lethe.engine.conversion.steps import Step
@@ -88,29 +88,13 @@ def _leaves(step: Step, columns: tuple[str, ...]) -> Iterator[tuple[Step, tuple[
         for name, each in one.transformer_list:
             yield from _leaves(step.below(name, each), columns)
     elif type(one) is ColumnTransformer and hasattr(one, "transformers_"):
-        names = getattr(one, "feature_names_in_", None)
+        names = getattr(one, "feature_names_in_", range(one.n_features_in_))
         for name, each, where in one.transformers_:
-            given = tuple(map(str, _listed(names, where, one.n_features_in_)))
+            given = tuple(str(names[place]) for place in places(where, one))
             if given:
                 yield from _leaves(step.below(name, each), given)
     else:
         yield step, columns
-
-
-def _listed(names: Any, where: Any, p: int) -> Any:
-    """Return the columns that a ColumnTransformer gives to a transformer, by name or place."""
-    known = range(p) if names is None else names
-    if isinstance(where, str):
-        return [where]
-    if isinstance(where, slice):
-        places = list(map(str, known))
-        ends = [places.index(e) if isinstance(e, str) else e for e in (where.start, where.stop)]
-        last = ends[1] + 1 if isinstance(where.stop, str) else ends[1]
-        return known[ends[0] : last : where.step]
-    listed = [where] if isinstance(where, int) else list(where)
-    if listed and all(type(one).__name__ in ("bool", "bool_") for one in listed):
-        return [name for name, taken in zip(known, listed, strict=True) if taken]
-    return [one if isinstance(one, str) else known[one] for one in listed]
 
 
 def _nature(step: Step, columns: tuple[str, ...], *, freeze: bool) -> StepNature:

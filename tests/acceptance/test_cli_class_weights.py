@@ -74,8 +74,6 @@ def refitted(kind: str, live: dict[str, tuple[float, str, str]]) -> np.ndarray:
 def test_a_pipeline_with_weights_of_classes_is_the_weighted_refit(
     tmp_path: Path, kind: str, in_files: bool
 ) -> None:
-    if in_files and kind == "logistic":
-        pytest.skip("logistic models with preprocessing keep their rows in the store")
     live, columns, file = drawn(), tmp_path / "columns.toml", tmp_path / "rows.csv"
     columns.write_text(STEPS)
     files = ("--rows", str(tmp_path / "files")) if in_files else ()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from lethe.consumers.cli.maintain.class_weights import asked_weights, weights_lines
 from lethe.consumers.cli.maintain.estimator import estimator_asked
@@ -29,8 +29,12 @@ from lethe.consumers.cli.terminal.output import (
     number,
     prepare,
 )
-from lethe.consumers.contract.events import STEPS, Id
-from lethe.consumers.registration.checks import can_have_exact_sums
+from lethe.consumers.registration.checks import (
+    can_have_exact_sums,
+    check_above_0,
+    check_model_name,
+    namespace_of,
+)
 from lethe.consumers.registration.class_weights import weights_of_classes
 from lethe.consumers.registration.committing import committing
 from lethe.consumers.registration.error_budget import fit_warnings
@@ -55,7 +59,6 @@ from lethe.consumers.registration.table.reader import TableRead, read_rows
 from lethe.consumers.registration.table.source import TableTooLarge
 from lethe.consumers.service.configuration.settings import Settings
 from lethe.consumers.service.connect import open_runtime
-from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.consumers.versions.certificates import certificate_of
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import ObjectiveNoise, OutputNoise, Terms
@@ -103,7 +106,7 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
         features=features,
         subject=options["subject"],
     )
-    _check_name(options["model"])
+    check_model_name(options["model"])
     limits = _limits(options["limits"])
     foreseen = _foreseen(settings, out, options, columns, preprocess, fitted)
     in_files = options["rows_url"] is not None
@@ -303,7 +306,9 @@ def _config(
         limits=limits,
         certify=options["certify"],
         over_budget=OverBudget(options["over_budget"] or OverBudget.COMPLETE),
-        subject_namespace=_namespace(options),
+        subject_namespace=None
+        if options["subject"] is None
+        else namespace_of(options["namespace"]),
         preprocess=data.preprocess,
         frozen_transformer=data.frozen_transformer,
         disclosure=options["disclosure"],
@@ -332,36 +337,9 @@ def _warnings(state: ModelState) -> list[str]:
     return warnings
 
 
-def _namespace(options: dict[str, Any]) -> str | None:
-    """Return the namespace of the subjects; None without a column of subjects."""
-    if options["subject"] is None:
-        return None
-    if options["namespace"] is None:
-        return DEFAULT_NAMESPACE
-    try:
-        return str(TypeAdapter(Id).validate_python(options["namespace"]))
-    except ValidationError:
-        raise InvalidData("a namespace has 1 to 128 characters") from None
-
-
 def _check_numbers(options: dict[str, Any]) -> None:
     for option in ("ridge", "error_budget"):
-        if not (math.isfinite(options[option]) and options[option] > 0):
-            name = option.replace("_", "-")
-            raise InvalidData(f"--{name} must be a finite number above 0, not {options[option]:g}")
-
-
-def _check_name(model: str) -> None:
-    try:
-        TypeAdapter(Id).validate_python(model)
-    except ValidationError:
-        raise InvalidData("a model's name has 1 to 128 characters") from None
-    odd = not model.isprintable() or model != model.strip() or model.startswith("-")
-    if odd or model in STEPS:
-        raise InvalidData(
-            f"{model!r} is not a valid model name: a name has no blanks around it and no control "
-            "characters, does not begin with a hyphen, and is not . or .."
-        )
+        check_above_0(f"--{option.replace('_', '-')}", options[option])
 
 
 def _split(features: str) -> tuple[str, ...]:

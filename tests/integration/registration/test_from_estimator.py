@@ -130,6 +130,42 @@ def test_the_same_line_in_python(server: EmbeddedValkey) -> None:
     assert bare.converted_from.relative < 1e-12
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "-x"}, "'-x' is not a valid model name"),
+        ({"error_budget": float("nan")}, "error_budget must be a finite number above 0"),
+        ({"method": "newton"}, "method must be one of pru, exact, influence, not 'newton'"),
+        ({"method": "influence"}, "needs method='pru' or 'exact'"),
+        ({"ids": ["a"]}, "ids has another length than X, which has 300 rows"),
+        ({"ids": ["a", None] * (N // 2)}, "the id is empty"),
+        ({"ids": ["a"] * N}, "have the same id"),
+        ({"ids": ["a", 1] * (N // 2)}, "make ids, subjects and each column of X of one type"),
+        ({"subjects": ["s"] * N, "namespace": ""}, "a namespace has 1 to 128 characters"),
+    ],
+)
+def test_what_python_gives_is_judged_as_the_command_does(
+    server: EmbeddedValkey, changes: dict[str, Any], message: str
+) -> None:
+    rows = churn()
+    given: dict[str, Any] = {"model": "none", "ids": rows["id"], **changes}
+    settings = load_settings({"data_dir": server.data_dir})
+    X, y = rows.drop(columns=["id", "left"]), rows["left"]
+    with pytest.raises(InvalidData, match=message):
+        lethe.register(given.pop("model"), fitted(rows), X, y, settings=settings, **given)
+
+
+def test_a_row_without_a_subject_is_nobodys(server: EmbeddedValkey, tmp_path: Path) -> None:
+    rows = churn()
+    X, y = rows.drop(columns=["id", "left"]), rows["left"]
+    owners: list[Any] = ["s1", None, float("nan")] + ["s2"] * (N - 3)
+    settings = load_settings({"data_dir": server.data_dir})
+    lethe.register("owners", fitted(rows), X, y, ids=rows["id"], subjects=owners, settings=settings)
+    with Within(server.data_dir).working():
+        said = Within(server.data_dir)("delete", "owners", "--subject", "nan", "--wait", code=1)
+    assert "REJECTED" in said.out + said.err
+
+
 def test_what_moves_is_said_with_what_would_move_it_less(server: EmbeddedValkey) -> None:
     rows = churn()
     X, y = rows.drop(columns=["id", "left"]), rows["left"]

@@ -3,5 +3,6 @@
 - `corpus`: the pipelines, with where each structure is from
 - `table`: the table that they are fitted to
 - `judging`: one of them, through deletions, inserts and corrections
+- `moved`: how far an import moves ordinary models
 - `__main__`: `make pipelines`
 """

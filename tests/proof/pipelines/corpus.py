@@ -3,8 +3,8 @@
 Of scikit-learn's examples and user guide by their names; ``public`` is public code on GitHub, as it
 was found by searching for how such code begins (``ColumnTransformer(transformers=[``,
 ``StandardScaler(), LogisticRegression(`` and others). The names of columns and the numbers are our
-own. Whether a pipeline is accepted was not looked at when it was chosen; those that end in what has
-no ridge penalty (trees, ``LinearRegression``) were left out.
+own. What ends in an estimator without a ridge penalty (trees, ``LinearRegression``) was left out.
+When the list was written, 14 of the pipelines were accepted.
 """
 
 from __future__ import annotations
