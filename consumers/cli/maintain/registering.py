@@ -266,6 +266,8 @@ def _register_in_files(
         out.line(text)
     if files is not None:
         out.line(f"rows in files at {config.rows_url}")
+    if options["estimator"] is not None:
+        out.line("not compared with the estimator: rows in files are read in blocks")
     if proposal := _proposal(options, config.kind, columns, read):
         out.line(f"\n{proposal}")
     _warn(done.state, None)

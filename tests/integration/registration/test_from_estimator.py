@@ -111,6 +111,19 @@ def test_a_fitted_pipeline_is_registered_by_one_line_and_forgets(
     assert apart < 1e-2 * moved
 
 
+def test_rows_in_files_are_not_compared_and_that_is_said(
+    server: EmbeddedValkey, tmp_path: Path
+) -> None:
+    rows, lethe_ = churn(), Within(server.data_dir)
+    path, file = tmp_path / "rows.csv", tmp_path / "pipeline.skops"
+    rows.to_csv(path, index=False)
+    skops.dump(fitted(rows), file)
+    said = lethe_("register", "filed", "--from", str(file), "--data", str(path), *TABLE,
+                  "--rows", str(tmp_path / "files")).out  # fmt: skip
+    assert "registered filed: version 0, logistic by pru, 300 rows" in said
+    assert "not compared with the estimator" in said
+
+
 def test_the_same_line_in_python(server: EmbeddedValkey) -> None:
     rows = churn()
     X, y = rows.drop(columns=["id", "left"]), rows["left"]
@@ -155,7 +168,7 @@ def test_what_python_gives_is_judged_as_the_command_does(
         lethe.register(given.pop("model"), fitted(rows), X, y, settings=settings, **given)
 
 
-def test_a_row_without_a_subject_is_nobodys(server: EmbeddedValkey, tmp_path: Path) -> None:
+def test_a_row_without_a_subject_is_nobodys(server: EmbeddedValkey) -> None:
     rows = churn()
     X, y = rows.drop(columns=["id", "left"]), rows["left"]
     owners: list[Any] = ["s1", None, float("nan")] + ["s2"] * (N - 3)
