@@ -59,6 +59,12 @@ class IllConditioned(LetheError):
     code = "ILL_CONDITIONED"
 
 
+class StatisticsMoved(IllConditioned):
+    """The live statistics are too far from the base; a rebuild makes them the base."""
+
+    code = "STATISTICS_MOVED"
+
+
 UNSTATED = (
     "the error of the answer would not be a finite number; rescale the features or the targets, or "
     "raise the ridge strength"

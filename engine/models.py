@@ -133,7 +133,8 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
     def _prepared_to(self, settings: Settings, given: GivenRows) -> PreparedModel:
         layout = lay_out(settings.columns, given.table)
         raw = RawColumns(settings, layout, given.table.vocabularies)
-        if RAW_COLUMN * raw.width > self.rounded_features:
+        ordered = bool(layout.order)  # no function of sums
+        if ordered or RAW_COLUMN * raw.width > self.rounded_features:
             return super()._prepared_to(settings, given)
         return RoundedPipeline.of_table(settings, given, raw)
 

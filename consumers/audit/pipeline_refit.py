@@ -128,7 +128,7 @@ class _Feature:
     mean: Any
     variance: Any
     value: Mapping[int, Any] | None = None
-    standardise: bool | str = False
+    standardise: object = False
 
     def is_idle(self, intercept: bool) -> bool:
         """Return whether all rows have one value, of which the parameter is 0."""

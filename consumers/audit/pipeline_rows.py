@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -81,32 +82,28 @@ class PipelineRows:
         learnt, numbers, codes = self._learnt, 0, 0
         for column in self._columns:
             if column.step in _NUMBERS:
-                x, mean = given.table.numbers[:, numbers], learnt.mean[numbers]
-                values: Long = np.where(np.isnan(x), mean, x.astype(np.longdouble))
-                variance = learnt.variance[numbers]
+                x = given.table.numbers[:, numbers].astype(np.longdouble)
+                fill, mean, deviation = learnt.scaling(column, numbers)
                 numbers += 1
-            else:
-                own, counts = given.table.codes[:, codes], learnt.counts[codes]
-                if column.step == "one-hot":
-                    codes += 1
-                    hot = (own[:, None] == np.arange(len(counts))).astype(np.longdouble)
-                    if (gone := left_out(column, np.flatnonzero(counts).tolist())) is not None:
-                        hot[:, gone] = 0.0
-                    yield hot
-                    continue
-                of = _ordinal(column, counts)
-                if column.step == "target-encode":
-                    of = learnt.target_means(column, codes)
+                yield ((np.where(np.isnan(x), fill, x) - mean) / deviation)[:, None]
+                continue
+            own, counts = given.table.codes[:, codes], learnt.counts[codes]
+            if column.step == "one-hot":
                 codes += 1
-                values, share = of[own], counts / np.longdouble(learnt.n)
-                mean = np.sum(share * of)
-                variance = np.sum(share * (of - mean) ** 2)
-            deviation = _deviation(mean, variance, learnt.n)
-            if column.standardise in (True, "centre"):
-                values = values - mean
-            if column.standardise in (True, "scale"):
-                values = values / deviation
-            yield values[:, None]
+                hot = (own[:, None] == np.arange(len(counts))).astype(np.longdouble)
+                if (gone := left_out(column, np.flatnonzero(counts).tolist())) is not None:
+                    hot[:, gone] = 0.0
+                yield hot
+                continue
+            of = _ordinal(column, counts)
+            if column.step == "target-encode":
+                of = learnt.target_means(column, codes)
+            codes += 1
+            share = counts / np.longdouble(learnt.n)
+            mean = np.sum(share * of)
+            variance = np.sum(share * (of - mean) ** 2)
+            mean, deviation = _halves(column, mean, _deviation(mean, variance, learnt.n))
+            yield ((of[own] - mean) / deviation)[:, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +132,7 @@ class _Learnt:
 
     n: int
     outputs: int
+    known: NDArray[np.int_]
     mean: Long
     variance: Long
     counts: list[NDArray[np.int_]]
@@ -142,6 +140,25 @@ class _Learnt:
     within: list[Long]
     overall: np.longdouble
     spread: np.longdouble
+    numbers: list[Long]
+
+    def scaling(self, column: ColumnRecord, place: int) -> tuple[np.longdouble, ...]:
+        """Return what fills a gap in a column of numbers, and what is subtracted and divides."""
+        known = self.numbers[place]
+        fill, variance = self.mean[place], self.variance[place]
+        if column.impute == "median" and len(known):
+            fill = np.median(known)
+        elif column.impute == "most_frequent" and len(known):
+            values, counts = np.unique(known, return_counts=True)
+            fill = values[np.argmax(counts)]
+        missing = self.n - self.known[place]
+        share = missing / np.longdouble(self.n)
+        mean = self.mean[place] + share * (fill - self.mean[place])
+        variance = variance + share * (1 - share) * (fill - self.mean[place]) ** 2
+        if column.standardise in (True, False, "centre", "scale"):
+            return fill, *_halves(column, mean, _deviation(mean, variance, self.n))
+        filled = np.append(known, np.full(missing, fill))
+        return fill, *_by_order(column, filled)
 
     def target_means(self, column: ColumnRecord, place: int) -> Long:
         """Return the smoothed mean of the target in each category of a column."""
@@ -159,7 +176,10 @@ class _Learnt:
 def _learnt(columns: Sequence[ColumnRecord], given: Callable[[], Iterable[Given]]) -> _Learnt:
     coded = [column for column in columns if column.step not in _NUMBERS]
     a, n, outputs = len(columns) - len(coded), 0, 1
-    known, mean, variance = (np.zeros(a, dtype=np.longdouble) for _ in range(3))
+    known = np.zeros(a, dtype=np.int_)
+    mean, variance = (np.zeros(a, dtype=np.longdouble) for _ in range(2))
+    ordered = [_keeps_order(column) for column in columns if column.step in _NUMBERS]
+    numbers: list[list[Long]] = [[np.empty(0, dtype=np.longdouble)] for _ in ordered]
     counts = [np.zeros(len(column.categories), dtype=np.int_) for column in coded]
     own = [np.zeros(len(each), dtype=np.longdouble) for each in counts]
     within = [np.zeros(len(each), dtype=np.longdouble) for each in counts]
@@ -169,6 +189,8 @@ def _learnt(columns: Sequence[ColumnRecord], given: Callable[[], Iterable[Given]
         known += (~np.isnan(x)).sum(axis=0)
         mean += np.nansum(x, axis=0)
         n, outputs, overall = n + len(table), y.shape[1], overall + t.sum()
+        for kept, column in zip(compress(numbers, ordered), x.T[ordered], strict=True):
+            kept.append(column[~np.isnan(column)])
         for j, codes in enumerate(table.codes.T):
             counts[j] += np.bincount(codes, minlength=len(counts[j]))
             np.add.at(own[j], codes, t)
@@ -183,7 +205,40 @@ def _learnt(columns: Sequence[ColumnRecord], given: Callable[[], Iterable[Given]
             np.add.at(within[j], codes, (t - own[j][codes]) ** 2)
     within = [total / np.maximum(each, 1) for each, total in zip(counts, within, strict=True)]
     variance, spread = variance / max(n, 1), spread / max(n, 1)
-    return _Learnt(n, outputs, mean, variance, counts, own, within, overall, spread)
+    values = [np.concatenate(kept) for kept in numbers]
+    return _Learnt(n, outputs, known, mean, variance, counts, own, within, overall, spread, values)
+
+
+def _keeps_order(column: ColumnRecord) -> bool:
+    moments = column.standardise in (True, False, "centre", "scale")
+    return not moments or column.impute in ("median", "most_frequent")
+
+
+def _halves(
+    column: ColumnRecord, mean: np.longdouble, deviation: np.longdouble
+) -> tuple[np.longdouble, np.longdouble]:
+    """Return what is subtracted and what divides, of a column whose moments are taken."""
+    return (
+        mean if column.standardise in (True, "centre") else np.longdouble(0),
+        deviation if column.standardise in (True, "scale") else np.longdouble(1),
+    )
+
+
+def _by_order(column: ColumnRecord, values: Long) -> tuple[np.longdouble, np.longdouble]:
+    """Return what is subtracted and what divides, by order statistics of n values."""
+    least, lower, middle, upper, most = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
+    if column.standardise == "robust":
+        return middle, _not_constant(upper - lower)
+    if column.standardise == "max-abs":
+        return np.longdouble(0), _not_constant(np.abs(values).max())
+    low, high = cast("tuple[float, float]", column.standardise)
+    scale = _not_constant(most - least) / (np.longdouble(high) - low)
+    return least - low * scale, scale
+
+
+def _not_constant(spread: np.longdouble) -> np.longdouble:
+    """Return a range; 1 where scikit-learn counts a column as constant by it."""
+    return np.longdouble(1) if spread < 10 * np.finfo(np.float64).eps else spread
 
 
 def left_out(column: ColumnRecord, there: Sequence[int]) -> int | None:

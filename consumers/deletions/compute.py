@@ -42,13 +42,12 @@ from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.certified import after_deletion
 from lethe.engine.error.estimate import PublishedError, published_error
 from lethe.engine.error.sentinels import Sentinels
-from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.errors import IllConditioned, InvalidData, StatisticsMoved
 from lethe.engine.exact.digits import OutOfRange
 from lethe.engine.fit.classes import unbounded
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.live import change_model
-from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.generation import scalars_of

@@ -15,9 +15,10 @@ from lethe.consumers.suppression.marks import DEFAULT_NAMESPACE
 from lethe.engine.errors import InvalidData
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.objective import Kind
+from lethe.engine.preprocess.input.columns import keeps_order
 from lethe.engine.preprocess.rounded.raw import RAW_COLUMN
 from lethe.engine.store.layout.config import ModelConfig
-from lethe.engine.store.layout.preprocessing import raw_columns
+from lethe.engine.store.layout.preprocessing import columns_of, raw_columns
 
 MOST_COEFFICIENTS = 180_000
 """Coefficients of one theta: a commit has up to four thetas, and must fit into 8 MiB."""
@@ -180,8 +181,8 @@ def check_exact_sums(config: ModelConfig) -> None:
     if config.exact_sums and not can_have_exact_sums(config):
         raise InvalidData(
             f"--exact-sums is for linear models of at most {ROUNDED_FEATURES} coefficients (with "
-            f"--preprocess, {_MOST_RAW}), by --method exact or pru, without --certify and "
-            "--disclosure"
+            f"--preprocess, {_MOST_RAW}, and no medians, modes or extremes), by --method exact or "
+            "pru, without --certify and --disclosure"
         )
 
 
@@ -222,6 +223,7 @@ def can_have_exact_sums(config: ModelConfig) -> bool:
         and config.method != "influence"
         and config.certify is None
         and not config.disclosure
+        and not any(keeps_order(column) for column in columns_of(config.preprocess).values())
         and _rounded_columns(config) <= ROUNDED_FEATURES
     )
 

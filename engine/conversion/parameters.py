@@ -24,10 +24,13 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import (
     Binarizer,
     FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
     Normalizer,
     OneHotEncoder,
     OrdinalEncoder,
     PolynomialFeatures,
+    RobustScaler,
     StandardScaler,
 )
 from sklearn.utils.metadata_routing import get_routing_for_object
@@ -121,6 +124,7 @@ _GAPS = If(
     lambda value, _: value is not None and is_missing(value),
     f"takes something else for missing; replace it by NaN, or {FROZEN}",
 )
+_BOTH = Only((True,), f"leaves out a half that a model has with the other; {FROZEN}")
 _ALL_CATEGORIES = Only((None,), f"merges rare categories; {FROZEN}")
 
 PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
@@ -206,10 +210,30 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "with_std": CARRIED,
             "copy": FREE,
         },
+        MinMaxScaler: {
+            "feature_range": CARRIED,
+            "clip": Only((False,), f"cuts off what is beyond the extremes; {FROZEN}"),
+            "copy": FREE,
+        },
+        MaxAbsScaler: {
+            "clip": Only((False,), f"cuts off what is beyond the extremes; {FROZEN}"),
+            "copy": FREE,
+        },
+        RobustScaler: {
+            "with_centering": _BOTH,
+            "with_scaling": _BOTH,
+            "quantile_range": If(
+                lambda value, _: tuple(value) == (25.0, 75.0),
+                f"is not (25.0, 75.0), the only one that a model has; {FROZEN}",
+            ),
+            "unit_variance": Only((False,), f"multiplies by a normal's deviation; {FROZEN}"),
+            "copy": FREE,
+        },
         SimpleImputer: {
             "missing_values": _GAPS,
             "strategy": Only(
-                ("mean", "constant"), f"does not impute the mean or a given value; {FROZEN}"
+                ("mean", "median", "most_frequent", "constant"),
+                f"is none of scikit-learn's; {FROZEN}",
             ),
             "add_indicator": CARRIED,
             "fill_value": CARRIED,

@@ -11,7 +11,14 @@ from typing import Any, cast
 
 import numpy as np
 from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    OrdinalEncoder,
+    RobustScaler,
+    StandardScaler,
+)
 
 from lethe.engine.conversion.flow import Track, does_nothing, flat, followed
 from lethe.engine.conversion.parameters import (
@@ -31,6 +38,7 @@ from lethe.engine.preprocess.input.columns import (
     OneHot,
     Ordinal,
     Standardise,
+    by_order,
     given_columns,
 )
 from lethe.engine.preprocess.input.derived import Same
@@ -38,9 +46,10 @@ from lethe.engine.preprocess.input.values import is_missing
 from lethe.engine.preprocess.library import PreparedModel
 
 _KNOWN = (
-    "a model has SimpleImputer() and StandardScaler(), each alone or in this order; "
-    "OneHotEncoder(); and OrdinalEncoder(), alone or before StandardScaler(); and before these "
-    "what learns nothing, such as PolynomialFeatures. Fit one of these, or "
+    "a model has SimpleImputer() and a scaler (StandardScaler, MinMaxScaler, MaxAbsScaler, "
+    "RobustScaler), each alone or in this order; OneHotEncoder(); and OrdinalEncoder(), alone or "
+    "before StandardScaler(); and before these what learns nothing, such as PolynomialFeatures. "
+    "Fit one of these, or "
     f"{FROZEN}"
 )
 
@@ -52,6 +61,8 @@ REFUSED: Mapping[str, str] = MappingProxyType(
     }
 )
 """Why transformers are refused, where there is more to say than that a model has no such."""
+
+_SCALERS = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
 
 _LONGEST_KEY = 80
 """Characters of the name of a column that is computed, before a number that makes it unique."""
@@ -208,16 +219,16 @@ def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
     for step in found:
         check_step(step)
     kinds = [type(step.estimator) for step in found]
-    scaled = kinds[-1:] == [StandardScaler]
+    scaled = bool(kinds) and kinds[-1] in _SCALERS
     before = kinds[:-1] if scaled else kinds
     standardise = scaled and _standardise(found[-1].estimator)
     if before == []:
         return Numeric(impute=None, standardise=standardise)
     if before == [SimpleImputer]:
-        return Numeric(standardise=standardise)
+        return Numeric(found[0].estimator.strategy, standardise)
     if before == [OneHotEncoder] and standardise is False:
         return _one_hot(found[0], place)
-    if before == [OrdinalEncoder]:
+    if before == [OrdinalEncoder] and not by_order(standardise):
         return _ordinal(found[0], place, standardise=standardise)
     raise found[-1].refusal(f"after {' and '.join(kind.__name__ for kind in kinds[:-1])}; {_KNOWN}")
 
@@ -266,8 +277,13 @@ def _drop(step: Step, place: int) -> Drop:
     return (dropped,)
 
 
-def _standardise(scaler: StandardScaler) -> Standardise:
-    """Return what of the mean and the deviation a scaler brings to 0 and 1."""
+def _standardise(scaler: Any) -> Standardise:
+    """Return what a scaler brings to 0 and 1, or to other numbers."""
+    if isinstance(scaler, MinMaxScaler):
+        low, high = scaler.feature_range
+        return float(low), float(high)
+    if isinstance(scaler, MaxAbsScaler | RobustScaler):
+        return "max-abs" if isinstance(scaler, MaxAbsScaler) else "robust"
     if scaler.with_mean and scaler.with_std:
         return True
     return "centre" if scaler.with_mean else "scale" if scaler.with_std else False

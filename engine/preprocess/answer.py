@@ -29,7 +29,8 @@ from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.movement import Movement, movement, settle
 from lethe.engine.preprocess.transformation.base import BaseTransformation, fit_base
-from lethe.engine.preprocess.transformation.in_passes import GivenInBlocks, fit_base_in_passes
+from lethe.engine.preprocess.transformation.blocks import GivenInBlocks
+from lethe.engine.preprocess.transformation.in_passes import fit_base_in_passes
 from lethe.engine.preprocess.transformation.layout import Layout, Places
 from lethe.engine.preprocess.transformation.statistics import Statistics, live_statistics
 from lethe.engine.preprocess.transformation.sums import Contribution, Sums
@@ -235,7 +236,7 @@ def summed(
     base: BaseTransformation, generation: Generation, factor: Factor, parts: Iterator[Contribution]
 ) -> Sums:
     """Return the sums over all rows of a generation, at least some. Cost O(n d + d^3)."""
-    sums = Sums.of(base.layout, next(parts), parts)
+    sums = Sums.of(base.layout, next(parts), parts, base.intervals)
     if generation.objective.kind is Kind.LINEAR:
         return sums
     balanced = balanced_eigenvalue(base.layout, generation.objective.penalty, factor)

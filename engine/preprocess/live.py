@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from lethe.engine.deletion.change import RowMoves, change as change_rows
 from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.error.estimate import PublishedError
+from lethe.engine.errors import StatisticsMoved
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.answer import (
@@ -25,7 +26,6 @@ from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.published import PipelineUnits, published_parameters
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Places
-from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 from lethe.engine.preprocess.transformation.sums import RowsSummed, Sums
 
 

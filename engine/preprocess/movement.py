@@ -23,11 +23,12 @@ import numpy as np
 from lethe.engine.deletion.generation import Generation, Stream, largest_eigenvalue
 from lethe.engine.deletion.residual import dual_row_error, storing_error
 from lethe.engine.error.certificate import gradient_allowance
+from lethe.engine.errors import StatisticsMoved
 from lethe.engine.fit.factor import EPS, Factor
 from lethe.engine.fit.objective import Array, lengths, norm
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Layout, Places
-from lethe.engine.preprocess.transformation.statistics import Statistics, StatisticsMoved
+from lethe.engine.preprocess.transformation.statistics import Statistics
 from lethe.engine.preprocess.transformation.sums import Sums
 
 CORRECTIONS = 60

@@ -321,7 +321,7 @@ def read_pipeline(
             vocabularies_of(config.preprocess),
             generation,
             stream,
-            unpack_sums(sums, layout, config.d, config.m, what, kind=config.kind),
+            unpack_sums(sums, base, config.d, config.m, what, kind=config.kind),
             intercept=config.fit_intercept,
         )
     except IllConditioned as error:

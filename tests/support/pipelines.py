@@ -19,8 +19,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
+    RobustScaler,
     StandardScaler,
     TargetEncoder,
 )
@@ -33,6 +36,7 @@ from lethe.engine.preprocess.input.columns import (
     Numeric,
     OneHot,
     Ordinal,
+    Standardise,
     TargetEncode,
     passthrough,
 )
@@ -100,7 +104,7 @@ def _transformer(column: Column) -> Any:
     if isinstance(column, Numeric):
         read = days if isinstance(column, Date) else as_numbers
         steps: list[Any] = [FunctionTransformer(read)]
-        steps += [SimpleImputer()] if column.impute else []
+        steps += [SimpleImputer(strategy=column.impute)] if column.impute else []
     elif isinstance(column, Ordinal):
         named = "auto" if column.categories is None else [list(column.categories)]
         steps = [OrdinalEncoder(categories=named)]
@@ -108,9 +112,20 @@ def _transformer(column: Column) -> Any:
         assert isinstance(column, TargetEncode)
         steps = [UncrossedTargetEncoder(smooth=column.smooth, target_type="continuous")]
     if column.standardise:
-        without = {"centre": {"with_std": False}, "scale": {"with_mean": False}}
-        steps.append(StandardScaler(**without.get(str(column.standardise), {})))
+        steps.append(_scaler(column.standardise))
     return make_pipeline(*steps)
+
+
+def _scaler(standardise: Standardise) -> Any:
+    if isinstance(standardise, tuple):
+        return MinMaxScaler(standardise)
+    others: dict[Any, Any] = {
+        "centre": StandardScaler(with_std=False),
+        "scale": StandardScaler(with_mean=False),
+        "max-abs": MaxAbsScaler(),
+        "robust": RobustScaler(),
+    }
+    return others.get(standardise, StandardScaler())
 
 
 def matrix(columns: Columns, rows: Rows, places: Any = slice(None)) -> Values:

@@ -36,10 +36,11 @@ MAX_BYTES = 4 << 20
 """Largest file: 8,000 columns with the longest names that any model takes."""
 
 _HALVES, _NUMBER, _DROP = (bool, str), (int, float, str), (str, list)
+_SCALED = (bool, str, list)
 
 _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type, ...]]]] = {
-    "numeric": (Numeric, {"impute": str, "standardise": _HALVES, "of": str}),
-    "date": (Date, {"impute": str, "standardise": _HALVES, "of": str}),
+    "numeric": (Numeric, {"impute": str, "standardise": _SCALED, "of": str}),
+    "date": (Date, {"impute": str, "standardise": _SCALED, "of": str}),
     "one-hot": (OneHot, {"unknown": str, "drop": _DROP, "of": str}),
     "ordinal": (Ordinal, {"categories": list, "standardise": _HALVES, "of": str}),
     "target-encode": (TargetEncode, {"smooth": _NUMBER, "standardise": _HALVES, "of": str}),
@@ -50,6 +51,7 @@ _KINDS: Mapping[type | tuple[type, ...], str] = {
     str: "text",
     list: "a list",
     _HALVES: "true, false or text",
+    _SCALED: "true, false, text or a list of two numbers",
     _NUMBER: 'a number or "auto"',
     _DROP: '"first", "if_binary" or a list of one category',
 }

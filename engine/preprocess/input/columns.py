@@ -31,6 +31,7 @@ __all__ = [
     "Date",
     "Dropped",
     "GivenColumns",
+    "Impute",
     "Name",
     "Numeric",
     "OneHot",
@@ -49,8 +50,15 @@ Unknown: TypeAlias = Literal["error", "ignore"]
 
 Drop: TypeAlias = Literal["first", "if_binary"] | tuple[Category] | None
 
-Standardise: TypeAlias = bool | Literal["centre", "scale"]
-"""Whether a feature's mean and standard deviation are brought to 0 and 1; or one of them alone."""
+Standardise: TypeAlias = (
+    bool | Literal["centre", "scale", "max-abs", "robust"] | tuple[float, float]
+)
+"""Whether a feature's mean and standard deviation are brought to 0 and 1, or one of them alone; or
+its largest absolute value to 1, its median and the distance of its quartiles to 0 and 1, or its
+least and its largest value to two numbers."""
+
+Impute: TypeAlias = Literal["mean", "median", "most_frequent"] | None
+"""Which statistic of a column's known values stands in for a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +68,21 @@ class Numeric:
     Attributes
     ----------
     impute
-        ``"mean"`` puts the mean of the column's known values in the place of missing ones, as
-        ``SimpleImputer()`` does; None refuses missing values.
+        ``"mean"``, ``"median"`` or ``"most_frequent"`` puts that of the column's known values in
+        the place of missing ones, as ``SimpleImputer(strategy=...)`` does; None refuses missing
+        values.
     standardise
         Whether mean and standard deviation are then brought to 0 and 1, as by ``StandardScaler()``.
         ``"centre"`` subtracts the mean alone, as with ``with_std=False``; ``"scale"`` divides by
-        the deviation alone, as with ``with_mean=False``.
+        the deviation alone, as with ``with_mean=False``. ``(0, 1)`` brings the least and the
+        largest value to these, as ``MinMaxScaler()``; ``"max-abs"`` scales as ``MaxAbsScaler()``,
+        and ``"robust"`` as ``RobustScaler()``.
     of
         What the numbers are computed from; None for the table's column of this name. Every kind of
         column has it; that of dates or categories is a `Same`.
     """
 
-    impute: Literal["mean"] | None = "mean"
+    impute: Impute = "mean"
     standardise: Standardise = True
     of: Expression | None = field(default=None, kw_only=True)
 
@@ -81,13 +92,17 @@ class Numeric:
         Raises
         ------
         InvalidData
-            Another way to impute than the mean, or to standardise than those above.
+            Another way to impute, or to standardise, than those above.
         """
-        _check_standardise(self.standardise)
-        if self.impute not in ("mean", None):
+        standardise: object = self.standardise
+        if isinstance(standardise, list | tuple):
+            object.__setattr__(self, "standardise", _range(standardise))
+        elif standardise not in ("max-abs", "robust"):
+            _check_standardise(standardise)
+        if self.impute not in ("mean", "median", "most_frequent", None):
             raise InvalidData(
-                f"impute must be 'mean' or None, not {self.impute!r}: other statistics, such as "
-                "the median, are not sums over rows, and a row cannot be subtracted from them"
+                "impute must be 'mean', 'median', 'most_frequent' or None, not "
+                f"{self.impute!r}; for a given number use of=Filled(column, number)"
             )
 
 
@@ -316,17 +331,40 @@ def standardised(column: Column) -> bool:
 
 
 def centres(standardise: Standardise) -> bool:
-    """Return whether a feature's mean is subtracted."""
-    return standardise in (True, "centre")
+    """Return whether a feature's mean, median or least value is subtracted."""
+    return standardise in (True, "centre", "robust") or isinstance(standardise, tuple)
 
 
 def scales(standardise: Standardise) -> bool:
-    """Return whether a feature is divided by its standard deviation."""
-    return standardise in (True, "scale")
+    """Return whether a feature is divided by its standard deviation, or by what stands for it."""
+    return standardise in (True, "scale", "max-abs", "robust") or isinstance(standardise, tuple)
+
+
+def by_order(standardise: Standardise) -> bool:
+    """Return whether a feature is scaled by order statistics, and not by moments."""
+    return standardise in ("max-abs", "robust") or isinstance(standardise, tuple)
+
+
+def keeps_order(column: Column) -> bool:
+    """Return whether order statistics of a column are kept: no sums over rows give these."""
+    if not isinstance(column, Numeric):
+        return False
+    return column.impute in ("median", "most_frequent") or by_order(column.standardise)
 
 
 def _check_standardise(standardise: object) -> None:
     if not (isinstance(standardise, bool) or standardise in ("centre", "scale")):
         raise InvalidData(
-            f"standardise must be True, False, 'centre' or 'scale', not {standardise!r}"
+            f"standardise must be True, False, 'centre' or 'scale', not {standardise!r}; columns "
+            "of numbers have 'max-abs', 'robust' and (0, 1) as well"
         )
+
+
+def _range(given: Sequence[object]) -> tuple[float, float]:
+    """Return the numbers that the least and the largest value are brought to."""
+    ends = [float(end) for end in given if isinstance(end, int | float) and math.isfinite(end)]
+    if not (len(given) == len(ends) == len(("low", "high")) and ends[0] < ends[1]):
+        raise InvalidData(
+            f"standardise={given!r} must be two numbers, the lower one first, such as (0, 1)"
+        )
+    return ends[0], ends[1]

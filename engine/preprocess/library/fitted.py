@@ -16,7 +16,7 @@ from lethe.engine.deletion.generation import Stream, at_rest
 from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.error.sentinels import SENTINELS
-from lethe.engine.errors import IllConditioned
+from lethe.engine.errors import IllConditioned, StatisticsMoved
 from lethe.engine.fit.objective import Kind, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.answer import (
@@ -32,7 +32,6 @@ from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Vocabulary
 from lethe.engine.preprocess.library.state import GivenRows, PreparedRows, PreparedState
 from lethe.engine.preprocess.transformation.base import ABSENT
-from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.rows import Mask, Membership

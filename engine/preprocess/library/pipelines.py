@@ -12,8 +12,11 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
+    RobustScaler,
     StandardScaler,
     TargetEncoder,
 )
@@ -29,7 +32,9 @@ from lethe.engine.preprocess.input.columns import (
     Numeric,
     OneHot,
     Ordinal,
+    Standardise,
     TargetEncode,
+    by_order,
     centres,
     given_columns,
     passthrough,
@@ -229,16 +234,25 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
         steps.append(computing(column.of))
     if isinstance(column, Numeric):
         # A column whose last value was deleted keeps its feature, as it does in the model.
-        steps += [SimpleImputer(keep_empty_features=True)] if column.impute else []
+        if column.impute:
+            steps.append(SimpleImputer(strategy=column.impute, keep_empty_features=True))
     else:
         known = sorted_categories(name, live)
         steps += filling(column.of)
         steps += knowing_missing(_encoder(column, known), known)
     if standardise := standardise_of(column):
-        steps.append(StandardScaler(with_mean=centres(standardise), with_std=scales(standardise)))
+        steps.append(_scaler(standardise))
     if not steps:
         return "passthrough"
     return steps[0] if len(steps) == 1 and not computed(column) else make_pipeline(*steps)
+
+
+def _scaler(standardise: Standardise) -> Any:
+    if isinstance(standardise, tuple):
+        return MinMaxScaler(standardise)
+    if by_order(standardise):
+        return MaxAbsScaler() if standardise == "max-abs" else RobustScaler()
+    return StandardScaler(with_mean=centres(standardise), with_std=scales(standardise))
 
 
 def filling(of: Expression | None) -> list[Any]:

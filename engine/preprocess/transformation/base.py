@@ -7,6 +7,7 @@ has moved from it is `engine.preprocess.transformation.statistics`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +25,19 @@ from lethe.engine.preprocess.transformation.encoding import (
 )
 from lethe.engine.preprocess.transformation.layout import (
     Layout,
+    NumericPart,
     OneHotPart,
     Places,
     lay_out,
     looked_up,
+)
+from lethe.engine.preprocess.transformation.order import (
+    Filled,
+    Interval,
+    Order,
+    Scaling,
+    Window,
+    kept_quantiles,
 )
 
 ABSENT = -1
@@ -56,6 +66,8 @@ class BaseTransformation:
         (q,) the entries' values in base units.
     target_mean
         Mean of the target, which `TargetEncode` measures from; 0 without such a column.
+    intervals
+        Of the window of each quantile that is kept (`Layout.order`), in base units.
     """
 
     layout: Layout
@@ -64,6 +76,7 @@ class BaseTransformation:
     constant: np.ndarray
     value: Array
     target_mean: float
+    intervals: tuple[Interval, ...] = ()
 
     def rows(self, table: Table, *, intercept: bool = False) -> tuple[Array, Places]:
         """Return features in base units, n x p, and entries, n x g.
@@ -161,8 +174,11 @@ def fit_base(
         column = table.numbers[:, part.source]
         known = ~np.isnan(column)
         origin = _mean(column[known])
+        windows = [Window.of(column[known])] * len(kept_quantiles(part.column))
+        fill = begun.order(part, windows, int(np.count_nonzero(~known)), origin)
         column = column - origin
-        imputed = np.array([np.mean(column[known]) if known.any() else 0.0])
+        mean = np.mean(column[known]) if known.any() else 0.0
+        imputed = np.array([mean if fill is None else fill - origin])
         unit = placed(part.feature, origin, np.where(known, column, imputed), imputed)
         if part.entry >= 0:
             begun.value[part.entry] = unit[0]
@@ -196,7 +212,32 @@ class BeginBase:
         self._target_mean = target_mean
         self._centre, self._scale = np.zeros(p), np.ones(p)
         self._constant = np.zeros(p, dtype=np.bool_)
+        self._intervals: list[tuple[int, Interval]] = []
+        self._scalings: dict[int, Scaling] = {}
         self.value = np.empty(layout.entries)
+
+    def order(
+        self, part: NumericPart, windows: Sequence[Window], missing: int, mean: float
+    ) -> float | None:
+        """Note the order statistics of a column that are kept, of windows of its known values.
+
+        Returns what stands in for its ``missing`` ones, if it is one of these and not the ``mean``.
+
+        Raises
+        ------
+        InvalidData
+            It has too many values for its most frequent one.
+        """
+        try:
+            order = Order(part.column, windows).narrowed(missing, mean)
+        except InvalidData as error:
+            raise InvalidData(f"column {part.name!r} {error}") from None
+        self._intervals += [(part.feature, window.interval) for window in order.windows]
+        fill = order.imputed()
+        scaling = order.scaling(Filled(mean if fill is None else fill, missing))
+        if scaling is not None:
+            self._scalings[part.feature] = scaling
+        return fill
 
     def placed(
         self,
@@ -215,9 +256,13 @@ class BeginBase:
         must_show = bool(scaled and differ)
         name = repr(self._layout.names[feature])
         _check_variance(name, origin + mean, variance, must_show=must_show)
-        if self._layout.centred[feature] or self._centred:
+        by_order = self._scalings.get(feature)
+        if by_order is not None:
+            self._constant[feature], self._scale[feature] = by_order.constant, by_order.scale
+            self._centre[feature] = origin + mean if self._centred else by_order.centre
+        elif self._layout.centred[feature] or self._centred:
             self._centre[feature] = origin + mean
-        if scaled:
+        if scaled and by_order is None:
             constant = bool(is_constant(variance, origin + mean, self._n))
             self._constant[feature] = constant
             self._scale[feature] = 1.0 if constant else np.sqrt(variance)
@@ -237,6 +282,14 @@ class BeginBase:
             self._constant,
             self.value,
             self._target_mean,
+            tuple(self._in_base_units(*of) for of in self._intervals),
+        )
+
+    def _in_base_units(self, feature: int, interval: Interval) -> Interval:
+        """Return an interval of a column in base units: as `BaseTransformation.rows` makes them."""
+        centre, scale = self._centre[feature], self._scale[feature]
+        return Interval(
+            *(end if end in Interval() else float((end - centre) / scale) for end in interval)
         )
 
 

@@ -1,5 +1,7 @@
 """The base transformation of rows that are read in blocks: their statistics, in two passes.
 
+Where order statistics are kept, in two more (`engine.preprocess.transformation.order_in_passes`).
+
 A first pass finds means, a second what is left of each and the squares about it. Rounding differs
 from that of `engine.preprocess.transformation.base.fit_base`, and nothing else: the statistics
 that are published come from `engine.preprocess.transformation.sums`, in units of this base.
@@ -7,11 +9,10 @@ that are published come from `engine.preprocess.transformation.sums`, in units o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
-from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,34 +26,14 @@ from lethe.engine.preprocess.transformation.base import (
     category_counts,
     check_target,
 )
+from lethe.engine.preprocess.transformation.blocks import GivenInBlocks
 from lethe.engine.preprocess.transformation.encoding import (
     TargetMoments,
     ordinal_codes,
     smoothed_means,
 )
 from lethe.engine.preprocess.transformation.layout import Layout, OneHotPart
-
-T = TypeVar("T")
-
-OfGiven: TypeAlias = Callable[[Table, Array, Array], T]
-"""A kernel of rows as they were given, their targets (k x m) and weights (k,)."""
-
-
-class GivenInBlocks(Protocol):
-    """Rows as they were given, which are read block by block, as often as is asked."""
-
-    @property
-    def outputs(self) -> int:
-        """How many targets each has."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-
-    def each(self, kernel: OfGiven[T]) -> Iterator[T]:
-        """Yield what a kernel makes of each block (`engine.fit.objective.RowsInBlocks.each`)."""
-
-    def here(self, kernel: OfGiven[T]) -> Iterator[T]:
-        """Yield the same, computed by this process."""
+from lethe.engine.preprocess.transformation.order_in_passes import windows_in_passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +131,15 @@ def fit_base_in_passes(
     if encodes:
         check_target(target_mean, float(variance[-1]), found.differ[-1])
     begun = BeginBase(layout, n, target_mean, centred=centred)
+    windows = windows_in_passes(layout, rows)
     for part in layout.numeric:
         j = part.source
-        of = origin[j], left[j], variance[j], found.differ[j]
-        unit = begun.placed(part.feature, *of, left[j : j + 1])
+        missing = n - int(found.known[j])
+        fill = begun.order(part, windows.get(part.feature, []), missing, origin[j] + left[j])
+        imputed = left[j] if fill is None else fill - origin[j]
+        share, off = missing / n, imputed - left[j]
+        of = origin[j], left[j] + share * off, variance[j] + share * (1.0 - share) * off**2
+        unit = begun.placed(part.feature, *of, found.differ[j], np.array([imputed]))
         if part.entry >= 0:
             begun.value[part.entry] = unit[0]
     totals = float(found.total[-1]), float(found.squares[-1]), n

@@ -28,6 +28,7 @@ from lethe.engine.preprocess.input.columns import (
 )
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.input.values import sorted_categories
+from lethe.engine.preprocess.transformation.order import kept_quantiles
 
 Places = NDArray[np.intp]
 
@@ -40,9 +41,22 @@ class NumericPart:
     """A numeric column; ``entry`` is -1 if no row of the generation's fit had no value in it."""
 
     name: Name
+    column: Numeric
     source: int
     feature: int
     entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrderPart:
+    """A quantile of a numeric column, which sums keep a window about.
+
+    ``gap`` is the place of the column's missing values among a row's entries; -1 if it has none.
+    """
+
+    part: NumericPart
+    quantile: float
+    gap: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +118,8 @@ class Layout:
         (p,) of the features: the column's, and of one-hot features its category.
     numeric, coded, one_hot
         The columns by kind.
+    order
+        The quantiles of numeric columns that are kept, those of a column together.
     features, entries
         p and q.
     entry_feature
@@ -122,6 +138,7 @@ class Layout:
     numeric: tuple[NumericPart, ...]
     coded: tuple[CodedPart, ...]
     one_hot: tuple[OneHotPart, ...]
+    order: tuple[OrderPart, ...]
     features: int
     entries: int
     entry_feature: Places
@@ -213,7 +230,7 @@ def _placed(
         if isinstance(column, Numeric):
             entry = len(entry_feature) if gaps[len(numeric)] else -1
             entry_feature += [feature] if entry >= 0 else []
-            numeric.append(NumericPart(name, len(numeric), feature, entry))
+            numeric.append(NumericPart(name, column, len(numeric), feature, entry))
             standardise.append(standardise_of(column))
             names.append(str(name))
             continue
@@ -238,11 +255,17 @@ def _placed(
         )
     with_gaps = [part for part in numeric if part.entry >= 0]
     moving = [part.feature for part in with_gaps] + [part.feature for part in coded]
+    order = [
+        OrderPart(part, quantile, with_gaps.index(part) if part.entry >= 0 else -1)
+        for part in numeric
+        for quantile in kept_quantiles(part.column)
+    ]
     return Layout(
         tuple(names),
         tuple(numeric),
         tuple(coded),
         tuple(one_hot),
+        tuple(order),
         len(standardise),
         len(entry_feature),
         np.array(entry_feature, dtype=np.intp),

@@ -7,11 +7,13 @@ deviation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
-from lethe.engine.errors import IllConditioned
+from lethe.engine.errors import StatisticsMoved
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import TargetEncode
 from lethe.engine.preprocess.input.table import Vocabulary
@@ -21,6 +23,7 @@ from lethe.engine.preprocess.transformation.encoding import (
     ordinal_codes,
     smoothed_means,
 )
+from lethe.engine.preprocess.transformation.order import Filled, Order, Scaling
 from lethe.engine.preprocess.transformation.sums import Sums
 
 _DEVIATIONS = (0.1, 10.0)
@@ -32,12 +35,6 @@ float64 has."""
 _READ_AGAIN = 1e-9
 """Share of a limit by which sums that are read may pass it: they were within it when they were
 written, and are added up in another order now."""
-
-
-class StatisticsMoved(IllConditioned):
-    """The live statistics are too far from the base; a rebuild makes them the base."""
-
-    code = "STATISTICS_MOVED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +98,10 @@ def live_statistics(
     known[gap] -= missing
     nothing = -base.centre[j] / base.scale[j]  # a column without a value is 0 throughout
     imputed[j] = np.where(known[j] > 0, first[j] / np.maximum(known[j], 1), nothing)
+    orders = dict(_orders(base, sums))
+    for feature, order in orders.items():
+        if (fill := order.imputed()) is not None:
+            imputed[feature] = fill
     shift[entry] = imputed[gap] - base.value[entry]
     unit[entry] = np.sqrt(second[gap] / np.maximum(known[gap], 1))
     first[gap] += missing * imputed[gap]
@@ -124,14 +125,29 @@ def live_statistics(
         mean[at] = counts @ live / n
         variance[at] = counts @ (live - mean[at]) ** 2 / n
     unit += np.abs(base.value) + np.abs(shift)
+    scalings = {
+        feature: scaling
+        for feature, order in orders.items()
+        if (scaling := order.scaling(Filled(imputed[feature], n - int(known[feature])))) is not None
+    }
+    amplified = _amplified(base, mean, variance)
+    amplified[[*scalings]] = [scaling.amplified for scaling in scalings.values()]
     return Statistics(
         shift,
-        *_standardised(base, mean, variance, n, read=read),
+        *_standardised(base, mean, variance, n, scalings, read=read),
         unit,
-        _amplified(base, mean, variance),
+        amplified,
         imputed,
         base.target_mean + target_sum / n,
     )
+
+
+def _orders(base: BaseTransformation, sums: Sums) -> Iterator[tuple[int, Order]]:
+    """Yield the order statistics of each feature whose column keeps some, in base units."""
+    of_part = groupby(zip(base.layout.order, sums.windows, strict=True), lambda one: one[0].part)
+    for part, found in of_part:
+        j, windows = part.feature, [window for _, window in found]
+        yield j, Order(part.column, windows, -base.centre[j] / base.scale[j], base.scale[j])
 
 
 def _check_left_out(
@@ -149,7 +165,13 @@ def _check_left_out(
 
 
 def _standardised(
-    base: BaseTransformation, mean: Array, variance: Array, n: int, *, read: bool
+    base: BaseTransformation,
+    mean: Array,
+    variance: Array,
+    n: int,
+    scalings: Mapping[int, Scaling],
+    *,
+    read: bool,
 ) -> tuple[Array, Array]:
     """Return what is subtracted from each feature, and what it is then divided by."""
     flags = base.layout.scaled
@@ -158,20 +180,25 @@ def _standardised(
     varied = flags & ~base.constant
     if read:  # as the step found them, unless they cannot be those of a model at all
         constant = np.where(varied, variance <= 0.0, base.constant)
+    constant[[*scalings]] = [scaling.constant for scaling in scalings.values()]
     if (constant != base.constant)[flags].any():
         raise StatisticsMoved("a feature has become constant, or is so no longer")
     deviation = np.ones(len(mean))
     deviation[varied] = np.sqrt(variance[varied])
+    deviation[[*scalings]] = [scaling.scale for scaling in scalings.values()]
     least, most = _DEVIATIONS
     slack = 1.0 + _READ_AGAIN if read else 1.0
     limited = varied & (base.layout.centred | (base.centre != 0))  # others are not from their mean
+    limited[[*scalings]] = False  # no variance is taken about it
     if (
         (deviation[varied] * slack < least).any()
         or (deviation[varied] > most * slack).any()
         or (np.abs(mean[limited]) > _MEANS * slack).any()
     ):
         raise StatisticsMoved("the statistics of a feature have moved far from those of the fit")
-    return np.where(base.layout.centred, mean, -base.centre / base.scale), deviation
+    centre = np.where(base.layout.centred, mean, -base.centre / base.scale)
+    centre[[*scalings]] = [scaling.centre for scaling in scalings.values()]
+    return centre, deviation
 
 
 def _amplified(base: BaseTransformation, mean: Array, variance: Array) -> Array:

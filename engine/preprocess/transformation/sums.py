@@ -22,7 +22,8 @@ from scipy.sparse import csr_array
 
 from lethe.engine.error.certificate import gradient_allowance
 from lethe.engine.fit.objective import Array, lengths, norm
-from lethe.engine.preprocess.transformation.layout import Layout, Places
+from lethe.engine.preprocess.transformation.layout import Layout, OrderPart, Places
+from lethe.engine.preprocess.transformation.order import Interval, Window
 
 _SUMMED = 1024  # rows summed at once, as in `engine.fit.objective`
 _DENSE = 64  # so few rows: a dense indicator matrix is multiplied sooner than a sparse one is made
@@ -182,6 +183,8 @@ class Sums:
     since
         What came and went since these sums were written whole, in that order, where that is noted:
         the store keeps sums as they were at a rebuild, and these rows beside them.
+    windows
+        One for each of `Layout.order`, of the values in base units.
     late
         How many rows' changes are in ``low`` alone of the matrices; at most `_LATE`.
     """
@@ -204,12 +207,22 @@ class Sums:
     longest: float = 0.0
     reach: float = 0.0
     balanced: float = 0.0
+    windows: tuple[Window, ...] = ()
     since: tuple[RowsSummed, ...] = ()
     late: int = 0
 
     @classmethod
-    def of(cls, layout: Layout, rows: Contribution, more: Iterable[Contribution] = ()) -> Sums:
-        """Return the sums over ``rows``, and over more of them. Cost O(n (p + g d))."""
+    def of(
+        cls,
+        layout: Layout,
+        rows: Contribution,
+        more: Iterable[Contribution] = (),
+        intervals: Sequence[Interval] = (),
+    ) -> Sums:
+        """Return the sums over ``rows``, and over more of them. Cost O(n (p + g d)).
+
+        ``intervals`` are those of the windows.
+        """
         p, q, d, m = layout.features, layout.entries, rows.X.shape[1], rows.response.shape[1]
         sums = cls(
             rows=0,
@@ -224,6 +237,7 @@ class Sums:
             responses=Total.zero(q, m),
             weighted=Total.zero(d),
             errors=Total.zero(d, rows.error.shape[1]),
+            windows=tuple(map(Window.empty, intervals)),
         )
         for part in chain((rows,), more):
             sums._add_all(layout, part, 1)
@@ -258,7 +272,8 @@ class Sums:
         """Bytes of what grows with entries and features."""
         totals = (self.crossed, self.paired, self.responses, self.weighted)
         since = sum(rows.X.nbytes for rows, _ in self.since)
-        return sum(total.high.nbytes + total.low.nbytes for total in totals) + since
+        windows = sum(window.values.nbytes + window.counts.nbytes for window in self.windows)
+        return sum(total.high.nbytes + total.low.nbytes for total in totals) + since + windows
 
     def allowance(self, theta: Array) -> float:
         """Return what rounding of these sums, and of the rows, does to a gradient at ``theta``."""
@@ -289,6 +304,10 @@ class Sums:
         self.error_size += float(x @ lengths(rows.error))
         self.longest = float(np.max(x, initial=self.longest))
         self.reach = float(np.max(rows.reach, initial=self.reach))
+        self.windows = tuple(
+            window.changed(_known(features, rows.entries, of), sign)
+            for window, of in zip(self.windows, layout.order, strict=True)
+        )
         if not len(entry):
             return
         N = _indicator(row_of, entry, (len(rows), layout.entries))
@@ -298,6 +317,12 @@ class Sums:
         scaled, late = (sign * rows.curvature)[:, None], self.late > 0
         self.crossed.add_product(N, scaled * rows.X, late=late)
         self.paired.add_product(N, N * scaled, late=late)
+
+
+def _known(features: Array, entries: Places, of: OrderPart) -> Array:
+    """Return the values of a column that are there."""
+    values: Array = features[:, of.part.feature]
+    return values if of.gap < 0 else values[entries[:, of.gap] < 0]
 
 
 def _indicator(row_of: Places, column: Places, shape: tuple[int, int]) -> Array | csr_array:

@@ -31,6 +31,7 @@ class ColumnRecord(Stored):
     """What is done to a column, and the categories that it has places for, in their order.
 
     ``gaps``: a missing value has a place, because a row of the registration had none.
+    ``impute``: the statistic that stands in for it, true for the mean.
     ``drop``: the category of a one-hot column that is left out (`OneHot.drop`).
     ``ordered``: a person gave the order of an ordinal column's categories. ``of``: the expression
     that the column is computed by (`engine.preprocess.input.derived`); empty: the table has it.
@@ -38,8 +39,10 @@ class ColumnRecord(Stored):
 
     name: str
     step: Step
-    impute: bool = True
-    standardise: StrictBool | Literal["centre", "scale"] = False
+    impute: StrictBool | Literal["median", "most_frequent"] = True
+    standardise: (
+        StrictBool | Literal["centre", "scale", "max-abs", "robust"] | tuple[Finite, Finite]
+    ) = False
     unknown: Literal["error", "ignore"] = "error"
     drop: Drop = Field(default=None, exclude_if=_absent)
     smooth: Finite | Literal["auto"] = "auto"
@@ -115,7 +118,7 @@ class FixedColumns:
             tuple(map(fixed_part, records)),
             tuple(starts),
             tuple(starts[i] for i in numeric),
-            tuple(records[i].impute for i in numeric),
+            tuple(bool(records[i].impute) for i in numeric),
         )
 
 

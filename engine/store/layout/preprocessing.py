@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from lethe.engine.preprocess.input.columns import (
     Column,
     Columns,
     Date,
+    Impute,
     Name,
     Numeric,
     OneHot,
@@ -40,6 +41,7 @@ from lethe.engine.preprocess.transformation.layout import (
     lay_out,
     lay_out_known,
 )
+from lethe.engine.preprocess.transformation.order import Interval, Window
 from lethe.engine.preprocess.transformation.sums import (
     Contribution,
     MatrixTotal,
@@ -76,19 +78,20 @@ def column_of(record: ColumnRecord | FittedColumn) -> Column:
 
 
 def _own_column(record: ColumnRecord) -> Column:
-    impute = "mean" if record.impute else None
+    standardise = record.standardise
+    impute: Impute = "mean" if record.impute is True else record.impute or None
     match record.step:
         case "numeric":
-            return Numeric("mean" if impute else None, record.standardise)
+            return Numeric(impute, standardise)
         case "date":
-            return Date("mean" if impute else None, record.standardise)
+            return Date(impute, standardise)
         case "one-hot":
             return OneHot(record.unknown, record.drop)
         case "ordinal":
             named = record.categories if record.ordered else None
-            return Ordinal(named, record.standardise)
+            return Ordinal(named, standardise)
         case "target-encode":
-            return TargetEncode(record.smooth, record.standardise)
+            return TargetEncode(record.smooth, standardise)
 
 
 def columns_of(records: Sequence[ColumnRecord]) -> dict[Name, Column]:
@@ -178,7 +181,7 @@ def _record(
     return ColumnRecord(
         name=str(name),
         step=_step(column),
-        impute=isinstance(column, Numeric) and column.impute is not None,
+        impute=_impute(column),
         standardise=standardise_of(column),
         unknown=column.unknown if isinstance(column, OneHot) else "error",
         drop=_drop(name, column),
@@ -188,6 +191,11 @@ def _record(
         gaps=gaps,
         of="" if column.of is None else str(column.of),
     )
+
+
+def _impute(column: Column) -> bool | Literal["median", "most_frequent"]:
+    impute = column.impute if isinstance(column, Numeric) else None
+    return impute == "mean" if impute is None or impute == "mean" else impute
 
 
 def _drop(name: Name, column: Column) -> Drop:
@@ -252,7 +260,8 @@ def given_table(records: Sequence[ColumnRecord], values: Array, what: str) -> Ta
 
 def pack_base(base: BaseTransformation) -> bytes:
     """Return a base transformation, without its layout, as raw float64."""
-    parts = [base.centre, base.scale, base.constant, base.value, [base.target_mean]]
+    ends = [end for interval in base.intervals for end in interval]
+    parts = [base.centre, base.scale, base.constant, base.value, [base.target_mean], ends]
     return codec.pack(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
 
 
@@ -264,12 +273,14 @@ def unpack_base(stored: bytes | None, layout: Layout, what: str) -> BaseTransfor
     CorruptState
         It is not one of this layout.
     """
-    p, q = layout.features, layout.entries
-    numbers = codec.unpack(stored, (3 * p + q + 1,), f"{what}, its base transformation")
-    centre, scale, constant, value, [mean] = np.split(numbers, np.cumsum([p, p, p, q]))
+    p, q, windows = layout.features, layout.entries, len(layout.order)
+    size = 3 * p + q + 1 + 2 * windows
+    numbers = codec.unpack(stored, (size,), f"{what}, its base transformation")
+    centre, scale, constant, value, [mean], ends = np.split(numbers, np.cumsum([p, p, p, q, 1]))
     if not (scale > 0).all():
         raise CorruptState(f"{what}: its base transformation divides by 0; run `lethe check`")
-    return BaseTransformation(layout, centre, scale, constant != 0, value, float(mean))
+    intervals = tuple(Interval(*of) for of in ends.reshape(windows, 2).tolist())
+    return BaseTransformation(layout, centre, scale, constant != 0, value, float(mean), intervals)
 
 
 # -- the sums -----------------------------------------------------------------------------------
@@ -279,8 +290,13 @@ _SCALARS = ("rows", "square_size", "response_size", "error_size", "longest", "re
 _ALL = "all"
 """Field of the sums that are not by entry; those of an entry are named by its number."""
 
+_WINDOW = "window:"
+"""Before the number of a window: fields of the values about a quantile."""
+
 SINCE = "since:"
 """Before a number from 0 on: fields of the rows that came and went since then."""
+
+_SINCE = SINCE.encode()
 
 FIRST_SINCE = f"{SINCE}0"
 """A field that is there if anything came or went."""
@@ -296,7 +312,28 @@ def packed_sums(sums: Sums) -> dict[str, bytes]:
     totals = (*sums.crossed.copy(joined=True), *sums.paired.copy(joined=True))
     for entry in range(len(sums.counts)):
         fields[str(entry)] = codec.pack(np.concatenate([total[entry] for total in totals]))
+    for number, window in enumerate(sums.windows):
+        outside = [window.below, window.above]
+        packed = codec.pack(np.concatenate([outside, window.counts, window.values]))
+        fields[f"{_WINDOW}{number}"] = packed
     return fields
+
+
+def _unpack_window(stored: bytes | None, interval: Interval, what: str) -> Window:
+    size = max(2, len(stored or b"") // 8)
+    numbers = codec.unpack(stored, (size,), what)
+    below, above = numbers[:2]
+    counts, values = numbers[2 : 2 + size // 2 - 1], numbers[2 + size // 2 - 1 :]
+    if (
+        size % 2
+        or min(below, above, counts.min(initial=1) - 1) < 0
+        or (numbers[: 2 + len(counts)] % 1).any()
+        or (np.diff(values) <= 0).any()
+        or not interval.low <= values.min(initial=interval.high)
+        or not values.max(initial=interval.low) <= interval.high
+    ):
+        raise CorruptState(f"{what}: are those of no rows; run `lethe check`")
+    return Window(interval, values, counts.astype(np.int64), int(below), int(above))
 
 
 def packed_since(sums: Sums, before: Sums | None = None) -> dict[str, bytes]:
@@ -339,7 +376,13 @@ def _unpack_since(stored: bytes, layout: Layout, d: int, m: int, e: int, what: s
 
 
 def unpack_sums(
-    stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, what: str, *, kind: Kind
+    stored: Mapping[bytes, bytes],
+    base: BaseTransformation,
+    d: int,
+    m: int,
+    what: str,
+    *,
+    kind: Kind,
 ) -> Sums:
     """Return stored sums of a model with d coefficients and m targets.
 
@@ -348,6 +391,7 @@ def unpack_sums(
     CorruptState
         They are not those of this layout.
     """
+    layout = base.layout
     p, q = layout.features, layout.entries
     shapes = {"first": (p,), "second": (p,), "target": (2, q), "all_target": (2,)}
     shapes |= {"responses": (q, m), "weighted": (d,)}
@@ -380,6 +424,10 @@ def unpack_sums(
         present=present.astype(np.int64),
         crossed=MatrixTotal(high.copy(), low.copy()),
         paired=MatrixTotal(paired_high.copy(), paired_low.copy()),
+        windows=tuple(
+            _unpack_window(stored.get(f"{_WINDOW}{number}".encode()), interval, what)
+            for number, interval in enumerate(base.intervals)
+        ),
         **fields,
     )
     return _with_rows_since(written, stored, layout, d, m, what)
@@ -389,7 +437,7 @@ def _with_rows_since(
     written: Sums, stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, what: str
 ) -> Sums:
     """Return sums with what came and went since they were written."""
-    e, count = written.errors.high.shape[1], len(stored) - 1 - layout.entries
+    e, count = written.errors.high.shape[1], sum(field.startswith(_SINCE) for field in stored)
     parts = [stored.get(f"{SINCE}{number}".encode()) for number in range(count)]
     since = [_unpack_since(part or b"", layout, d, m, e, what) for part in parts]
     sums = written
@@ -397,6 +445,8 @@ def _with_rows_since(
         moved = [part.rows for part in since if part.sign == sign]
         if moved:
             sums = sums.changed(layout, Contribution.joined(moved), sign)
-    if sums.rows < 1 or min(sums.counts.min(initial=0), sums.present.min(initial=0)) < 0:
+    least = [sums.rows - 1, sums.counts.min(initial=0), sums.present.min(initial=0)]
+    least += [min(w.below, w.above, w.counts.min(initial=0)) for w in sums.windows]
+    if min(least) < 0:
         raise CorruptState(f"{what}: are those of no rows; run `lethe check`")
     return replace(sums, since=tuple(since))

@@ -32,7 +32,7 @@ from lethe.engine.fit.objective import (
 from lethe.engine.fit.precompute import dual_rows
 from lethe.engine.preprocess.answer import prepare_in_passes
 from lethe.engine.preprocess.live import LivePipeline
-from lethe.engine.preprocess.transformation.in_passes import OfGiven
+from lethe.engine.preprocess.transformation.blocks import OfGiven
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.refreshes import NewGeneration
 from lethe.engine.rowstore.buckets import Buckets, RowsOfBuckets

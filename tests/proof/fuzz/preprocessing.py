@@ -55,8 +55,10 @@ _COLUMNS: Columns = {
     "joined": Date(),
     "post": TargetEncode(),
     "town": OneHot(),
+    "fee": Numeric("median", "robust"),
 }
 _ROWS: dict[str, list[Any]] = {
+    "fee": [1.0, 3.5, None, 4.0, 9.25, 1.0],
     "age": [31.0, None, 58.5, 44.0, 29.25, 61.0],
     "grade": ["a", "b", "b", "a", "c", "b"],
     "joined": ["2020-02-01", "2021-03-05", "2019-07-09", "2022-01-01", "2018-05-05", "2020-08-08"],
@@ -147,13 +149,15 @@ def _base(data: bytes) -> None:
 def _sums(data: bytes) -> None:
     settings, _, first = _model()
     layout = first.base.layout
-    whole, since, *entries = parts(data, layout.entries + 2)
+    whole, since, *others = parts(data, layout.entries + len(layout.order) + 2)
     stored = {b"all": whole, b"since:0": since or None}
-    stored |= {b"%d" % i: entry for i, entry in enumerate(entries)}
+    stored |= {b"%d" % i: entry for i, entry in enumerate(others[: layout.entries])}
+    stored |= {b"window:%d" % i: one for i, one in enumerate(others[layout.entries :])}
     found = {name: value for name, value in stored.items() if value is not None}
-    sums = unpack_sums(found, layout, settings.d, settings.m, "m", kind=settings.kind)
+    sums = unpack_sums(found, first.base, settings.d, settings.m, "m", kind=settings.kind)
     assert sums.rows >= 1
     assert min(sums.counts.min(initial=0), sums.present.min(initial=0)) >= 0
+    assert all(window.counts.min(initial=0) >= 0 for window in sums.windows)
 
 
 def sums_seeds() -> list[bytes]:

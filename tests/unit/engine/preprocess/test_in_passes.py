@@ -21,8 +21,11 @@ from lethe.engine.preprocess.input.columns import (
 )
 from lethe.engine.preprocess.input.table import Table, read_table
 from lethe.engine.preprocess.transformation.base import BaseTransformation, fit_base
-from lethe.engine.preprocess.transformation.in_passes import OfGiven, fit_base_in_passes
+from lethe.engine.preprocess.transformation.blocks import OfGiven
+from lethe.engine.preprocess.transformation.in_passes import fit_base_in_passes
 from lethe.engine.preprocess.transformation.layout import lay_out
+from lethe.engine.preprocess.transformation.order import Filled, kept_quantiles
+from lethe.engine.preprocess.transformation.order_in_passes import windows_in_passes
 
 T = TypeVar("T")
 
@@ -35,6 +38,9 @@ COLUMNS: Columns = {
     "grade": Ordinal(standardise=True),
     "post": TargetEncode(standardise=True),
     "job": TargetEncode(smooth=3.0),
+    "fee": Numeric("median", "robust"),
+    "use": Numeric("mean", (0.0, 1.0)),
+    "few": Numeric("most_frequent", "max-abs"),
 }
 
 
@@ -73,7 +79,12 @@ def drawn(n: int = 200, x: Any = None) -> tuple[Table, Array]:
         for name, size in (("town", 4), ("left out", 4), ("grade", 5), ("post", 9), ("job", 7))
     }
     given = {"x": x, "plain": plain, "as it is": rng.standard_normal(n), **text}
-    return read_table(COLUMNS, given), rng.standard_normal(n) + 7.0
+    y = rng.standard_normal(n) + 7.0
+    fee, use = rng.exponential(size=n) ** 2, 1e4 + rng.standard_normal(n)
+    few = rng.integers(0, 5, n).astype(float)
+    for values in (fee, use, few):
+        values[rng.random(n) < 0.2] = np.nan
+    return read_table(COLUMNS, {**given, "fee": fee, "use": use, "few": few}), y
 
 
 def bases(
@@ -96,6 +107,27 @@ def check(found: BaseTransformation, expected: BaseTransformation) -> None:
 @pytest.mark.parametrize("rows", [1, 7, 200])
 def test_statistics_in_blocks_are_those_of_the_table(rows: int, centred: bool) -> None:
     check(*bases(*drawn(), rows, centred=centred))
+
+
+def test_windows_of_many_rows_are_about_their_quantiles() -> None:
+    """Of blocks that are sorted: none of them has the values of the others."""
+    table, y = drawn(30_000, np.sort(np.random.default_rng(1).standard_normal(30_000)))
+    columns = {**COLUMNS, "x": Numeric("median", "robust"), "plain": Numeric("median", (0, 1))}
+    layout = lay_out(columns, table)
+    found = windows_in_passes(layout, Blocks(table, y, 1000))
+    for part in layout.numeric:
+        column = table.numbers[:, part.source]
+        known = column[~np.isnan(column)]
+        kept = kept_quantiles(part.column) if part.feature in found else ()
+        for quantile, window in zip(kept, found.get(part.feature, []), strict=True):
+            assert len(window) == len(known)
+            assert len(window.values) < 2000
+            if part.column.impute in ("mean", "median"):
+                fill = getattr(np, part.column.impute)(known)
+                missing = len(column) - len(known)
+                filled = np.append(known, np.full(missing, fill))
+                at = window.quantile(quantile, Filled(float(fill), missing))
+                assert at == pytest.approx(np.quantile(filled, quantile), rel=1e-15)
 
 
 HOSTILE = {

@@ -393,7 +393,7 @@ def test_what_cannot_be_fitted_is_named(columns: Any, rows: Any, message: str) -
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Numeric(impute="median"),  # type: ignore[arg-type]
+        lambda: Numeric(impute="max"),  # type: ignore[arg-type]
         lambda: OneHot(unknown="drop"),  # type: ignore[arg-type]
         lambda: Ordinal(categories=("a", "a")),
         lambda: TargetEncode(smooth=-1.0),

@@ -29,7 +29,7 @@ from lethe.engine.store.layout.preprocessing import (
 )
 from tests.support import pipelines
 
-COLUMNS = pipelines.EVERY_KIND
+COLUMNS: Columns = {**pipelines.EVERY_KIND, "fee": Numeric("median", (0.0, 1.0))}
 
 
 def made(kind: Kind = Kind.LINEAR) -> tuple[tuple[ColumnRecord, ...], Table, Prepared]:
@@ -57,7 +57,7 @@ def test_columns_rows_base_and_sums_come_back(kind: Kind) -> None:
         np.testing.assert_array_equal(getattr(base, name), getattr(first.base, name))
     sums = first.answer.sums
     stored = {name.encode(): value for name, value in packed_sums(sums).items()}
-    found = unpack_sums(stored, layout, first.generation.objective.d, 1, "m", kind=kind)
+    found = unpack_sums(stored, first.base, first.generation.objective.d, 1, "m", kind=kind)
     assert packed_sums(found) == packed_sums(sums)
     assert packed_since(sums) == {}
 
@@ -82,14 +82,14 @@ def changed_twice(first: Prepared) -> list[Sums]:
 
 @pytest.mark.parametrize("kind", [Kind.LINEAR, Kind.LOGISTIC])
 def test_sums_come_back_with_the_rows_since(kind: Kind) -> None:
-    records, _, first = made(kind)
-    layout, d = layout_of(records), first.generation.objective.d
+    _, _, first = made(kind)
+    d = first.generation.objective.d
     one, two = changed_twice(first)
     assert packed_since(one).keys() == {"since:0"}
     assert packed_since(two, one).keys() == {"since:1", "since:2"}
     fields = packed_sums(first.answer.sums) | packed_since(one) | packed_since(two, one)
     stored = {name.encode(): value for name, value in fields.items()}
-    found = unpack_sums(stored, layout, d, 1, "m", kind=kind)
+    found = unpack_sums(stored, first.base, d, 1, "m", kind=kind)
     assert packed_since(found) == packed_since(two)
     assert found.rows == 80 - 3 + 1 - 2
     for name in ("counts", "present"):
@@ -101,6 +101,9 @@ def test_sums_come_back_with_the_rows_since(kind: Kind) -> None:
         np.testing.assert_allclose(mine, other, rtol=1e-15, atol=1e-15, err_msg=name)
     np.testing.assert_allclose(found.crossed.at(), two.crossed.at(), rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(found.paired.at(), two.paired.at(), rtol=1e-14)
+    for ours, theirs in zip(found.windows, two.windows, strict=True):
+        np.testing.assert_array_equal(ours.values, theirs.values)
+        np.testing.assert_array_equal(ours.counts, theirs.counts)
 
 
 def test_damaged_rows_since_are_corrupt() -> None:
@@ -118,15 +121,15 @@ def test_damaged_rows_since_are_corrupt() -> None:
         damaged.append(wrong.tobytes())
     for data in damaged:
         with pytest.raises(CorruptState):
-            unpack_sums(stored | {name: data}, layout, d, 1, "m", kind=Kind.LINEAR)
+            unpack_sums(stored | {name: data}, first.base, d, 1, "m", kind=Kind.LINEAR)
     del stored[name]  # one between two others
     with pytest.raises(CorruptState):
-        unpack_sums(stored, layout, d, 1, "m", kind=Kind.LINEAR)
+        unpack_sums(stored, first.base, d, 1, "m", kind=Kind.LINEAR)
 
 
 def test_more_rows_gone_since_than_there_were_are_corrupt() -> None:
-    records, _, first = made()
-    layout, d = layout_of(records), first.generation.objective.d
+    _, _, first = made()
+    d = first.generation.objective.d
     everything = slice(0, 80)
     leaving = RowsAndDuals(first.rows, first.dual_rows, entries=first.entries[everything])
     pipeline = LivePipeline(first.base, (), first.answer, intercept=True)
@@ -134,19 +137,35 @@ def test_more_rows_gone_since_than_there_were_are_corrupt() -> None:
     fields = packed_sums(first.answer.sums) | packed_since(gone)
     stored = {name.encode(): value for name, value in fields.items()}
     with pytest.raises(CorruptState, match="are those of no rows"):
-        unpack_sums(stored, layout, d, 1, "m", kind=Kind.LINEAR)
+        unpack_sums(stored, first.base, d, 1, "m", kind=Kind.LINEAR)
 
 
 def test_damaged_values_are_corrupt() -> None:
     records, table, first = made()
     layout, d = layout_of(records), first.generation.objective.d
     stored = {name.encode(): value for name, value in packed_sums(first.answer.sums).items()}
-    for name in (b"all", b"0"):
-        with pytest.raises(CorruptState):
-            unpack_sums({**stored, name: stored[name][:-8]}, layout, d, 1, "m", kind=Kind.LINEAR)
+    for name in (b"all", b"0", b"window:0"):
         with pytest.raises(CorruptState):
             unpack_sums(
-                {k: v for k, v in stored.items() if k != name}, layout, d, 1, "m", kind=Kind.LINEAR
+                {**stored, name: stored[name][:-8]}, first.base, d, 1, "m", kind=Kind.LINEAR
+            )
+        with pytest.raises(CorruptState):
+            unpack_sums(
+                {k: v for k, v in stored.items() if k != name},
+                first.base,
+                d,
+                1,
+                "m",
+                kind=Kind.LINEAR,
+            )
+    window = np.frombuffer(stored[b"window:1"], dtype="<f8")
+    counts = (len(window) - 2) // 2
+    for at, value in ((0, -1.0), (1, 0.5), (2, 0.0), (2 + counts, window[-1]), (-1, np.nan)):
+        wrong = window.copy()
+        wrong[at] = value
+        with pytest.raises(CorruptState):
+            unpack_sums(
+                stored | {b"window:1": wrong.tobytes()}, first.base, d, 1, "m", kind=Kind.LINEAR
             )
     with pytest.raises(CorruptState):
         unpack_base(pack_base(first.base)[:-8], layout, "m")
@@ -168,13 +187,13 @@ def test_damaged_values_are_corrupt() -> None:
     ],
 )
 def test_sums_that_no_rows_have_are_corrupt(kind: Kind, at: int, value: float) -> None:
-    records, _, first = made(kind)
-    layout, d = layout_of(records), first.generation.objective.d
+    _, _, first = made(kind)
+    d = first.generation.objective.d
     stored = {name.encode(): data for name, data in packed_sums(first.answer.sums).items()}
     numbers = np.frombuffer(stored[b"all"], dtype="<f8").copy()
     numbers[at] = value
     with pytest.raises(CorruptState, match="its sums: are those of no rows"):
-        unpack_sums(stored | {b"all": numbers.tobytes()}, layout, d, 1, "m", kind=kind)
+        unpack_sums(stored | {b"all": numbers.tobytes()}, first.base, d, 1, "m", kind=kind)
 
 
 def test_a_base_transformation_that_divides_by_nothing_is_corrupt() -> None:
