@@ -1,9 +1,9 @@
 """Transformers: the values that scikit-learn documents for each parameter, and what they compute.
 
-A model has, of a column: its mean for missing numbers, (x - mean) / deviation or either half of
-it, a feature of 0 and 1 a category, or the place of the category; all of them learnt from its rows,
-of equal weight. Before that it has what learns nothing: products, functions by name, given values,
-and indicators of gaps.
+A model has, of a column: its mean, median or mode for missing numbers, (x - mean) / deviation or
+either half of it, or the same by extremes or quartiles, a feature of 0 and 1 a category, or the
+place of the category; all of them learnt from its rows, of equal weight. Before that it has what
+learns nothing: products, functions by name, given values, and indicators of gaps.
 """
 
 from __future__ import annotations
@@ -89,11 +89,28 @@ NOTHING: Values = {
 
 KNOWN: Mapping[type, Values] = {
     StandardScaler: SCALER,
+    MinMaxScaler: {
+        "feature_range": ((0, 1), (-1.0, 2.5)),
+        "copy": (True, False),
+        "clip": (False, True),
+    },
+    MaxAbsScaler: {"copy": (True, False)},
+    RobustScaler: {
+        "with_centering": (True, False),
+        "with_scaling": (True, False),
+        "quantile_range": ((25.0, 75.0), (10.0, 90.0)),
+        "copy": (True, False),
+        "unit_variance": (False, True),
+    },
     SimpleImputer: IMPUTER,
     OneHotEncoder: ONE_HOT,
     OrdinalEncoder: ORDINAL,
     FunctionTransformer: NOTHING,
 }
+
+SCALERS: Sequence[type] = (
+    StandardScaler, StandardScaler, StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler,
+)  # fmt: skip
 
 UNION: Values = {
     "transformer_list": ((),),  # drawn
@@ -143,12 +160,18 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
     p = transformer.get_params(deep=False)
     if isinstance(transformer, FunctionTransformer):
         wrong = ["func"] if p["func"] is np.nan_to_num else []
-    elif isinstance(transformer, StandardScaler):
+    elif isinstance(transformer, StandardScaler | MaxAbsScaler):
         wrong = []
+    elif isinstance(transformer, MinMaxScaler):
+        wrong = ["clip"] if p["clip"] else []
+    elif isinstance(transformer, RobustScaler):
+        wrong = [n for n in ("with_centering", "with_scaling") if not p[n]]
+        wrong += ["quantile_range"] if p["quantile_range"] != (25.0, 75.0) else []
+        wrong += ["unit_variance"] if p["unit_variance"] else []
     elif isinstance(transformer, SimpleImputer):
         # "missing_values can be set to either np.nan or pd.NA" for a missing value of a data frame.
         wrong = [] if pd.isna(p["missing_values"]) else ["missing_values"]
-        wrong += ["strategy"] if p["strategy"] not in ("mean", "constant") else []
+        wrong += [] if isinstance(p["strategy"], str) else ["strategy"]  # a function of its own
     elif isinstance(transformer, OneHotEncoder):
         # Without min_frequency and max_categories there is no infrequent category, and
         # "infrequent_if_exist" is "ignore"; "warn" is that and a warning, which a model has not.
@@ -195,8 +218,7 @@ def drawn(rng: Random, kind: type, columns: Sequence[str], defaults: float) -> A
 
 
 OTHERS: Sequence[Callable[[], Any]] = (
-    MinMaxScaler, MaxAbsScaler, RobustScaler, PowerTransformer, SplineTransformer,
-    VarianceThreshold, RBFSampler, Nystroem,
+    PowerTransformer, SplineTransformer, VarianceThreshold, RBFSampler, Nystroem,
     lambda: QuantileTransformer(n_quantiles=10), lambda: PCA(1), lambda: SelectKBest(k=1),
     lambda: KBinsDiscretizer(3, quantile_method="averaged_inverted_cdf"),
 )  # fmt: skip
@@ -237,7 +259,7 @@ def on_numbers(rng: Random, columns: Sequence[str], defaults: float) -> Part:
         kind = rng.choice((Binarizer, FeatureUnion, Normalizer, PolynomialFeatures))
         choices: list[Callable[[], Any]] = [*_TOGETHER, partial(computing, rng, kind)]
         return Part(rng.choice(choices)())
-    scaler = drawn(rng, StandardScaler, columns, defaults)
+    scaler = drawn(rng, rng.choice(SCALERS), columns, defaults)
     return Part(scaler, tuple(offences(scaler)))
 
 
@@ -251,11 +273,12 @@ def on_gaps(rng: Random, columns: Sequence[str], defaults: float) -> Part:
     imputer = drawn(rng, SimpleImputer, columns, defaults)
     if rng.randrange(2):
         return Part(imputer, tuple(offences(imputer)))
-    scaler = drawn(rng, StandardScaler, columns, defaults)
+    scaler = drawn(rng, rng.choice(SCALERS), columns, defaults)
+    name = type(scaler).__name__
     wrong = [("'simpleimputer'", *one) for one in offences(imputer)]
-    wrong += [("'standardscaler'", *one) for one in offences(scaler)]
+    wrong += [(f"'{name.lower()}'", *one) for one in offences(scaler)]
     if rng.random() < 0.1:
-        after = ("'simpleimputer'", "SimpleImputer: ", "after StandardScaler")
+        after = ("'simpleimputer'", "SimpleImputer: ", f"after {name}")
         return Part(make_pipeline(scaler, imputer), (*wrong, after))
     return Part(make_pipeline(imputer, scaler), tuple(wrong))
 
