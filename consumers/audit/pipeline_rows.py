@@ -18,6 +18,7 @@ from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.offline.live_rows import Given
 
 Long: TypeAlias = NDArray[np.longdouble]
+AnyLong: TypeAlias = Long | np.longdouble
 T = TypeVar("T")
 
 _NUMBERS = ("numeric", "date")
@@ -90,9 +91,10 @@ class PipelineRows:
                 if column.step == "one-hot":
                     codes += 1
                     hot = (own[:, None] == np.arange(len(counts))).astype(np.longdouble)
+                    share = counts / np.longdouble(learnt.n)
                     if (gone := left_out(column, np.flatnonzero(counts).tolist())) is not None:
-                        hot[:, gone] = 0.0
-                    yield hot
+                        hot[:, gone] = share[gone] = 0.0
+                    yield _scaled(column, hot, share, share * (1 - share), learnt.n)
                     continue
                 of = _ordinal(column, counts)
                 if column.step == "target-encode":
@@ -101,12 +103,7 @@ class PipelineRows:
                 values, share = of[own], counts / np.longdouble(learnt.n)
                 mean = np.sum(share * of)
                 variance = np.sum(share * (of - mean) ** 2)
-            deviation = _deviation(mean, variance, learnt.n)
-            if column.standardise in (True, "centre"):
-                values = values - mean
-            if column.standardise in (True, "scale"):
-                values = values / deviation
-            yield values[:, None]
+            yield _scaled(column, values[:, None], mean, variance, learnt.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +197,12 @@ def _ordinal(column: ColumnRecord, counts: NDArray[np.int_]) -> Long:
     return np.asarray(np.cumsum(there) - 1, dtype=np.longdouble)
 
 
-def _deviation(mean: np.longdouble, variance: np.longdouble, n: int) -> np.longdouble:
-    """Return the standard deviation; 1 where scikit-learn counts a column as constant."""
+def _scaled(column: ColumnRecord, values: Long, mean: AnyLong, variance: AnyLong, n: int) -> Long:
+    """Return a column's features; the deviation is 1 where scikit-learn counts one as constant."""
     eps = np.finfo(np.float64).eps
     constant = variance <= n * eps * variance + (n * mean * eps) ** 2
-    return np.longdouble(1) if constant else np.sqrt(variance)
+    if column.standardise in (True, "centre"):
+        values = values - mean
+    if column.standardise in (True, "scale"):
+        values = values / np.where(constant, np.longdouble(1), np.sqrt(variance))
+    return values

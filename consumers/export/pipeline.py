@@ -100,7 +100,10 @@ def _transformer(column: FittedColumn) -> Any:
     else:
         steps += filling(of)
         steps += knowing_missing(_encoder(column), _known(column), _BLANK)
-    steps += [StandardScaler()] if (column.mean, column.deviation) != (0.0, 1.0) else []
+    scaled = (
+        column.values if column.step == "one-hot" else (column.mean, column.deviation) != (0, 1)
+    )
+    steps += [StandardScaler()] if scaled else []
     if not steps:
         return "passthrough"
     alone = len(steps) == 1 and not computed(column_of(column))
@@ -129,7 +132,7 @@ def _set(column: FittedColumn, step: Any) -> None:
     if isinstance(step, SimpleImputer) and column.impute is not None:
         step.statistics_ = np.array([column.impute])
     elif isinstance(step, StandardScaler) and step.with_std:
-        step.mean_, step.scale_ = np.array([column.mean]), np.array([column.deviation])
+        step.mean_, step.scale_ = (part[kept([column], intercept=False)] for part in column.scaling)
         step.var_ = step.scale_**2
     elif isinstance(step, TargetEncoder):
         step.encodings_, step.target_mean_ = [np.array(column.values)], column.otherwise

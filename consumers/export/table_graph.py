@@ -120,7 +120,8 @@ class _Graph:
         there = self.add("ReduceSum", hot, self.constant(np.array([1])), keepdims=1)
         if column.step == "one-hot":
             # An unknown category has 0 there, and 0 / 0 is NaN.
-            return hot if column.ignores_unknown else self.add("Div", hot, there)
+            known = hot if column.ignores_unknown else self.add("Div", hot, there)
+            return self._scaled(column, known) if column.values else known
         x = self.add("MatMul", hot, self.constant(np.array(column.values)[:, None]))
         if column.otherwise is None:
             return self._scaled(column, self.add("Div", x, there))
@@ -143,8 +144,9 @@ class _Graph:
         return self.add("Mul", hot, self.constant(live))
 
     def _scaled(self, column: FittedColumn, x: str) -> str:
-        centred = self.add("Sub", x, self.constant(column.mean))
-        return self.add("Div", centred, self.constant(column.deviation))
+        mean, deviation = column.scaling
+        centred = self.add("Sub", x, self.constant(mean))
+        return self.add("Div", centred, self.constant(deviation))
 
 
 def _kind_of(column: FittedColumn) -> int:

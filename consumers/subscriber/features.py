@@ -98,7 +98,8 @@ def _one_hot(column: FittedColumn, codes: Codes, named: Mapping[str, Any]) -> Ar
     features = np.zeros((len(codes), len(column.categories)))
     rows = np.flatnonzero(known)
     features[rows, codes[rows]] = 1.0
-    return features
+    means, deviations = column.scaling
+    return (features - means) / deviations
 
 
 def _coded(column: FittedColumn, codes: Codes, named: Mapping[str, Any]) -> Array:

@@ -39,7 +39,7 @@ from lethe.engine.preprocess.library import PreparedModel
 
 _KNOWN = (
     "a model has SimpleImputer() and StandardScaler(), each alone or in this order; "
-    "OneHotEncoder(); and OrdinalEncoder(), alone or before StandardScaler(); and before these "
+    "OneHotEncoder() and OrdinalEncoder(), each alone or before StandardScaler(); and before these "
     "what learns nothing, such as PolynomialFeatures. Fit one of these, or "
     f"{FROZEN}"
 )
@@ -215,8 +215,8 @@ def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
         return Numeric(impute=None, standardise=standardise)
     if before == [SimpleImputer]:
         return Numeric(standardise=standardise)
-    if before == [OneHotEncoder] and standardise is False:
-        return _one_hot(found[0], place)
+    if before == [OneHotEncoder]:
+        return _one_hot(found[0], place, standardise=standardise)
     if before == [OrdinalEncoder]:
         return _ordinal(found[0], place, standardise=standardise)
     raise found[-1].refusal(f"after {' and '.join(kind.__name__ for kind in kinds[:-1])}; {_KNOWN}")
@@ -237,7 +237,7 @@ def check_step(step: Step) -> None:
     check_requests(step.estimator, step.where)
 
 
-def _one_hot(step: Step, place: int) -> OneHot:
+def _one_hot(step: Step, place: int, *, standardise: Standardise) -> OneHot:
     gaps = sum(is_missing(category) for category in step.estimator.categories_[place])
     if gaps > 1:
         raise step.refusal(
@@ -245,7 +245,9 @@ def _one_hot(step: Step, place: int) -> OneHot:
             f"here and one in a model; write the same in place of both, or {FROZEN}"
         )
     return OneHot(
-        "error" if step.estimator.handle_unknown == "error" else "ignore", _drop(step, place)
+        "error" if step.estimator.handle_unknown == "error" else "ignore",
+        _drop(step, place),
+        standardise,
     )
 
 

@@ -21,7 +21,6 @@ from lethe.engine.preprocess.input.columns import (
     Ordinal,
     Standardise,
     TargetEncode,
-    standardise_of,
 )
 from tests.support.pipelines import EPOCH
 
@@ -45,7 +44,7 @@ def minimiser(
         targets = [[Decimal(float(v)) for v in row] for row in y.reshape(len(y), -1)]
         weights = [Decimal(1)] * len(y) if weight is None else [Decimal(float(w)) for w in weight]
         made = [
-            _standardised(values, standardise_of(column))
+            _standardised(values, column.standardise)
             for name, column in columns.items()
             for values in _features(column, list(rows[name]), [row[0] for row in targets])
         ]

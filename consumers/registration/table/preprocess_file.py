@@ -40,7 +40,7 @@ _HALVES, _NUMBER, _DROP = (bool, str), (int, float, str), (str, list)
 _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type, ...]]]] = {
     "numeric": (Numeric, {"impute": str, "standardise": _HALVES, "of": str}),
     "date": (Date, {"impute": str, "standardise": _HALVES, "of": str}),
-    "one-hot": (OneHot, {"unknown": str, "drop": _DROP, "of": str}),
+    "one-hot": (OneHot, {"unknown": str, "drop": _DROP, "standardise": _HALVES, "of": str}),
     "ordinal": (Ordinal, {"categories": list, "standardise": _HALVES, "of": str}),
     "target-encode": (TargetEncode, {"smooth": _NUMBER, "standardise": _HALVES, "of": str}),
 }

@@ -111,10 +111,13 @@ class OneHot:
         The category whose feature is left out: ``"first"`` of those that live rows have,
         ``"if_binary"`` the first of two, or a named one, as in ``("Ulm",)``. It keeps its place
         among the parameters, with the weight 0.
+    standardise
+        As of `Numeric`, of each of these columns.
     """
 
     unknown: Unknown = "error"
     drop: Drop = None
+    standardise: Standardise = False
     of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -123,8 +126,10 @@ class OneHot:
         Raises
         ------
         InvalidData
-            ``unknown`` is neither of the two, or ``drop`` is none of the above.
+            ``unknown`` is neither of the two, or ``drop`` is none of the above, or ``standardise``
+            none of `Standardise`.
         """
+        _check_standardise(self.standardise)
         drop: object = self.drop
         if isinstance(drop, list):
             drop = tuple(drop)
@@ -305,14 +310,9 @@ def named_by(columns: Columns, names: Sequence[str]) -> dict[str, Column]:
     return named
 
 
-def standardise_of(column: Column) -> Standardise:
-    """Return what of a column's features is brought to 0 and 1."""
-    return False if isinstance(column, OneHot) else column.standardise
-
-
 def standardised(column: Column) -> bool:
     """Return whether anything of a column's features is brought to 0 or 1."""
-    return standardise_of(column) is not False
+    return column.standardise is not False
 
 
 def centres(standardise: Standardise) -> bool:

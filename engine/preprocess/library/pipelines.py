@@ -34,7 +34,6 @@ from lethe.engine.preprocess.input.columns import (
     given_columns,
     passthrough,
     scales,
-    standardise_of,
 )
 from lethe.engine.preprocess.input.derived import Expression, Filled, Same, sources
 from lethe.engine.preprocess.input.settings import Settings
@@ -225,6 +224,7 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
     if replace(column, of=None) == passthrough() and not computed(column):
         return "passthrough"
     steps: list[Any] = []
+    standardise = column.standardise
     if column.of is not None and computed(column):
         steps.append(computing(column.of))
     if isinstance(column, Numeric):
@@ -234,7 +234,13 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
         known = sorted_categories(name, live)
         steps += filling(column.of)
         steps += knowing_missing(_encoder(column, known), known)
-    if standardise := standardise_of(column):
+        if (
+            isinstance(column, OneHot)
+            and column.drop not in (None, "if_binary")
+            and len(known) == 1
+        ):
+            standardise = False  # no feature is left, and scikit-learn does not scale none
+    if standardise:
         steps.append(StandardScaler(with_mean=centres(standardise), with_std=scales(standardise)))
     if not steps:
         return "passthrough"

@@ -115,13 +115,12 @@ class PreparedState(Fitted):
     @property
     def present(self) -> NDArray[np.int64]:
         """(p,) rows that are not 0 in a feature: of one-hot features, those of the category."""
-        sums = self.answer.sums
-        return self.base.category_rows(sums.present, sums.rows)
+        return self.answer.sums.present
 
     @property
     def left_out(self) -> NDArray[np.bool_]:
         """(p,) whether a feature is that of a category that is left out."""
-        return self.base.left_out()
+        return self.base.left_out
 
     @property
     def offsets(self) -> Array:

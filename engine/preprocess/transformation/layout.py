@@ -24,7 +24,7 @@ from lethe.engine.preprocess.input.columns import (
     TargetEncode,
     centres,
     scales,
-    standardise_of,
+    standardised,
 )
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.input.values import sorted_categories
@@ -133,14 +133,21 @@ class Layout:
     moving_features: Places
 
     @property
-    def dropping(self) -> list[OneHotPart]:
-        """The one-hot columns that may leave a category out."""
-        return [hot for hot in self.one_hot if hot.column.drop is not None]
+    def counted(self) -> list[OneHotPart]:
+        """The one-hot columns of which features in base units do not tell a row's category."""
+        return [
+            hot for hot in self.one_hot if hot.column.drop is not None or standardised(hot.column)
+        ]
 
     @property
     def moving(self) -> int:
         """Number of features that have entries."""
         return len(self.moving_features)
+
+    @property
+    def places(self) -> int:
+        """Numbers of a row's places: its entries, and its category in each of `counted`."""
+        return self.moving + len(self.counted)
 
 
 def lay_out(columns: Columns, table: Table) -> Layout:
@@ -214,7 +221,7 @@ def _placed(
             entry = len(entry_feature) if gaps[len(numeric)] else -1
             entry_feature += [feature] if entry >= 0 else []
             numeric.append(NumericPart(name, len(numeric), feature, entry))
-            standardise.append(standardise_of(column))
+            standardise.append(column.standardise)
             names.append(str(name))
             continue
         source = len(coded) + len(one_hot)
@@ -222,14 +229,14 @@ def _placed(
         if isinstance(column, OneHot):
             back = _back(own, feature, len(categories))
             one_hot.append(OneHotPart(name, column, source, feature, own, back))
-            standardise += [False] * len(own)
+            standardise += [column.standardise] * len(own)
             names += [f"{name}_{categories[code]}" for code in own]
             continue
         first = len(entry_feature)
         back = _back(own, first, len(categories))
         coded.append(CodedPart(name, column, source, feature, first, own, back))
         entry_feature += [feature] * len(own)
-        standardise.append(standardise_of(column))
+        standardise.append(column.standardise)
         names.append(str(name))
     if len(entry_feature) > MAX_ENTRIES:
         raise InvalidData(

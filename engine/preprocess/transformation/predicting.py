@@ -44,9 +44,8 @@ def pipeline_features(
     for part in layout.numeric:
         column = features[:, part.feature]
         column[np.isnan(column)] = live.imputed[part.feature]
-    has = entries >= 0
-    row_of, _ = np.nonzero(has)
-    entry = entries[has]
+    row_of, place = np.nonzero(entries[:, : layout.moving] >= 0)
+    entry = entries[row_of, place]
     features[row_of, layout.entry_feature[entry]] += live.shift[entry]
     for coded in layout.coded:
         _fill_unknown(coded, base, live, counts, table, features)

@@ -15,7 +15,11 @@ from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import TargetEncode
 from lethe.engine.preprocess.input.table import Vocabulary
-from lethe.engine.preprocess.transformation.base import BaseTransformation, is_constant
+from lethe.engine.preprocess.transformation.base import (
+    BaseTransformation,
+    category_moments,
+    is_constant,
+)
 from lethe.engine.preprocess.transformation.encoding import (
     TargetMoments,
     ordinal_codes,
@@ -123,6 +127,11 @@ def live_statistics(
         shift[own] = np.where(counts > 0, live - base.value[own], 0.0)
         mean[at] = counts @ live / n
         variance[at] = counts @ (live - mean[at]) ** 2 / n
+    for hot in layout.counted:
+        own = hot.features
+        share, spread = category_moments(sums.present[own], base.left_out[own], n)
+        mean[own] = (share - base.centre[own]) / base.scale[own]
+        variance[own] = spread / base.scale[own] ** 2
     unit += np.abs(base.value) + np.abs(shift)
     return Statistics(
         shift,
@@ -137,14 +146,10 @@ def live_statistics(
 def _check_left_out(
     base: BaseTransformation, vocabularies: tuple[Vocabulary, ...], sums: Sums
 ) -> None:
-    dropping = base.layout.dropping
-    if not dropping:
-        return
-    rows, left_out = base.category_rows(sums.present, sums.rows), base.left_out()
-    now = np.zeros_like(left_out)
-    for hot in dropping:
-        now[hot.dropped(rows[hot.features], vocabularies[hot.source])] = True
-    if (now != left_out).any():
+    now = np.zeros_like(base.left_out)
+    for hot in base.layout.counted:
+        now[hot.dropped(sums.present[hot.features], vocabularies[hot.source])] = True
+    if (now != base.left_out).any():
         raise StatisticsMoved("another category of a column is to be left out")
 
 

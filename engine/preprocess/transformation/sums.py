@@ -91,7 +91,7 @@ class Contribution:
     X
         k x d, in base units, the intercept last.
     entries
-        k x g, -1 for none.
+        k x g, the places of a row (`BaseTransformation.rows`), -1 for none.
     curvature
         (k,) of the quadratic model, s_i.
     response
@@ -154,7 +154,7 @@ class Sums:
     counts
         (q,) N^T 1.
     present
-        (p,) rows that are not 0 in a feature: of one-hot features, those of the category.
+        (p,) of one-hot features the rows of the category; of the others those that are not 0.
     first, second
         (p,) sums and sums of squares of each feature, over the rows that have no entry in it.
     target
@@ -272,12 +272,12 @@ class Sums:
     def _add(self, layout: Layout, rows: Contribution, sign: int) -> None:
         """Add a block of rows, or subtract it, in place."""
         features, y = rows.X[:, : layout.features], rows.target
-        row_of, place = np.nonzero(rows.entries >= 0)
+        row_of, place = np.nonzero(rows.entries[:, : layout.moving] >= 0)
         entry = rows.entries[row_of, place]
         plain = features.copy()
         plain[row_of, layout.entry_feature[entry]] = 0.0
         self.rows += sign * len(rows)
-        self.present += sign * np.count_nonzero(features, axis=0)
+        self.present += sign * _rows_of_features(layout, rows)
         self.first.add(sign * plain.sum(axis=0))
         self.second.add(sign * (plain * plain).sum(axis=0))
         self.all_target.add(sign * np.array([y.sum(), y @ y]))
@@ -298,6 +298,16 @@ class Sums:
         scaled, late = (sign * rows.curvature)[:, None], self.late > 0
         self.crossed.add_product(N, scaled * rows.X, late=late)
         self.paired.add_product(N, N * scaled, late=late)
+
+
+def _rows_of_features(layout: Layout, rows: Contribution) -> Places:
+    """Return what the rows are in `Sums.present`."""
+    found: Places = np.count_nonzero(rows.X[:, : layout.features], axis=0)
+    for place, hot in enumerate(layout.counted, layout.moving):
+        category = rows.entries[:, place]
+        known = category[category >= 0] - hot.first
+        found[hot.features] = np.bincount(known, minlength=len(hot.codes))
+    return found
 
 
 def _indicator(row_of: Places, column: Places, shape: tuple[int, int]) -> Array | csr_array:

@@ -10,6 +10,8 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
@@ -54,7 +56,8 @@ class FittedColumn(Stored):
 
     A number is ``(x - mean) / deviation``, where ``impute`` stands in for a missing x; x of a
     category is its place in ``values``, or ``otherwise`` if it is not known; a date counts days
-    since 1970-01-01. A one-hot column is a feature of 0 and 1 for each category. ``vanished`` are
+    since 1970-01-01. A one-hot column is a feature of 0 and 1 for each category; if these are
+    standardised, ``values`` are their means, and then their deviations. ``vanished`` are
     places of categories that no live row has: these are unknown, too. An unknown category that has
     no number is refused, unless ``ignores_unknown``: then all of its features are 0. ``of`` is the
     expression that x is computed by from the columns of the table, if it is none of these.
@@ -75,6 +78,15 @@ class FittedColumn(Stored):
     otherwise: Finite | None = Field(default=None, exclude_if=_absent)
     ignores_unknown: bool = Field(default=False, exclude_if=operator.not_)
     of: str = Field(default="", exclude_if=operator.not_)
+
+    @property
+    def scaling(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and deviation of each feature: (x - mean) / deviation."""
+        if self.step != "one-hot":
+            return np.array([self.mean]), np.array([self.deviation])
+        k = len(self.categories)
+        values = np.array(self.values) if self.values else np.repeat([0.0, 1.0], k)
+        return values[:k], values[k:]
 
 
 FixedPart: TypeAlias = tuple[str, Step, bool, tuple[tuple[Category, type], ...], str]

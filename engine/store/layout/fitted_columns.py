@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from lethe.engine.errors import InvalidData
 from lethe.engine.exact.running import Solution
 from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.input.columns import standardised
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.rounded.raw import untransformed
 from lethe.engine.preprocess.transformation.base import BaseTransformation
@@ -58,8 +59,7 @@ class Learnt(NamedTuple):
     def of_pipeline(cls, pipeline: LivePipeline) -> Learnt:
         """Return what a pipeline with settled statistics has learnt."""
         sums = pipeline.answer.sums
-        present = pipeline.base.category_rows(sums.present, sums.rows)
-        return cls(pipeline.base, pipeline.answer.live, sums.counts, present)
+        return cls(pipeline.base, pipeline.answer.live, sums.counts, sums.present)
 
     @classmethod
     def of_sums(cls, solution: Solution) -> Learnt:
@@ -92,7 +92,7 @@ def fitted_columns(columns: FixedColumns, pipeline: Learnt) -> PublishedColumns:
         if record.step in NUMERIC:
             text, of_column = next(numeric)
         elif record.step == "one-hot":
-            text, of_column = _one_hot(record, start, pipeline, next(one_hot))
+            text, of_column = _one_hot(record, start, pipeline, given, next(one_hot))
         else:
             text, of_column = _coded(record, start, pipeline, given, next(coded))
         packed.append(text)
@@ -153,12 +153,19 @@ def _members(name: bytes, values: Array, given: NDArray[np.bool_]) -> list[bytes
     return [name + text if one else b"" for text, one in zip(texts, given.tolist(), strict=True)]
 
 
-def _one_hot(record: ColumnRecord, start: bytes, pipeline: Learnt, part: OneHotPart) -> _Fitted:
-    vanished = _without_rows(pipeline.present[part.features])
-    members: dict[str, Any] = _given_only(categories=record.categories, vanished=vanished)
+def _one_hot(
+    record: ColumnRecord, start: bytes, pipeline: Learnt, given: _Given, part: OneHotPart
+) -> _Fitted:
+    own, values = part.features, ()
+    if standardised(part.column):
+        values = (*given.mean[own].tolist(), *given.deviation[own].tolist())
+    vanished = _without_rows(pipeline.present[own])
+    members: dict[str, Any] = _given_only(
+        categories=record.categories, values=values, vanished=vanished
+    )
     if record.unknown == "ignore":
         members["ignores_unknown"] = True
-    return _object(start, members), _packed(None, 0.0, 1.0, (), vanished, None)
+    return _object(start, members), _packed(None, 0.0, 1.0, values, vanished, None)
 
 
 def _coded(
@@ -220,7 +227,7 @@ def empty_columns(records: Sequence[ColumnRecord]) -> PublishedColumns:
                 step=record.step,
                 impute=0.0 if record.impute else None,
                 categories=record.categories,
-                values=(0.0,) * len(record.categories) if record.step in _CODED else (),
+                values=_no_values(record),
                 otherwise=0.0 if record.step in _CODED else None,
                 ignores_unknown=record.step == "one-hot",
                 of=record.of,
@@ -228,3 +235,10 @@ def empty_columns(records: Sequence[ColumnRecord]) -> PublishedColumns:
             for record in records
         ]
     )
+
+
+def _no_values(record: ColumnRecord) -> tuple[float, ...]:
+    k = len(record.categories)
+    if record.step in _CODED:
+        return (0.0,) * k
+    return (0.0,) * k + (1.0,) * k if record.step == "one-hot" and record.standardise else ()

@@ -25,7 +25,6 @@ from lethe.engine.preprocess.input.columns import (
     OneHot,
     Ordinal,
     TargetEncode,
-    standardise_of,
 )
 from lethe.engine.preprocess.input.derived import parsed
 from lethe.engine.preprocess.input.settings import Settings
@@ -83,7 +82,7 @@ def _own_column(record: ColumnRecord) -> Column:
         case "date":
             return Date("mean" if impute else None, record.standardise)
         case "one-hot":
-            return OneHot(record.unknown, record.drop)
+            return OneHot(record.unknown, record.drop, record.standardise)
         case "ordinal":
             named = record.categories if record.ordered else None
             return Ordinal(named, record.standardise)
@@ -179,7 +178,7 @@ def _record(
         name=str(name),
         step=_step(column),
         impute=isinstance(column, Numeric) and column.impute is not None,
-        standardise=standardise_of(column),
+        standardise=column.standardise,
         unknown=column.unknown if isinstance(column, OneHot) else "error",
         drop=_drop(name, column),
         smooth=column.smooth if isinstance(column, TargetEncode) else "auto",
@@ -250,9 +249,13 @@ def given_table(records: Sequence[ColumnRecord], values: Array, what: str) -> Ta
 # -- the base -----------------------------------------------------------------------------------
 
 
+_LEFT_OUT = 2.0  # is added to 1, of a constant feature
+
+
 def pack_base(base: BaseTransformation) -> bytes:
     """Return a base transformation, without its layout, as raw float64."""
-    parts = [base.centre, base.scale, base.constant, base.value, [base.target_mean]]
+    state = base.constant + _LEFT_OUT * base.left_out
+    parts = [base.centre, base.scale, state, base.value, [base.target_mean]]
     return codec.pack(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
 
 
@@ -266,10 +269,11 @@ def unpack_base(stored: bytes | None, layout: Layout, what: str) -> BaseTransfor
     """
     p, q = layout.features, layout.entries
     numbers = codec.unpack(stored, (3 * p + q + 1,), f"{what}, its base transformation")
-    centre, scale, constant, value, [mean] = np.split(numbers, np.cumsum([p, p, p, q]))
+    centre, scale, state, value, [mean] = np.split(numbers, np.cumsum([p, p, p, q]))
     if not (scale > 0).all():
         raise CorruptState(f"{what}: its base transformation divides by 0; run `lethe check`")
-    return BaseTransformation(layout, centre, scale, constant != 0, value, float(mean))
+    left_out, constant = (part != 0 for part in np.divmod(state, _LEFT_OUT))
+    return BaseTransformation(layout, centre, scale, constant, left_out, value, float(mean))
 
 
 # -- the sums -----------------------------------------------------------------------------------
@@ -321,14 +325,15 @@ def _as_numbers(part: RowsSummed) -> Array:
 
 def _unpack_since(stored: bytes, layout: Layout, d: int, m: int, e: int, what: str) -> RowsSummed:
     """Return what `_as_numbers` was given; ``e`` columns are of the error."""
-    width = 3 + layout.moving + d + m + e
+    width = 3 + layout.places + d + m + e
     rows = max(1, len(stored) // (8 * width))
     numbers = codec.unpack(stored, (1 + rows * width,), what)
     sign, parts = numbers[0], numbers[1:].reshape(rows, width)
     scalars, entries, X, response, error = np.split(
-        parts, np.cumsum([3, layout.moving, d, m]), axis=1
+        parts, np.cumsum([3, layout.places, d, m]), axis=1
     )
-    known = (entries >= -1) & (entries < layout.entries) & (entries == np.floor(entries))
+    most = np.repeat([layout.entries, layout.features], [layout.moving, len(layout.counted)])
+    known = (entries >= -1) & (entries < most) & (entries == np.floor(entries))
     if abs(sign) != 1 or not known.all():
         raise CorruptState(f"{what}: a row is none of the model's; run `lethe check`")
     curvature, target, reach = scalars.T.copy()

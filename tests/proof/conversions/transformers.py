@@ -267,7 +267,13 @@ def on_categories(rng: Random, columns: Sequence[str], defaults: float, *, gaps:
         return Part(TargetEncoder(target_type="continuous"), (("TargetEncoder: ", "cross-fit"),))
     if choice <= 3:
         hot = drawn(rng, OneHotEncoder, columns, defaults)
-        return Part(hot, tuple(offences(hot)))
+        if choice < 3:
+            return Part(hot, tuple(offences(hot)))
+        scaler = drawn(rng, StandardScaler, columns, defaults)
+        hot.set_params(sparse_output=hot.sparse_output and not scaler.with_mean)
+        named = [("'onehotencoder'", *one) for one in offences(hot)]
+        named += [("'standardscaler'", *one) for one in offences(scaler)]
+        return Part(make_pipeline(hot, scaler), tuple(named))
     ordinal = drawn(rng, OrdinalEncoder, columns, defaults)
     if gaps:
         ordinal.set_params(encoded_missing_value=-1)

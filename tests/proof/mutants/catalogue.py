@@ -720,6 +720,11 @@ MUTANTS = (
         ),
     ),
     mutant(
+        "a column whose features are divided by deviations has no balanced directions",
+        "test_balanced_directions_are_those_of_equal_penalties",
+        put("extents._balanced", "scales(hot.column.standardise)", "False"),
+    ),
+    mutant(
         "a model is rebuilt once the category that is left out has lost its last row",
         "test_which_category_is_left_out_follows_the_live_rows",
         without("live_statistics", "_check_left_out(base, vocabularies, sums)"),
