@@ -90,10 +90,11 @@ class PipelineRows:
                 own, counts = given.table.codes[:, codes], learnt.counts[codes]
                 if column.step == "one-hot":
                     codes += 1
-                    hot = (own[:, None] == np.arange(len(counts))).astype(np.longdouble)
-                    share = counts / np.longdouble(learnt.n)
-                    if (gone := left_out(column, np.flatnonzero(counts).tolist())) is not None:
-                        hot[:, gone] = share[gone] = 0.0
+                    place = np.array(feature_of_each(column, counts.tolist(), learnt.n))
+                    features = np.arange(len(counts) + int(column.shares))
+                    has = place[:, None] == features
+                    share = counts @ has / np.longdouble(learnt.n)
+                    hot = has[own].astype(np.longdouble)
                     yield _scaled(column, hot, share, share * (1 - share), learnt.n)
                     continue
                 of = _ordinal(column, counts)
@@ -183,12 +184,28 @@ def _learnt(columns: Sequence[ColumnRecord], given: Callable[[], Iterable[Given]
     return _Learnt(n, outputs, mean, variance, counts, own, within, overall, spread)
 
 
-def left_out(column: ColumnRecord, there: Sequence[int]) -> int | None:
-    """Return the code of a one-hot column that has no feature; ``there`` are those of its rows."""
+def feature_of_each(column: ColumnRecord, counts: Sequence[int], n: int) -> list[int]:
+    """Return the place of the feature of each code of a one-hot column, -1 for none.
+
+    ``counts`` are the rows of each code, of n; rare categories share a feature, the last.
+    """
+    there = {code: count for code, count in enumerate(counts) if count}
+    least, most = column.min_frequency, column.max_categories
+    if least is None:
+        rare = set()
+    else:
+        rare = {c for c, count in there.items() if count < (n * least if least < 1 else least)}
+    if most is not None and len(there) - len(rare) + 1 > most:
+        ascending = sorted(there, key=lambda code: (there[code], code))
+        rare |= set(ascending[: len(there) - most + 1])
+    place = {code: len(counts) if code in rare else code for code in there}
+    left = sorted(set(place.values()))
+    dropped: int | None = None
     if isinstance(column.drop, tuple):
-        return next((i for i, one in enumerate(column.categories) if one == column.drop[0]), None)
-    drops = column.drop == "first" or (column.drop == "if_binary" and len(there) == len("ab"))
-    return min(there) if drops and there else None
+        dropped = next((i for i in there if column.categories[i] == column.drop[0]), None)
+    elif column.drop == "first" or (column.drop == "if_binary" and len(left) == len("ab")):
+        dropped = left[0] if left else None
+    return [-1 if place.get(c, -1) == dropped else place.get(c, -1) for c in range(len(counts))]
 
 
 def _ordinal(column: ColumnRecord, counts: NDArray[np.int_]) -> Long:

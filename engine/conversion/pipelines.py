@@ -31,6 +31,7 @@ from lethe.engine.preprocess.input.columns import (
     OneHot,
     Ordinal,
     Standardise,
+    Unknown,
     given_columns,
 )
 from lethe.engine.preprocess.input.derived import Same
@@ -244,11 +245,21 @@ def _one_hot(step: Step, place: int, *, standardise: Standardise) -> OneHot:
             "the column has missing values of two kinds, None and NaN, which are two categories "
             f"here and one in a model; write the same in place of both, or {FROZEN}"
         )
-    return OneHot(
-        "error" if step.estimator.handle_unknown == "error" else "ignore",
-        _drop(step, place),
-        standardise,
-    )
+    encoder = step.estimator
+    least, most = encoder.min_frequency, encoder.max_categories
+    unknown: Unknown = encoder.handle_unknown
+    if least is None and most is None and unknown == "infrequent_if_exist":
+        unknown = "ignore"
+    try:
+        return OneHot(
+            unknown,
+            _drop(step, place),
+            standardise,
+            None if least is None else np.asarray(least).item(),
+            None if most is None else int(most),
+        )
+    except InvalidData as error:
+        raise step.refusal(f"{error}, or {FROZEN}") from None
 
 
 def _drop(step: Step, place: int) -> Drop:
@@ -256,16 +267,13 @@ def _drop(step: Step, place: int) -> Drop:
     encoder = step.estimator
     if encoder.drop is None or isinstance(encoder.drop, str):
         return cast("Drop", encoder.drop)
-    left_out = encoder.drop_idx_[place]
-    if left_out is None:
-        return None
-    dropped = encoder.categories_[place].tolist()[int(left_out)]
+    dropped = np.asarray(encoder.drop, dtype=object)[place]
     if is_missing(dropped):
         raise step.refusal(
             "drop names missing values, which a model cannot leave out; name another category, or "
             f"{FROZEN}"
         )
-    return (dropped,)
+    return (next(one for one in encoder.categories_[place].tolist() if one == dropped),)
 
 
 def _standardise(scaler: StandardScaler) -> Standardise:

@@ -57,7 +57,7 @@ def unbalanced(layout: Layout, penalty: Array, theta: Array) -> Unbalanced:
         return Unbalanced()
     distance = gradient = 0.0
     for hot in _balanced(layout):
-        k, off = len(hot.codes), abs(float(np.mean(theta[hot.features, 0])))
+        k, off = hot.width, abs(float(np.mean(theta[hot.features, 0])))
         distance += off * math.sqrt(k * (k + 1))
         gradient += off * math.sqrt(k) * float(penalty[hot.first])
     return Unbalanced(distance, gradient)
@@ -73,5 +73,5 @@ def balanced_eigenvalue(layout: Layout, penalty: Array, factor: Factor) -> float
         return factor.smallest
     steeper = factor.L @ factor.L.T
     for hot in _balanced(layout):
-        steeper[hot.features, hot.features] += factor.largest / len(hot.codes)
+        steeper[hot.features, hot.features] += factor.largest / hot.width
     return max(factorise(steeper).smallest, factor.smallest)

@@ -114,7 +114,7 @@ def _idle(base: BaseTransformation, answer: LiveAnswer) -> np.ndarray:
     for hot in layout.one_hot:
         own = hot.features
         all_rows = base.constant[own] & (base.centre[own] != 0)  # have the category: 0, too
-        idle[own] = (sums.present[own] == 0) | base.left_out[own] | all_rows
+        idle[own] = (live.present[own] == 0) | base.left_out[own] | all_rows
     return idle
 
 

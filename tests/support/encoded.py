@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,20 @@ class Pair:
         plain = self.model.to_sklearn()
         np.testing.assert_allclose(getattr(plain, margin)(X), theirs, rtol=1e-9, atol=1e-9)
         assert len(np.ravel(plain[-1].coef_)) == len(truth) - 1
+
+    def check_unknown(self) -> None:
+        """Compare predictions of a row whose categories no row has."""
+        places = list(self.live.values())
+        refit = clone(self.pipeline).fit(self.X.iloc[places], self.y[places])
+        strange = self.X.iloc[places[:1]].assign(town="?", kind="?")
+        margin = "decision_function" if self.kind == "logistic" else "predict"
+        with warnings.catch_warnings():  # scikit-learn says of each that it is unknown
+            warnings.simplefilter("ignore", UserWarning)
+            theirs, *ours = (
+                getattr(one, margin)(strange)
+                for one in (refit, self.model, self.model.to_sklearn())
+            )
+        np.testing.assert_allclose(ours, [theirs] * 2, rtol=1e-9, atol=1e-9)
 
     def _published(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the parameters, and which of them the pipeline has."""

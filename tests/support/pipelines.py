@@ -96,6 +96,8 @@ def _transformer(column: Column) -> Any:
             sparse_output=False,
             handle_unknown=column.unknown,
             drop=list(column.drop) if isinstance(column.drop, tuple) else column.drop,
+            min_frequency=column.min_frequency,
+            max_categories=column.max_categories,
         )
         steps: list[Any] = [hot]
     elif isinstance(column, Numeric):

@@ -268,7 +268,13 @@ def _encoder(column: OneHot | Ordinal | TargetEncode, known: Sequence[Category])
         drop: Any = column.drop
         if isinstance(drop, tuple):
             drop = list(drop) if drop[0] in known else None
-        return OneHotEncoder(sparse_output=False, handle_unknown=column.unknown, drop=drop)
+        return OneHotEncoder(
+            sparse_output=False,
+            handle_unknown=column.unknown,
+            drop=drop,
+            min_frequency=column.min_frequency,
+            max_categories=column.max_categories,
+        )
     if isinstance(column, TargetEncode):
         return TargetEncoder(smooth=column.smooth, target_type="continuous")
     return OrdinalEncoder(

@@ -115,7 +115,7 @@ class PreparedState(Fitted):
     @property
     def present(self) -> NDArray[np.int64]:
         """(p,) rows that are not 0 in a feature: of one-hot features, those of the category."""
-        return self.answer.sums.present
+        return self.answer.live.present
 
     @property
     def left_out(self) -> NDArray[np.bool_]:
@@ -209,7 +209,6 @@ class PreparedState(Fitted):
             self.base,
             self.answer.live,
             sums.counts,
-            self.present,
             self.settings.read(X, self.table.vocabularies),
         )
 

@@ -30,7 +30,7 @@ def untransformed(layout: Layout) -> BaseTransformation:
     """Return the transformation that leaves numbers as they are, and an entry's value 0."""
     p, nothing = layout.features, np.zeros(layout.features, np.bool_)
     return BaseTransformation(
-        layout, np.zeros(p), np.ones(p), nothing, nothing, np.zeros(layout.entries), 0.0
+        layout, np.zeros(p), np.ones(p), nothing, nothing, nothing, np.zeros(layout.entries), 0.0
     )
 
 
@@ -48,9 +48,10 @@ class RawColumns:
 
     @cached_property
     def own(self) -> Places:
-        """(p,) the column of each feature; -1 of one that is encoded, and has entries alone."""
+        """(p,) the column of each feature; -1 of one that is made of other columns alone."""
         own = np.ones(self.layout.features, dtype=np.bool_)
         own[[coded.feature for coded in self.layout.coded]] = False
+        own[[hot.shared for hot in self.layout.one_hot if hot.shared is not None]] = False
         places: Places = np.where(own, np.cumsum(own) - 1, -1)
         return places
 

@@ -58,7 +58,10 @@ class BaseTransformation:
     constant
         (p,) whether a scaled feature had one value in all rows.
     left_out
-        (p,) whether a category's feature is left out (`OneHot.drop`): it is 0 in all rows then.
+        (p,) whether a one-hot feature is 0 in all rows: its category is left out (`OneHot.drop`),
+        or is rare, or it is that of rare ones, and none is.
+    rare
+        (p,) whether a category's rows have the feature that rare ones share.
     value
         (q,) the entries' values in base units.
     target_mean
@@ -70,6 +73,7 @@ class BaseTransformation:
     scale: Array
     constant: NDArray[np.bool_]
     left_out: NDArray[np.bool_]
+    rare: NDArray[np.bool_]
     value: Array
     target_mean: float
 
@@ -98,8 +102,11 @@ class BaseTransformation:
             feature, own = looked_up(hot.feature_of, table.codes[:, hot.source]), hot.features
             if standardised(hot.column):
                 Z[:, own] -= self.centre[own] / self.scale[own]
-            known = np.flatnonzero((feature >= 0) & ~self.left_out[feature])
-            at = feature[known]
+            at = feature
+            if hot.shared is not None:
+                at = np.where((feature >= 0) & self.rare[feature], hot.shared, feature)
+            known = np.flatnonzero((at >= 0) & ~self.left_out[at])
+            at = at[known]
             Z[known, at] = (1.0 - self.centre[at]) / self.scale[at]
             if hot in layout.counted:
                 entries[:, place] = feature
@@ -203,7 +210,7 @@ class BeginBase:
         self._target_mean = target_mean
         self._centre, self._scale = np.zeros(p), np.ones(p)
         self._constant = np.zeros(p, dtype=np.bool_)
-        self._left_out = np.zeros(p, dtype=np.bool_)
+        self._left_out, self._rare = np.zeros((2, p), dtype=np.bool_)
         self.value = np.empty(layout.entries)
 
     def placed(
@@ -234,11 +241,11 @@ class BeginBase:
 
     def categories(self, hot: OneHotPart, rows: NDArray[np.int64], vocabulary: Vocabulary) -> None:
         """Note the statistics of a one-hot column; ``rows`` (k,) have its categories."""
-        own = hot.features
-        self._left_out[hot.dropped(rows, vocabulary)] = True
+        own, found = hot.features, hot.found(rows, self._n, vocabulary)
+        self._left_out[own], self._rare[own] = found.left_out, found.rare
         if not standardised(hot.column):
             return
-        mean, variance = category_moments(rows, self._left_out[own], self._n)
+        mean, variance = category_moments(found.rows, found.left_out, self._n)
         if self._centred or centres(hot.column.standardise):
             self._centre[own] = mean
         if scales(hot.column.standardise):
@@ -253,6 +260,7 @@ class BeginBase:
             self._scale,
             self._constant,
             self._left_out,
+            self._rare,
             self.value,
             self._target_mean,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.engine.errors import IllConditioned
 from lethe.engine.fit.objective import Array
@@ -25,6 +26,7 @@ from lethe.engine.preprocess.transformation.encoding import (
     ordinal_codes,
     smoothed_means,
 )
+from lethe.engine.preprocess.transformation.layout import CategoryFeatures
 from lethe.engine.preprocess.transformation.sums import Sums
 
 _DEVIATIONS = (0.1, 10.0)
@@ -66,6 +68,10 @@ class Statistics:
         (p,) what stands in for a missing number.
     target_mean
         Mean of the target.
+    present
+        (p,) as `CategoryFeatures.rows` of one-hot features; of the others as in `Sums.present`.
+    rare
+        (p,) as of `CategoryFeatures`.
     """
 
     shift: Array
@@ -75,6 +81,8 @@ class Statistics:
     amplified: Array
     imputed: Array
     target_mean: float
+    present: NDArray[np.int64]
+    rare: NDArray[np.bool_]
 
 
 def live_statistics(
@@ -93,10 +101,11 @@ def live_statistics(
     ------
     StatisticsMoved
         A mean or a deviation has moved past the limits, a feature has become constant or is so no
-        longer, or another category is to be left out.
+        longer, or another category is to be left out, or has become rare, or is so no longer.
     """
     layout, n = base.layout, sums.rows
-    _check_left_out(base, vocabularies, sums)
+    found = _categories(base, vocabularies, sums)
+    _check_categories(base, found)
     shift, unit = np.zeros(layout.entries), np.zeros(layout.entries)
     imputed = np.zeros(layout.features)
     first, second = sums.first.high.copy(), sums.second.high.copy()
@@ -129,7 +138,7 @@ def live_statistics(
         variance[at] = counts @ (live - mean[at]) ** 2 / n
     for hot in layout.counted:
         own = hot.features
-        share, spread = category_moments(sums.present[own], base.left_out[own], n)
+        share, spread = category_moments(found.rows[own], found.left_out[own], n)
         mean[own] = (share - base.centre[own]) / base.scale[own]
         variance[own] = spread / base.scale[own] ** 2
     unit += np.abs(base.value) + np.abs(shift)
@@ -140,17 +149,30 @@ def live_statistics(
         _amplified(base, mean, variance),
         imputed,
         base.target_mean + target_sum / n,
+        found.rows,
+        found.rare,
     )
 
 
-def _check_left_out(
+def _categories(
     base: BaseTransformation, vocabularies: tuple[Vocabulary, ...], sums: Sums
-) -> None:
-    now = np.zeros_like(base.left_out)
+) -> CategoryFeatures:
+    """Return what becomes of all features, (p,) each; of others than one-hot ones nothing."""
+    nothing = np.zeros(base.layout.features, dtype=np.bool_)
+    whole = CategoryFeatures(sums.present.copy(), nothing, nothing.copy())
     for hot in base.layout.counted:
-        now[hot.dropped(sums.present[hot.features], vocabularies[hot.source])] = True
-    if (now != base.left_out).any():
-        raise StatisticsMoved("another category of a column is to be left out")
+        rows = sums.present[hot.categories]
+        found = hot.found(rows, sums.rows, vocabularies[hot.source])
+        for of_all, of_column in zip(whole, found, strict=True):
+            of_all[hot.features] = of_column
+    return whole
+
+
+def _check_categories(base: BaseTransformation, found: CategoryFeatures) -> None:
+    """Refuse where rows that are there have other features than in the base."""
+    differ = (found.left_out != base.left_out) | (found.rare != base.rare)
+    if differ[found.rows > 0].any():
+        raise StatisticsMoved("another category of a column is to be left out, or is rare")
 
 
 def _standardised(

@@ -154,7 +154,8 @@ class Sums:
     counts
         (q,) N^T 1.
     present
-        (p,) of one-hot features the rows of the category; of the others those that are not 0.
+        (p,) of one-hot features the rows of the category, 0 of what rare ones share; of the others
+        those that are not 0.
     first, second
         (p,) sums and sums of squares of each feature, over the rows that have no entry in it.
     target
@@ -306,7 +307,7 @@ def _rows_of_features(layout: Layout, rows: Contribution) -> Places:
     for place, hot in enumerate(layout.counted, layout.moving):
         category = rows.entries[:, place]
         known = category[category >= 0] - hot.first
-        found[hot.features] = np.bincount(known, minlength=len(hot.codes))
+        found[hot.features] = np.bincount(known, minlength=hot.width)
     return found
 
 

@@ -30,6 +30,7 @@ from lethe.engine.store.layout.columns import (
     FixedColumns,
     PublishedColumns,
     numbers_of_column,
+    numbers_of_rare,
 )
 
 _CODED = ("ordinal", "target-encode")
@@ -46,20 +47,19 @@ class Learnt(NamedTuple):
     ----------
     base, live
         A transformation, and the live rows' own in its units.
-    counts, present
-        Live rows of each entry, and of each one-hot feature.
+    counts
+        Live rows of each entry.
     """
 
     base: BaseTransformation
     live: Statistics
     counts: NDArray[np.int64]
-    present: NDArray[np.int64]
 
     @classmethod
     def of_pipeline(cls, pipeline: LivePipeline) -> Learnt:
         """Return what a pipeline with settled statistics has learnt."""
         sums = pipeline.answer.sums
-        return cls(pipeline.base, pipeline.answer.live, sums.counts, sums.present)
+        return cls(pipeline.base, pipeline.answer.live, sums.counts)
 
     @classmethod
     def of_sums(cls, solution: Solution) -> Learnt:
@@ -72,7 +72,7 @@ class Learnt(NamedTuple):
             raise TypeError("the sums are those of a model without preprocessing")
         live = solution.live
         base = untransformed(solution.raw.layout)
-        return cls(base, solution.statistics(), live.counts, live.present)
+        return cls(base, solution.statistics(), live.counts)
 
 
 def fitted_columns(columns: FixedColumns, pipeline: Learnt) -> PublishedColumns:
@@ -159,13 +159,20 @@ def _one_hot(
     own, values = part.features, ()
     if standardised(part.column):
         values = (*given.mean[own].tolist(), *given.deviation[own].tolist())
-    vanished = _without_rows(pipeline.present[own])
+    there = pipeline.live.present[part.categories]
+    vanished = _without_rows(there)
+    rare = np.flatnonzero(pipeline.live.rare[part.categories] & (there > 0)).tolist()
     members: dict[str, Any] = _given_only(
-        categories=record.categories, values=values, vanished=vanished
+        categories=record.categories, values=values, vanished=vanished, rare=rare
     )
-    if record.unknown == "ignore":
-        members["ignores_unknown"] = True
-    return _object(start, members), _packed(None, 0.0, 1.0, values, vanished, None)
+    otherwise = None
+    if rare and record.unknown == "infrequent_if_exist":
+        members["otherwise"] = otherwise = float(len(record.categories))
+    members |= {"shares": True} if record.shares else {}
+    members |= {"ignores_unknown": True} if record.unknown != "error" else {}
+    changing = numbers_of_column(None, 0.0, 1.0, values, vanished, otherwise)
+    changing += numbers_of_rare(rare) if record.shares else ()
+    return _object(start, members), struct.pack(f"<{len(changing)}d", *changing)
 
 
 def _coded(
@@ -189,18 +196,13 @@ def _coded(
     members |= _given_only(categories=record.categories, values=values, vanished=vanished)
     if otherwise is not None:
         members["otherwise"] = otherwise
-    changing = _packed(None, mean, deviation, values, vanished, otherwise)
-    return _object(start, members), changing
+    changing = numbers_of_column(None, mean, deviation, values, vanished, otherwise)
+    return _object(start, members), struct.pack(f"<{len(changing)}d", *changing)
 
 
 def _object(start: bytes, members: dict[str, Any]) -> bytes:
     """Return an object as JSON, from its start and its further members."""
     return start + (b"," if members else b"") + to_json(members)[1:]
-
-
-def _packed(*changing: Any) -> bytes:
-    numbers = numbers_of_column(*changing)
-    return struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def _scaling(mean: float, deviation: float) -> dict[str, float]:
@@ -209,7 +211,7 @@ def _scaling(mean: float, deviation: float) -> dict[str, float]:
     return members if deviation == 1.0 else members | {"deviation": deviation}
 
 
-def _given_only(**lists: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+def _given_only(**lists: Sequence[Any]) -> dict[str, Sequence[Any]]:
     """Return the lists that are not empty."""
     return {name: values for name, values in lists.items() if values}
 
@@ -229,6 +231,7 @@ def empty_columns(records: Sequence[ColumnRecord]) -> PublishedColumns:
                 categories=record.categories,
                 values=_no_values(record),
                 otherwise=0.0 if record.step in _CODED else None,
+                shares=record.shares,
                 ignores_unknown=record.step == "one-hot",
                 of=record.of,
             )
@@ -241,4 +244,5 @@ def _no_values(record: ColumnRecord) -> tuple[float, ...]:
     k = len(record.categories)
     if record.step in _CODED:
         return (0.0,) * k
+    k += int(record.shares)
     return (0.0,) * k + (1.0,) * k if record.step == "one-hot" and record.standardise else ()

@@ -20,6 +20,7 @@ from lethe.engine.preprocess.input.columns import (
     Column,
     Columns,
     Date,
+    Drop as GivenDrop,
     Name,
     Numeric,
     OneHot,
@@ -82,7 +83,13 @@ def _own_column(record: ColumnRecord) -> Column:
         case "date":
             return Date("mean" if impute else None, record.standardise)
         case "one-hot":
-            return OneHot(record.unknown, record.drop, record.standardise)
+            return OneHot(
+                record.unknown,
+                record.drop,
+                record.standardise,
+                record.min_frequency,
+                record.max_categories,
+            )
         case "ordinal":
             named = record.categories if record.ordered else None
             return Ordinal(named, record.standardise)
@@ -174,13 +181,16 @@ def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], 
 def _record(
     name: Name, column: Column, categories: tuple[Category, ...], *, gaps: bool
 ) -> ColumnRecord:
+    hot = column if isinstance(column, OneHot) else OneHot()
     return ColumnRecord(
         name=str(name),
         step=_step(column),
         impute=isinstance(column, Numeric) and column.impute is not None,
         standardise=column.standardise,
-        unknown=column.unknown if isinstance(column, OneHot) else "error",
-        drop=_drop(name, column),
+        unknown=hot.unknown,
+        drop=_drop(name, hot.drop),
+        min_frequency=hot.min_frequency,
+        max_categories=hot.max_categories,
         smooth=column.smooth if isinstance(column, TargetEncode) else "auto",
         ordered=isinstance(column, Ordinal) and column.categories is not None,
         categories=categories,
@@ -189,8 +199,7 @@ def _record(
     )
 
 
-def _drop(name: Name, column: Column) -> Drop:
-    drop = column.drop if isinstance(column, OneHot) else None
+def _drop(name: Name, drop: GivenDrop) -> Drop:
     return (_category(name, drop[0]),) if isinstance(drop, tuple) else drop
 
 
@@ -249,12 +258,12 @@ def given_table(records: Sequence[ColumnRecord], values: Array, what: str) -> Ta
 # -- the base -----------------------------------------------------------------------------------
 
 
-_LEFT_OUT = 2.0  # is added to 1, of a constant feature
+_LEFT_OUT, _RARE = 2.0, 4.0  # are added to 1, of a constant feature
 
 
 def pack_base(base: BaseTransformation) -> bytes:
     """Return a base transformation, without its layout, as raw float64."""
-    state = base.constant + _LEFT_OUT * base.left_out
+    state = base.constant + _LEFT_OUT * base.left_out + _RARE * base.rare
     parts = [base.centre, base.scale, state, base.value, [base.target_mean]]
     return codec.pack(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
 
@@ -272,8 +281,10 @@ def unpack_base(stored: bytes | None, layout: Layout, what: str) -> BaseTransfor
     centre, scale, state, value, [mean] = np.split(numbers, np.cumsum([p, p, p, q]))
     if not (scale > 0).all():
         raise CorruptState(f"{what}: its base transformation divides by 0; run `lethe check`")
-    left_out, constant = (part != 0 for part in np.divmod(state, _LEFT_OUT))
-    return BaseTransformation(layout, centre, scale, constant, left_out, value, float(mean))
+    rare, rest = np.divmod(state, _RARE)
+    left_out, constant = np.divmod(rest, _LEFT_OUT)
+    flags = constant != 0, left_out != 0, rare != 0
+    return BaseTransformation(layout, centre, scale, *flags, value, float(mean))
 
 
 # -- the sums -----------------------------------------------------------------------------------

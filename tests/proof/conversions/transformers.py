@@ -150,10 +150,8 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
         wrong = [] if pd.isna(p["missing_values"]) else ["missing_values"]
         wrong += ["strategy"] if p["strategy"] not in ("mean", "constant") else []
     elif isinstance(transformer, OneHotEncoder):
-        # Without min_frequency and max_categories there is no infrequent category, and
-        # "infrequent_if_exist" is "ignore"; "warn" is that and a warning, which a model has not.
+        # "warn" is "infrequent_if_exist" and a warning, which a model has not.
         wrong = ["categories"] if not isinstance(p["categories"], str) else []
-        wrong += [n for n in ("min_frequency", "max_categories") if p[n] is not None]
         wrong += ["dtype"] if p["dtype"] is np.float32 else []
         wrong += ["handle_unknown"] if p["handle_unknown"] == "warn" else []
     else:
