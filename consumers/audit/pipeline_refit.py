@@ -15,7 +15,7 @@ from typing import Any
 import flint
 import numpy as np
 
-from lethe.consumers.audit.pipeline_rows import left_out
+from lethe.consumers.audit.pipeline_rows import feature_of_each
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.table import Table
@@ -228,9 +228,10 @@ def _values(
 ) -> Iterator[Mapping[int, Any]]:
     """Yield the value of each code that a row has, of each feature of a column."""
     if column.step == "one-hot":
-        gone = left_out(column, list(within))
-        for place in range(len(column.categories)):
-            yield {code: flint.fmpq(int(code == place != gone)) for code in within}
+        counts = [within[code].n if code in within else 0 for code in range(len(column.categories))]
+        feature = feature_of_each(column, counts, target.n)
+        for place in range(len(counts) + int(column.shares)):
+            yield {code: flint.fmpq(int(feature[code] == place)) for code in within}
     elif column.step == "ordinal":
         ordered = {code: code if column.ordered else i for i, code in enumerate(sorted(within))}
         yield {code: flint.fmpq(place) for code, place in ordered.items()}

@@ -19,6 +19,7 @@ from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.offline.live_rows import Given
 
 Long: TypeAlias = NDArray[np.longdouble]
+AnyLong: TypeAlias = Long | np.longdouble
 T = TypeVar("T")
 
 _NUMBERS = ("numeric", "date")
@@ -90,10 +91,12 @@ class PipelineRows:
             own, counts = given.table.codes[:, codes], learnt.counts[codes]
             if column.step == "one-hot":
                 codes += 1
-                hot = (own[:, None] == np.arange(len(counts))).astype(np.longdouble)
-                if (gone := left_out(column, np.flatnonzero(counts).tolist())) is not None:
-                    hot[:, gone] = 0.0
-                yield hot
+                place = np.array(feature_of_each(column, counts.tolist(), learnt.n))
+                features = np.arange(len(counts) + int(column.shares))
+                has = place[:, None] == features
+                share = counts @ has / np.longdouble(learnt.n)
+                hot = has[own].astype(np.longdouble)
+                yield _scaled(column, hot, share, share * (1 - share), learnt.n)
                 continue
             of = _ordinal(column, counts)
             if column.step == "target-encode":
@@ -102,8 +105,7 @@ class PipelineRows:
             share = counts / np.longdouble(learnt.n)
             mean = np.sum(share * of)
             variance = np.sum(share * (of - mean) ** 2)
-            mean, deviation = _halves(column, mean, _deviation(mean, variance, learnt.n))
-            yield ((of[own] - mean) / deviation)[:, None]
+            yield _scaled(column, of[own][:, None], mean, variance, learnt.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class _Learnt:
     spread: np.longdouble
     numbers: list[Long]
 
-    def scaling(self, column: ColumnRecord, place: int) -> tuple[np.longdouble, ...]:
+    def scaling(self, column: ColumnRecord, place: int) -> tuple[AnyLong, ...]:
         """Return what fills a gap in a column of numbers, and what is subtracted and divides."""
         known = self.numbers[place]
         fill, variance = self.mean[place], self.variance[place]
@@ -156,7 +158,7 @@ class _Learnt:
         mean = self.mean[place] + share * (fill - self.mean[place])
         variance = variance + share * (1 - share) * (fill - self.mean[place]) ** 2
         if column.standardise in (True, False, "centre", "scale"):
-            return fill, *_halves(column, mean, _deviation(mean, variance, self.n))
+            return fill, *_halves(column, mean, variance, self.n)
         filled = np.append(known, np.full(missing, fill))
         return fill, *_by_order(column, filled)
 
@@ -214,16 +216,6 @@ def _keeps_order(column: ColumnRecord) -> bool:
     return not moments or column.impute in ("median", "most_frequent")
 
 
-def _halves(
-    column: ColumnRecord, mean: np.longdouble, deviation: np.longdouble
-) -> tuple[np.longdouble, np.longdouble]:
-    """Return what is subtracted and what divides, of a column whose moments are taken."""
-    return (
-        mean if column.standardise in (True, "centre") else np.longdouble(0),
-        deviation if column.standardise in (True, "scale") else np.longdouble(1),
-    )
-
-
 def _by_order(column: ColumnRecord, values: Long) -> tuple[np.longdouble, np.longdouble]:
     """Return what is subtracted and what divides, by order statistics of n values."""
     least, lower, middle, upper, most = np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
@@ -241,12 +233,28 @@ def _not_constant(spread: np.longdouble) -> np.longdouble:
     return np.longdouble(1) if spread < 10 * np.finfo(np.float64).eps else spread
 
 
-def left_out(column: ColumnRecord, there: Sequence[int]) -> int | None:
-    """Return the code of a one-hot column that has no feature; ``there`` are those of its rows."""
+def feature_of_each(column: ColumnRecord, counts: Sequence[int], n: int) -> list[int]:
+    """Return the place of the feature of each code of a one-hot column, -1 for none.
+
+    ``counts`` are the rows of each code, of n; rare categories share a feature, the last.
+    """
+    there = {code: count for code, count in enumerate(counts) if count}
+    least, most = column.min_frequency, column.max_categories
+    if least is None:
+        rare = set()
+    else:
+        rare = {c for c, count in there.items() if count < (n * least if least < 1 else least)}
+    if most is not None and len(there) - len(rare) + 1 > most:
+        ascending = sorted(there, key=lambda code: (there[code], code))
+        rare |= set(ascending[: len(there) - most + 1])
+    place = {code: len(counts) if code in rare else code for code in there}
+    left = sorted(set(place.values()))
+    dropped: int | None = None
     if isinstance(column.drop, tuple):
-        return next((i for i, one in enumerate(column.categories) if one == column.drop[0]), None)
-    drops = column.drop == "first" or (column.drop == "if_binary" and len(there) == len("ab"))
-    return min(there) if drops and there else None
+        dropped = next((i for i in there if column.categories[i] == column.drop[0]), None)
+    elif column.drop == "first" or (column.drop == "if_binary" and len(left) == len("ab")):
+        dropped = left[0] if left else None
+    return [-1 if place.get(c, -1) == dropped else place.get(c, -1) for c in range(len(counts))]
 
 
 def _ordinal(column: ColumnRecord, counts: NDArray[np.int_]) -> Long:
@@ -255,8 +263,20 @@ def _ordinal(column: ColumnRecord, counts: NDArray[np.int_]) -> Long:
     return np.asarray(np.cumsum(there) - 1, dtype=np.longdouble)
 
 
-def _deviation(mean: np.longdouble, variance: np.longdouble, n: int) -> np.longdouble:
-    """Return the standard deviation; 1 where scikit-learn counts a column as constant."""
+def _halves(
+    column: ColumnRecord, mean: AnyLong, variance: AnyLong, n: int
+) -> tuple[AnyLong, AnyLong]:
+    """Return what is subtracted and what divides; 1 where scikit-learn counts one as constant."""
     eps = np.finfo(np.float64).eps
     constant = variance <= n * eps * variance + (n * mean * eps) ** 2
-    return np.longdouble(1) if constant else np.sqrt(variance)
+    deviation = np.where(constant, np.longdouble(1), np.sqrt(variance))
+    return (
+        mean if column.standardise in (True, "centre") else np.longdouble(0),
+        deviation if column.standardise in (True, "scale") else np.longdouble(1),
+    )
+
+
+def _scaled(column: ColumnRecord, values: Long, mean: AnyLong, variance: AnyLong, n: int) -> Long:
+    """Return a column's features by their moments."""
+    centre, scale = _halves(column, mean, variance, n)
+    return (values - centre) / scale

@@ -55,12 +55,14 @@ def pipeline_of_columns(columns: Sequence[FittedColumn], final: Any) -> Pipeline
         for name, column in zip(settings, columns, strict=True)
     ]
     transformer = ColumnTransformer(steps)
-    rows = np.empty((_ROWS, len(order)), dtype=object)
+    made_up = [_made_up(column) for column in columns]
+    n = max(map(len, made_up), default=0)
+    rows = np.empty((n, len(order)), dtype=object)
     rows[:] = 1.0
-    for column, (_, _, [place, *_]) in zip(columns, steps, strict=True):
+    for column, (_, _, [place, *_]), values in zip(columns, steps, made_up, strict=True):
         if not computed(settings[column.name]):
-            rows[:, place] = [_made_up(column)] * _ROWS
-    transformer.fit(rows, np.zeros(_ROWS))
+            rows[:, place] = [*values, *values[:1] * (n - len(values))]
+    transformer.fit(rows, np.zeros(n))
     for column, (_, step, _) in zip(columns, transformer.transformers_, strict=True):
         for one in [one for _, one in step.steps] if isinstance(step, Pipeline) else [step]:
             _set(column, one)
@@ -71,12 +73,8 @@ def pipeline_of_columns(columns: Sequence[FittedColumn], final: Any) -> Pipeline
 
 def kept(columns: Sequence[FittedColumn], *, intercept: bool) -> NDArray[np.bool_]:
     """Return which rows of theta the pipeline has: not those of categories without a live row."""
-    mask: list[bool] = []
-    for column in columns:
-        width = len(column.categories) if column.step == "one-hot" else 1
-        gone = column.vanished if column.step == "one-hot" else ()
-        mask += [place not in gone for place in range(width)]
-    return np.array([*mask, True] if intercept else mask)
+    mask = [column.kept() for column in columns]
+    return np.concatenate([*mask, [True]] if intercept else mask)
 
 
 def _known(column: FittedColumn) -> list[Category]:
@@ -100,7 +98,10 @@ def _transformer(column: FittedColumn) -> Any:
     else:
         steps += filling(of)
         steps += knowing_missing(_encoder(column), _known(column), _BLANK)
-    steps += [StandardScaler()] if (column.mean, column.deviation) != (0.0, 1.0) else []
+    scaled = (
+        column.values if column.step == "one-hot" else (column.mean, column.deviation) != (0, 1)
+    )
+    steps += [StandardScaler()] if scaled else []
     if not steps:
         return "passthrough"
     alone = len(steps) == 1 and not computed(column_of(column))
@@ -111,7 +112,13 @@ def _encoder(column: FittedColumn) -> Any:
     known: Any = [_known(column)]
     if column.step == "one-hot":
         unknown = "ignore" if column.ignores_unknown else "error"
-        return OneHotEncoder(categories=known, handle_unknown=unknown, sparse_output=False)
+        encoder = OneHotEncoder(categories=known, handle_unknown=unknown, sparse_output=False)
+        if column.otherwise is not None:
+            encoder.set_params(handle_unknown="infrequent_if_exist")
+        if column.rare:  # as `_made_up` has them
+            some = len(known[0]) > len(column.rare)
+            encoder.set_params(**{"min_frequency": 2} if some else {"max_categories": 1})
+        return encoder
     if column.step == "target-encode":
         return TargetEncoder(categories=known, target_type="continuous")
     encoder = OrdinalEncoder(categories=known)
@@ -120,8 +127,14 @@ def _encoder(column: FittedColumn) -> Any:
     return encoder
 
 
-def _made_up(column: FittedColumn) -> Any:
-    return 0.0 if column.step == "numeric" else _known(column)[0]
+def _made_up(column: FittedColumn) -> list[Any]:
+    """Return values that a column is fitted to: rare categories once, where others are twice."""
+    if column.step == "numeric":
+        return [0.0] * _ROWS
+    if not column.rare:
+        return _known(column)[:1] * _ROWS
+    rare = [column.categories[place] for place in column.rare]
+    return [*(one for one in _known(column) if one not in rare)] * 2 + rare
 
 
 def _set(column: FittedColumn, step: Any) -> None:
@@ -129,7 +142,7 @@ def _set(column: FittedColumn, step: Any) -> None:
     if isinstance(step, SimpleImputer) and column.impute is not None:
         step.statistics_ = np.array([column.impute])
     elif isinstance(step, StandardScaler) and step.with_std:
-        step.mean_, step.scale_ = np.array([column.mean]), np.array([column.deviation])
+        step.mean_, step.scale_ = (np.array(part)[column.kept()] for part in column.scaling)
         step.var_ = step.scale_**2
     elif isinstance(step, TargetEncoder):
         step.encodings_, step.target_mean_ = [np.array(column.values)], column.otherwise

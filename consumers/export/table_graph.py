@@ -120,13 +120,26 @@ class _Graph:
         there = self.add("ReduceSum", hot, self.constant(np.array([1])), keepdims=1)
         if column.step == "one-hot":
             # An unknown category has 0 there, and 0 / 0 is NaN.
-            return hot if column.ignores_unknown else self.add("Div", hot, there)
+            known = hot if column.ignores_unknown else self.add("Div", hot, there)
+            known = self._shared(column, known, there) if column.shares else known
+            return self._scaled(column, known) if column.values else known
         x = self.add("MatMul", hot, self.constant(np.array(column.values)[:, None]))
         if column.otherwise is None:
             return self._scaled(column, self.add("Div", x, there))
         missing = self.add("Sub", self.constant(1.0), there)
         other = self.add("Mul", missing, self.constant(column.otherwise))
         return self._scaled(column, self.add("Add", x, other))
+
+    def _shared(self, column: FittedColumn, hot: str, there: str) -> str:
+        """Add the feature that rare categories have in place of their own, n x features."""
+        k = len(column.categories)
+        place = np.eye(k, k + 1)
+        place[list(column.rare)] = last = np.eye(1, k + 1, k)
+        made = self.add("MatMul", hot, self.constant(place))
+        if column.otherwise is None:
+            return made
+        unknown = self.add("Sub", self.constant(1.0), there)
+        return self.add("Add", made, self.add("MatMul", unknown, self.constant(last)))
 
     def _hot(self, column: FittedColumn, kind: int) -> str:
         """Add 1 for the category of a row among all, n x categories: 0 for one without a row."""
@@ -143,8 +156,9 @@ class _Graph:
         return self.add("Mul", hot, self.constant(live))
 
     def _scaled(self, column: FittedColumn, x: str) -> str:
-        centred = self.add("Sub", x, self.constant(column.mean))
-        return self.add("Div", centred, self.constant(column.deviation))
+        mean, deviation = map(np.array, column.scaling)
+        centred = self.add("Sub", x, self.constant(mean))
+        return self.add("Div", centred, self.constant(deviation))
 
 
 def _kind_of(column: FittedColumn) -> int:

@@ -95,10 +95,14 @@ def _one_hot(column: FittedColumn, codes: Codes, named: Mapping[str, Any]) -> Ar
     known = _known(column, codes)
     if not column.ignores_unknown:
         _refuse(column, ~known, named)
-    features = np.zeros((len(codes), len(column.categories)))
+    features = np.zeros((len(codes), column.width))
+    place = np.where(np.isin(codes, column.rare), len(column.categories), codes)
+    if column.otherwise is not None:
+        place, known = np.where(known, place, int(column.otherwise)), np.ones_like(known)
     rows = np.flatnonzero(known)
-    features[rows, codes[rows]] = 1.0
-    return features
+    features[rows, place[rows]] = 1.0
+    means, deviations = column.scaling
+    return (features - means) / deviations
 
 
 def _coded(column: FittedColumn, codes: Codes, named: Mapping[str, Any]) -> Array:

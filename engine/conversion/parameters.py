@@ -245,10 +245,10 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "drop": CARRIED,
             "handle_unknown": Only(
                 ("error", "ignore", "infrequent_if_exist"),
-                "is neither 'error' nor 'ignore'; fit it with one of these",
+                "is none of 'error', 'ignore' and 'infrequent_if_exist'; fit it with one of these",
             ),
-            "min_frequency": _ALL_CATEGORIES,
-            "max_categories": _ALL_CATEGORIES,
+            "min_frequency": CARRIED,
+            "max_categories": CARRIED,
             "sparse_output": FREE,
             "dtype": If(
                 lambda dtype, _: np.dtype(dtype).kind in "biu" or np.dtype(dtype) == np.float64,

@@ -38,6 +38,7 @@ from lethe.engine.preprocess.input.columns import (
     OneHot,
     Ordinal,
     Standardise,
+    Unknown,
     by_order,
     given_columns,
 )
@@ -47,8 +48,8 @@ from lethe.engine.preprocess.library import PreparedModel
 
 _KNOWN = (
     "a model has SimpleImputer() and a scaler (StandardScaler, MinMaxScaler, MaxAbsScaler, "
-    "RobustScaler), each alone or in this order; OneHotEncoder(); and OrdinalEncoder(), alone or "
-    "before StandardScaler(); and before these what learns nothing, such as PolynomialFeatures. "
+    "RobustScaler), each alone or in this order; OneHotEncoder() and OrdinalEncoder(), each alone "
+    "or before StandardScaler(); and before these what learns nothing, such as PolynomialFeatures. "
     "Fit one of these, or "
     f"{FROZEN}"
 )
@@ -226,8 +227,8 @@ def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
         return Numeric(impute=None, standardise=standardise)
     if before == [SimpleImputer]:
         return Numeric(found[0].estimator.strategy, standardise)
-    if before == [OneHotEncoder] and standardise is False:
-        return _one_hot(found[0], place)
+    if before == [OneHotEncoder] and not by_order(standardise):
+        return _one_hot(found[0], place, standardise=standardise)
     if before == [OrdinalEncoder] and not by_order(standardise):
         return _ordinal(found[0], place, standardise=standardise)
     raise found[-1].refusal(f"after {' and '.join(kind.__name__ for kind in kinds[:-1])}; {_KNOWN}")
@@ -248,16 +249,28 @@ def check_step(step: Step) -> None:
     check_requests(step.estimator, step.where)
 
 
-def _one_hot(step: Step, place: int) -> OneHot:
+def _one_hot(step: Step, place: int, *, standardise: Standardise) -> OneHot:
     gaps = sum(is_missing(category) for category in step.estimator.categories_[place])
     if gaps > 1:
         raise step.refusal(
             "the column has missing values of two kinds, None and NaN, which are two categories "
             f"here and one in a model; write the same in place of both, or {FROZEN}"
         )
-    return OneHot(
-        "error" if step.estimator.handle_unknown == "error" else "ignore", _drop(step, place)
-    )
+    encoder = step.estimator
+    least, most = encoder.min_frequency, encoder.max_categories
+    unknown: Unknown = encoder.handle_unknown
+    if least is None and most is None and unknown == "infrequent_if_exist":
+        unknown = "ignore"
+    try:
+        return OneHot(
+            unknown,
+            _drop(step, place),
+            standardise,
+            None if least is None else np.asarray(least).item(),
+            None if most is None else int(most),
+        )
+    except InvalidData as error:
+        raise step.refusal(f"{error}, or {FROZEN}") from None
 
 
 def _drop(step: Step, place: int) -> Drop:
@@ -265,16 +278,13 @@ def _drop(step: Step, place: int) -> Drop:
     encoder = step.estimator
     if encoder.drop is None or isinstance(encoder.drop, str):
         return cast("Drop", encoder.drop)
-    left_out = encoder.drop_idx_[place]
-    if left_out is None:
-        return None
-    dropped = encoder.categories_[place].tolist()[int(left_out)]
+    dropped = np.asarray(encoder.drop, dtype=object)[place]
     if is_missing(dropped):
         raise step.refusal(
             "drop names missing values, which a model cannot leave out; name another category, or "
             f"{FROZEN}"
         )
-    return (dropped,)
+    return (next(one for one in encoder.categories_[place].tolist() if one == dropped),)
 
 
 def _standardise(scaler: Any) -> Standardise:

@@ -164,7 +164,7 @@ def _prepared(
     nobody = Rows(made.dual_rows[:0], np.empty((0, rows.outputs)), np.empty(0))
     return Prepared(
         generation, stream, made.factor, made.dual_rows, nobody,
-        np.empty((0, base.layout.moving), dtype=np.intp), base, answer, made.certificate.bound,
+        np.empty((0, base.layout.places), dtype=np.intp), base, answer, made.certificate.bound,
         "INTERCEPT_PENALISED" if settings.intercept and single else "ACTIVE",
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ from lethe.engine.preprocess.transformation.statistics import Statistics
 
 def moved_rows(layout: Layout, live: Statistics, X: Array, entries: Places) -> Array:
     """Return x' for rows in base units. Cost O(k (d + g))."""
-    row_of, place = np.nonzero(entries >= 0)
+    row_of, place = np.nonzero(entries[:, : layout.moving] >= 0)
     entry = entries[row_of, place]
     moved = X.copy()
     moved[row_of, layout.entry_feature[entry]] += live.shift[entry]

@@ -9,6 +9,7 @@ import numpy as np
 
 from lethe.engine.fit.factor import Factor, factorise
 from lethe.engine.fit.objective import Array, lengths
+from lethe.engine.preprocess.input.columns import scales
 from lethe.engine.preprocess.transformation.layout import Layout, OneHotPart
 
 
@@ -29,13 +30,18 @@ def has_balance(layout: Layout, penalty: Array) -> bool:
 
     A constant added to the weights of a column's categories and taken from a free intercept changes
     no prediction, because each row has one of the categories; so the penalty alone fixes it. Not so
-    where one is left out.
+    where one is left out, and where features are divided by deviations, by other weights, which
+    move.
     """
     return bool(_balanced(layout)) and not penalty[-1] > 0
 
 
 def _balanced(layout: Layout) -> list[OneHotPart]:
-    return [hot for hot in layout.one_hot if hot.column.drop is None]
+    return [
+        hot
+        for hot in layout.one_hot
+        if hot.column.drop is None and not scales(hot.column.standardise)
+    ]
 
 
 class Unbalanced(NamedTuple):
@@ -51,7 +57,7 @@ def unbalanced(layout: Layout, penalty: Array, theta: Array) -> Unbalanced:
         return Unbalanced()
     distance = gradient = 0.0
     for hot in _balanced(layout):
-        k, off = len(hot.codes), abs(float(np.mean(theta[hot.features, 0])))
+        k, off = hot.width, abs(float(np.mean(theta[hot.features, 0])))
         distance += off * math.sqrt(k * (k + 1))
         gradient += off * math.sqrt(k) * float(penalty[hot.first])
     return Unbalanced(distance, gradient)
@@ -67,5 +73,5 @@ def balanced_eigenvalue(layout: Layout, penalty: Array, factor: Factor) -> float
         return factor.smallest
     steeper = factor.L @ factor.L.T
     for hot in _balanced(layout):
-        steeper[hot.features, hot.features] += factor.largest / len(hot.codes)
+        steeper[hot.features, hot.features] += factor.largest / hot.width
     return max(factorise(steeper).smallest, factor.smallest)

@@ -112,7 +112,9 @@ def _idle(base: BaseTransformation, answer: LiveAnswer) -> np.ndarray:
     idle[layout.entry_feature[live.shift != 0]] = False
     idle[layout.gap_features[sums.counts[layout.gap_entries] == sums.rows]] = True
     for hot in layout.one_hot:
-        idle[hot.features] = sums.present[hot.features] == 0
+        own = hot.features
+        all_rows = base.constant[own] & (base.centre[own] != 0)  # have the category: 0, too
+        idle[own] = (live.present[own] == 0) | base.left_out[own] | all_rows
     return idle
 
 

@@ -353,7 +353,7 @@ def parameters_digest(model: ModelFold) -> str:
     if classes:
         layout["classes"] = classes
     if model.columns:
-        fixed = ("name", "step", "categories", "ignores_unknown")
+        fixed = ("name", "step", "categories", "ignores_unknown", "shares", "of")
         layout["columns"] = [{k: c[k] for k in fixed if k in c} for c in model.columns]
     named = json.dumps(layout, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     numbers = [number for column in model.columns for number in _fitted(column)]
@@ -370,4 +370,5 @@ def _fitted(column: Mapping[str, Any]) -> list[float]:
         *(column.get("mean", 0.0), column.get("deviation", 1.0)),
         *(len(values), *values, len(vanished), *vanished),
         *("otherwise" in column, column.get("otherwise", 0.0)),
+        *([len(column.get("rare", [])), *column.get("rare", [])] if "shares" in column else []),
     ]

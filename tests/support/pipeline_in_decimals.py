@@ -21,7 +21,6 @@ from lethe.engine.preprocess.input.columns import (
     Ordinal,
     Standardise,
     TargetEncode,
-    standardise_of,
 )
 from tests.support.pipelines import EPOCH
 
@@ -45,7 +44,7 @@ def minimiser(
         targets = [[Decimal(float(v)) for v in row] for row in y.reshape(len(y), -1)]
         weights = [Decimal(1)] * len(y) if weight is None else [Decimal(float(w)) for w in weight]
         made = [
-            _standardised(values, standardise_of(column))
+            _standardised(values, column.standardise)
             for name, column in columns.items()
             for values in _features(column, list(rows[name]), [row[0] for row in targets])
         ]
@@ -71,17 +70,32 @@ def _features(column: Column, values: list[Any], y: list[Decimal]) -> Iterator[l
         return
     there = sorted(set(values), key=lambda value: (value is None, value))
     if isinstance(column, OneHot):
-        if column.drop == "first" or (column.drop == "if_binary" and len(there) == len("ab")):
-            there = there[1:]
+        kinds: list[set[Any]] = [{category} for category in there]
+        rare = _rare(column, [values.count(category) for category in there], len(values))
+        if rare:
+            kinds = [{c} for i, c in enumerate(there) if i not in rare]
+            kinds.append({there[i] for i in rare})
+        if column.drop == "first" or (column.drop == "if_binary" and len(kinds) == len("ab")):
+            kinds = kinds[1:]
         elif isinstance(column.drop, tuple):
-            there = [category for category in there if category != column.drop[0]]
-        for category in there:
-            yield [Decimal(v == category) for v in values]
+            kinds = [kind for kind in kinds if kind != {column.drop[0]}]
+        for kind in kinds:
+            yield [Decimal(v in kind) for v in values]
     elif isinstance(column, Ordinal):
         yield [Decimal(there.index(v)) for v in values]
     else:
         code = {category: _encoded(column, category, values, y) for category in there}
         yield [code[v] for v in values]
+
+
+def _rare(column: OneHot, counts: list[int], n: int) -> set[int]:
+    """Return the places of rare categories: what scikit-learn's user guide says of them."""
+    least, most = column.min_frequency or 1, column.max_categories or len(counts) + 1
+    rare = {i for i, count in enumerate(counts) if count < (least if least >= 1 else least * n)}
+    if most <= len(counts) - len(rare):  # one of the most is that of the rare ones
+        frequent = sorted(range(len(counts)), key=lambda i: (-counts[i], -i))[: most - 1]
+        rare = rare | (set(range(len(counts))) - set(frequent))
+    return rare
 
 
 def _number(value: Any) -> Decimal | None:

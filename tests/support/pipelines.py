@@ -96,14 +96,17 @@ def pipeline(columns: Columns, *, ridge: float = 1.0, kind: str = "linear") -> P
 
 def _transformer(column: Column) -> Any:
     if isinstance(column, OneHot):
-        return OneHotEncoder(
+        hot = OneHotEncoder(
             sparse_output=False,
             handle_unknown=column.unknown,
             drop=list(column.drop) if isinstance(column.drop, tuple) else column.drop,
+            min_frequency=column.min_frequency,
+            max_categories=column.max_categories,
         )
-    if isinstance(column, Numeric):
+        steps: list[Any] = [hot]
+    elif isinstance(column, Numeric):
         read = days if isinstance(column, Date) else as_numbers
-        steps: list[Any] = [FunctionTransformer(read)]
+        steps = [FunctionTransformer(read)]
         steps += [SimpleImputer(strategy=column.impute)] if column.impute else []
     elif isinstance(column, Ordinal):
         named = "auto" if column.categories is None else [list(column.categories)]

@@ -208,15 +208,12 @@ class PreparedTable:
         drops = {record.name: record.drop for record in state.meta.config.preprocess}
         keep: list[bool] = []
         for column in state.published_pipeline.columns:
-            width = len(column.categories) if column.step == "one-hot" else 1
-            there = [place for place in range(width) if place not in column.vanished]
-            drop = drops[column.name]
+            there, drop = np.flatnonzero(column.kept()).tolist(), drops[column.name]
             if drop == "first" or (drop == "if_binary" and len(there) == len("ab")):
                 there = there[1:]
             elif isinstance(drop, tuple):
                 there = [place for place in there if column.categories[place] != drop[0]]
-            hot = column.step == "one-hot"
-            keep += [not hot or place in there for place in range(width)]
+            keep += [place in there for place in range(column.width)]
         return np.array([*keep, True])
 
     def check(self, tolerance: float = 1e-9) -> None:

@@ -35,13 +35,23 @@ from lethe.engine.preprocess.input.derived import parsed
 MAX_BYTES = 4 << 20
 """Largest file: 8,000 columns with the longest names that any model takes."""
 
-_HALVES, _NUMBER, _DROP = (bool, str), (int, float, str), (str, list)
+_HALVES, _NUMBER, _DROP, _COUNT = (bool, str), (int, float, str), (str, list), (int, float)
 _SCALED = (bool, str, list)
 
 _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type, ...]]]] = {
     "numeric": (Numeric, {"impute": str, "standardise": _SCALED, "of": str}),
     "date": (Date, {"impute": str, "standardise": _SCALED, "of": str}),
-    "one-hot": (OneHot, {"unknown": str, "drop": _DROP, "of": str}),
+    "one-hot": (
+        OneHot,
+        {
+            "unknown": str,
+            "drop": _DROP,
+            "standardise": _HALVES,
+            "min_frequency": _COUNT,
+            "max_categories": int,
+            "of": str,
+        },
+    ),
     "ordinal": (Ordinal, {"categories": list, "standardise": _HALVES, "of": str}),
     "target-encode": (TargetEncode, {"smooth": _NUMBER, "standardise": _HALVES, "of": str}),
 }
@@ -50,6 +60,8 @@ _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type
 _KINDS: Mapping[type | tuple[type, ...], str] = {
     str: "text",
     list: "a list",
+    int: "a whole number",
+    _COUNT: "a number",
     _HALVES: "true, false or text",
     _SCALED: "true, false, text or a list of two numbers",
     _NUMBER: 'a number or "auto"',

@@ -46,7 +46,7 @@ __all__ = [
     "standardised",
 ]
 
-Unknown: TypeAlias = Literal["error", "ignore"]
+Unknown: TypeAlias = Literal["error", "ignore", "infrequent_if_exist"]
 
 Drop: TypeAlias = Literal["first", "if_binary"] | tuple[Category] | None
 
@@ -120,16 +120,27 @@ class OneHot:
     Attributes
     ----------
     unknown
-        What `predict` does with a category that no live row has: refuse it, or give it 0 in every
-        column.
+        What `predict` does with a category that no live row has: refuse it, give it 0 in every
+        column, or take it for a rare one if there are any.
     drop
         The category whose feature is left out: ``"first"`` of those that live rows have,
         ``"if_binary"`` the first of two, or a named one, as in ``("Ulm",)``. It keeps its place
         among the parameters, with the weight 0.
+    standardise
+        As of `Numeric`, of each of these columns.
+    min_frequency
+        A category of fewer live rows is rare, and rare ones share one further column, the last. Of
+        a number below 1, that share of all live rows.
+    max_categories
+        How many columns there are at most, the shared one included; the categories of fewest live
+        rows are rare where there would be more.
     """
 
     unknown: Unknown = "error"
     drop: Drop = None
+    standardise: Standardise = False
+    min_frequency: float | None = None
+    max_categories: int | None = None
     of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -138,8 +149,9 @@ class OneHot:
         Raises
         ------
         InvalidData
-            ``unknown`` is neither of the two, or ``drop`` is none of the above.
+            A setting is none of the above.
         """
+        _check_standardise(self.standardise)
         drop: object = self.drop
         if isinstance(drop, list):
             drop = tuple(drop)
@@ -150,8 +162,27 @@ class OneHot:
                 "drop must be None, 'first', 'if_binary' or one category, as in ('Ulm',), not "
                 f"{drop!r}"
             )
-        if self.unknown not in ("error", "ignore"):
-            raise InvalidData(f"unknown must be 'error' or 'ignore', not {self.unknown!r}")
+        if self.unknown not in ("error", "ignore", "infrequent_if_exist"):
+            raise InvalidData(
+                f"unknown must be 'error', 'ignore' or 'infrequent_if_exist', not {self.unknown!r}"
+            )
+        least, most = self.min_frequency, self.max_categories
+        if not (least is None or _is_count(least) or (type(least) is float and 0 < least < 1)):
+            raise InvalidData(
+                f"min_frequency must be a whole number from 1, or a share below 1, not {least!r}"
+            )
+        if not (most is None or _is_count(most)):
+            raise InvalidData(f"max_categories must be a whole number from 1, not {most!r}")
+        if named and self.shares:
+            raise InvalidData(
+                f"drop={drop!r} beside min_frequency or max_categories: scikit-learn drops no "
+                "category that is rare, and this one may become so; set drop to 'first'"
+            )
+
+    @property
+    def shares(self) -> bool:
+        """Whether rare categories share a column."""
+        return self.min_frequency is not None or self.max_categories is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,14 +351,9 @@ def named_by(columns: Columns, names: Sequence[str]) -> dict[str, Column]:
     return named
 
 
-def standardise_of(column: Column) -> Standardise:
-    """Return what of a column's features is brought to 0 and 1."""
-    return False if isinstance(column, OneHot) else column.standardise
-
-
 def standardised(column: Column) -> bool:
     """Return whether anything of a column's features is brought to 0 or 1."""
-    return standardise_of(column) is not False
+    return column.standardise is not False
 
 
 def centres(standardise: Standardise) -> bool:
@@ -350,6 +376,10 @@ def keeps_order(column: Column) -> bool:
     if not isinstance(column, Numeric):
         return False
     return column.impute in ("median", "most_frequent") or by_order(column.standardise)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 1
 
 
 def _check_standardise(standardise: object) -> None:

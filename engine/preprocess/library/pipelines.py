@@ -39,7 +39,6 @@ from lethe.engine.preprocess.input.columns import (
     given_columns,
     passthrough,
     scales,
-    standardise_of,
 )
 from lethe.engine.preprocess.input.derived import Expression, Filled, Same, sources
 from lethe.engine.preprocess.input.settings import Settings
@@ -230,6 +229,7 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
     if replace(column, of=None) == passthrough() and not computed(column):
         return "passthrough"
     steps: list[Any] = []
+    standardise = column.standardise
     if column.of is not None and computed(column):
         steps.append(computing(column.of))
     if isinstance(column, Numeric):
@@ -240,7 +240,13 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
         known = sorted_categories(name, live)
         steps += filling(column.of)
         steps += knowing_missing(_encoder(column, known), known)
-    if standardise := standardise_of(column):
+        if (
+            isinstance(column, OneHot)
+            and column.drop not in (None, "if_binary")
+            and len(known) == 1
+        ):
+            standardise = False  # no feature is left, and scikit-learn does not scale none
+    if standardise:
         steps.append(_scaler(standardise))
     if not steps:
         return "passthrough"
@@ -276,7 +282,13 @@ def _encoder(column: OneHot | Ordinal | TargetEncode, known: Sequence[Category])
         drop: Any = column.drop
         if isinstance(drop, tuple):
             drop = list(drop) if drop[0] in known else None
-        return OneHotEncoder(sparse_output=False, handle_unknown=column.unknown, drop=drop)
+        return OneHotEncoder(
+            sparse_output=False,
+            handle_unknown=column.unknown,
+            drop=drop,
+            min_frequency=column.min_frequency,
+            max_categories=column.max_categories,
+        )
     if isinstance(column, TargetEncode):
         return TargetEncoder(smooth=column.smooth, target_type="continuous")
     return OrdinalEncoder(

@@ -119,7 +119,6 @@ class RoundedPipeline(FittedLinear):
             untransformed(self.layout),
             pipeline.statistics(),
             pipeline.live.counts,
-            pipeline.live.present,
             self.settings.read(X, self.table.vocabularies),
         )
 

@@ -115,13 +115,12 @@ class PreparedState(Fitted):
     @property
     def present(self) -> NDArray[np.int64]:
         """(p,) rows that are not 0 in a feature: of one-hot features, those of the category."""
-        sums = self.answer.sums
-        return self.base.category_rows(sums.present, sums.rows)
+        return self.answer.live.present
 
     @property
     def left_out(self) -> NDArray[np.bool_]:
         """(p,) whether a feature is that of a category that is left out."""
-        return self.base.left_out()
+        return self.base.left_out
 
     @property
     def offsets(self) -> Array:
@@ -210,7 +209,6 @@ class PreparedState(Fitted):
             self.base,
             self.answer.live,
             sums.counts,
-            self.present,
             self.settings.read(X, self.table.vocabularies),
         )
 

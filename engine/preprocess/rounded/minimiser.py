@@ -81,7 +81,8 @@ class _Equations:
         self._sums: list[list[Any]] = S.entries
         self._unit, self._exponent = S.unit, S.exponent
         self._features = [j for j in range(raw.layout.features) if not live.idle[j]]
-        moving = frozenset(raw.layout.moving_features.tolist())
+        shared = [hot.shared for hot in raw.layout.one_hot if hot.shared is not None]
+        moving = frozenset([*raw.layout.moving_features.tolist(), *shared])
         self._own = [-1 if j in moving else int(raw.own[j]) for j in self._features]
         self._scale = [self._unit[raw.own[j]] if raw.own[j] >= 0 else 0 for j in self._features]
         moved = [self._column(j) for j in self._features if j in moving]
@@ -125,7 +126,7 @@ class _Equations:
         return self._of_last_step(self._solved(rows, [-self._exponent] * len(rows)))
 
     def _column(self, feature: int) -> list[Any]:
-        """Return the column of E of a feature that has entries."""
+        """Return the column of E of a feature that has entries, or that rare categories share."""
         raw, live, own = self._raw, self._live, int(self._raw.own[feature])
         column = [self._number(0)] * self._D
         if own >= 0:
@@ -135,6 +136,8 @@ class _Equations:
             place = int(raw.entries[e])
             power = self._power(self._unit[place] - scale)
             column[place] = self._number(live.value[e]) * power
+        for place in raw.own[live.sharing(raw.layout, feature)].tolist():
+            column[place] = self._number(1) * self._power(self._unit[place])
         return column
 
     def _power(self, exponent: int) -> Any:

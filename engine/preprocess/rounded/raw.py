@@ -28,9 +28,9 @@ model is rounded: 100 columns take 35 ms a change, 200 coefficients of a bare mo
 
 def untransformed(layout: Layout) -> BaseTransformation:
     """Return the transformation that leaves numbers as they are, and an entry's value 0."""
-    p = layout.features
+    p, nothing = layout.features, np.zeros(layout.features, np.bool_)
     return BaseTransformation(
-        layout, np.zeros(p), np.ones(p), np.zeros(p, np.bool_), np.zeros(layout.entries), 0.0
+        layout, np.zeros(p), np.ones(p), nothing, nothing, nothing, np.zeros(layout.entries), 0.0
     )
 
 
@@ -48,9 +48,10 @@ class RawColumns:
 
     @cached_property
     def own(self) -> Places:
-        """(p,) the column of each feature; -1 of one that is encoded, and has entries alone."""
+        """(p,) the column of each feature; -1 of one that is made of other columns alone."""
         own = np.ones(self.layout.features, dtype=np.bool_)
         own[[coded.feature for coded in self.layout.coded]] = False
+        own[[hot.shared for hot in self.layout.one_hot if hot.shared is not None]] = False
         places: Places = np.where(own, np.cumsum(own) - 1, -1)
         return places
 
@@ -87,7 +88,7 @@ class RawColumns:
         features, entries = untransformed(self.layout).rows(table)
         U = np.zeros((len(table), self.width))
         U[:, : self.entries[0] if len(self.entries) else self.one] = features[:, self.own >= 0]
-        row_of, place = np.nonzero(entries >= 0)
+        row_of, place = np.nonzero(entries[:, : self.layout.moving] >= 0)
         entry = entries[row_of, place]
         U[row_of, self.entries[entry]] = 1.0
         for coded in self.layout.coded:

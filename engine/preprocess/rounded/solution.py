@@ -151,6 +151,10 @@ class PipelineSolution(Solution):
         X = np.zeros((len(rows), layout.features + int(intercept)))
         own = raw.own >= 0
         X[:, : layout.features][:, own] = rows.X[:, raw.own[own]]
+        for hot in layout.one_hot:
+            if hot.shared is not None:
+                rare = self.live.sharing(layout, hot.shared)
+                X[:, hot.shared] = rows.X[:, raw.own[rare]].sum(axis=1)
         np.add.at(X.T, layout.entry_feature, (rows.X[:, raw.entries] * stated.shift).T)
         X[:, : layout.features] -= stated.mean
         X[:, : layout.features] /= stated.deviation

@@ -18,7 +18,7 @@ from lethe.engine.fit.factor import EPS
 from lethe.engine.preprocess.input.columns import Ordinal, TargetEncode
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.preprocess.transformation.encoding import ordinal_codes
-from lethe.engine.preprocess.transformation.layout import CodedPart
+from lethe.engine.preprocess.transformation.layout import CodedPart, Layout, Places
 from lethe.engine.preprocess.transformation.statistics import Statistics
 
 _DIGITS = 128
@@ -54,7 +54,7 @@ class ExactStatistics:
     counts
         (q,) rows of each entry.
     present
-        (p,) rows of each one-hot feature; n of the others.
+        (p,) rows of each one-hot feature (`CategoryFeatures.rows`); n of the others.
     value
         (q,) of each entry: the mean of a column's numbers, or a category's code.
     mean, variance
@@ -62,7 +62,9 @@ class ExactStatistics:
     scaled
         (p,) whether a feature is divided by its standard deviation.
     left_out
-        (p,) whether a feature is that of a category that is left out.
+        (p,) whether a one-hot feature is left out (`CategoryFeatures`).
+    rare
+        (p,) whether a category has no feature but the one that rare ones share.
     idle
         (p,) whether a feature has one value in all rows or is left out, so that its parameter is 0.
     centred
@@ -79,6 +81,7 @@ class ExactStatistics:
     variance: tuple[Any, ...]
     scaled: NDArray[np.bool_]
     left_out: NDArray[np.bool_]
+    rare: NDArray[np.bool_]
     idle: NDArray[np.bool_]
     centred: NDArray[np.bool_]
     target_mean: Any
@@ -96,11 +99,15 @@ class ExactStatistics:
         zero = flint.fmpq(0)
         value, mean = [zero] * layout.entries, [zero] * layout.features
         variance = [zero] * layout.features
-        left_out = np.zeros(layout.features, dtype=np.bool_)
+        left_out, rare = np.zeros((2, layout.features), dtype=np.bool_)
         for hot in layout.one_hot:
-            for j in range(hot.features.start, hot.features.stop):
-                present[j] = int(S.of(int(raw.own[j]), one).p)
-            left_out[hot.dropped(present[hot.features], raw.vocabularies[hot.source])] = True
+            rows = np.array([int(S.of(int(j), one).p) for j in raw.own[hot.categories]])
+            found = hot.found(rows, n, raw.vocabularies[hot.source])
+            places = hot.features
+            present[places], left_out[places], rare[places] = found
+            if hot.shared is not None and n:
+                share = flint.fmpq(int(present[hot.shared]), n)
+                mean[hot.shared], variance[hot.shared] = share, share - share * share
         for j, column in enumerate(raw.own):
             if column < 0:
                 continue
@@ -137,10 +144,18 @@ class ExactStatistics:
             n, counts, present, tuple(value), tuple(mean), tuple(variance),
             scaled=layout.scaled & ~constant,
             left_out=left_out,
+            rare=rare,
             idle=(same if raw.settings.free_intercept else nothing) | left_out,
             centred=layout.centred,
             target_mean=total / max(n, 1),
         )  # fmt: skip
+
+    def sharing(self, layout: Layout, feature: int) -> Places:
+        """Return the features of the rare categories that share a feature; none of another."""
+        for hot in layout.one_hot:
+            if hot.shared == feature:
+                return hot.first + np.flatnonzero(self.rare[hot.categories])
+        return np.empty(0, dtype=np.intp)
 
     def rounded(self, raw: RawColumns) -> Statistics:
         """Return the statistics as float64, each rounded once, for what reads new rows."""
@@ -159,7 +174,9 @@ class ExactStatistics:
         nothing = np.zeros(layout.entries)
         target_mean = nearest(self.target_mean)
         ones = np.ones(layout.features)
-        return Statistics(value, mean, deviation, nothing, ones, imputed, target_mean)
+        return Statistics(
+            value, mean, deviation, nothing, ones, imputed, target_mean, self.present, self.rare
+        )
 
 
 def nearest(fraction: Any) -> float:

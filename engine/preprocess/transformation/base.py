@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, with_intercept
-from lethe.engine.preprocess.input.columns import Columns, TargetEncode
+from lethe.engine.preprocess.input.columns import (
+    Columns,
+    TargetEncode,
+    centres,
+    scales,
+    standardised,
+)
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.transformation.encoding import (
     TargetMoments,
@@ -57,11 +63,15 @@ class BaseTransformation:
         Where the columns are.
     centre, scale
         (p,) of each feature: base units are (x - centre) / scale. The scale is 1 where a feature is
-        not scaled, or was constant; the centre is 0 for one-hot features, and for all whose mean
-        the pipeline does not subtract where no free intercept takes it up.
+        not scaled, or was constant; the centre is 0 for one-hot features that are not standardised,
+        and for all whose mean the pipeline does not subtract where no free intercept takes it up.
     constant
-        (p,) whether a scaled feature had one value in all rows, or a category's is left out
-        (`OneHot.drop`): it is 0 in all rows then.
+        (p,) whether a scaled feature had one value in all rows.
+    left_out
+        (p,) whether a one-hot feature is 0 in all rows: its category is left out (`OneHot.drop`),
+        or is rare, or it is that of rare ones, and none is.
+    rare
+        (p,) whether a category's rows have the feature that rare ones share.
     value
         (q,) the entries' values in base units.
     target_mean
@@ -73,20 +83,22 @@ class BaseTransformation:
     layout: Layout
     centre: Array
     scale: Array
-    constant: np.ndarray
+    constant: NDArray[np.bool_]
+    left_out: NDArray[np.bool_]
+    rare: NDArray[np.bool_]
     value: Array
     target_mean: float
     intervals: tuple[Interval, ...] = ()
 
     def rows(self, table: Table, *, intercept: bool = False) -> tuple[Array, Places]:
-        """Return features in base units, n x p, and entries, n x g.
+        """Return features in base units, n x p, and places (`Layout.places`), n x g.
 
-        With ``intercept``, features have a last column of ones.
-        A missing number in a column without an entry is NaN, a category that the generation does
-        not know has the entry `ABSENT` and the value 0. Cost O(n p).
+        The place of a category is its feature. With ``intercept``, features have a last column of
+        ones. A missing number in a column without an entry is NaN, a category that the generation
+        does not know has the place `ABSENT` and the value 0. Cost O(n p).
         """
         layout, n = self.layout, len(table)
-        Z, entries = np.zeros((n, layout.features)), np.full((n, layout.moving), ABSENT)
+        Z, entries = np.zeros((n, layout.features)), np.full((n, layout.places), ABSENT)
         features = layout.numeric_features
         centred = table.numbers - self.centre[features]
         Z[:, features] = centred / self.scale[features]
@@ -100,28 +112,19 @@ class BaseTransformation:
             entries[:, place] = entry
             place += 1
         for hot in layout.one_hot:
-            feature = looked_up(hot.feature_of, table.codes[:, hot.source])
-            known = np.flatnonzero((feature >= 0) & ~self.constant[feature])
-            Z[known, feature[known]] = 1.0
+            feature, own = looked_up(hot.feature_of, table.codes[:, hot.source]), hot.features
+            if standardised(hot.column):
+                Z[:, own] -= self.centre[own] / self.scale[own]
+            at = feature
+            if hot.shared is not None:
+                at = np.where((feature >= 0) & self.rare[feature], hot.shared, feature)
+            known = np.flatnonzero((at >= 0) & ~self.left_out[at])
+            at = at[known]
+            Z[known, at] = (1.0 - self.centre[at]) / self.scale[at]
+            if hot in layout.counted:
+                entries[:, place] = feature
+                place += 1
         return with_intercept(Z) if intercept else Z, entries
-
-    def category_rows(self, present: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-        """Return how many of n rows have the category of each one-hot feature, (p,).
-
-        ``present`` are the rows that are not 0 in a feature, (p,).
-        """
-        rows = present.copy()
-        for hot in self.layout.dropping:
-            left_out = hot.first + np.flatnonzero(self.constant[hot.features])
-            rows[left_out] = n - present[hot.features].sum()
-        return rows
-
-    def left_out(self) -> NDArray[np.bool_]:
-        """Return which features are those of a category that is left out, (p,)."""
-        found = np.zeros(len(self.constant), dtype=np.bool_)
-        for hot in self.layout.dropping:
-            found[hot.features] = self.constant[hot.features]
-        return found
 
     def knows(self, table: Table) -> bool:
         """Return whether each row has a place in the layout: no new category, no new gap."""
@@ -192,8 +195,8 @@ def fit_base(
             values = ordinal_codes(coded, table.vocabularies[coded.source], counts)
             origin = 0.0
         begun.value[coded.entries] = placed(coded.feature, origin, values[entry], values)
-    for hot in layout.dropping:
-        begun.leave_out(hot, category_counts(hot, table), table.vocabularies[hot.source])
+    for hot in layout.counted:
+        begun.categories(hot, category_counts(hot, table), table.vocabularies[hot.source])
     return begun.base()
 
 
@@ -201,6 +204,17 @@ def category_counts(hot: OneHotPart, table: Table) -> NDArray[np.int64]:
     """Return how many rows have each category of a one-hot column, (k,)."""
     feature = looked_up(hot.feature_of, table.codes[:, hot.source])
     return np.bincount(feature[feature >= 0] - hot.first, minlength=len(hot.codes))
+
+
+def category_moments(
+    rows: NDArray[np.int64], left_out: NDArray[np.bool_], n: int
+) -> tuple[Array, Array]:
+    """Return mean and variance of one-hot features that are 1 in so many of n rows, (k,) each.
+
+    A feature that is left out is 0 throughout.
+    """
+    share = np.where(left_out, 0.0, rows / n)
+    return share, np.where(left_out, 0.0, share * ((n - rows) / n))
 
 
 class BeginBase:
@@ -214,6 +228,7 @@ class BeginBase:
         self._constant = np.zeros(p, dtype=np.bool_)
         self._intervals: list[tuple[int, Interval]] = []
         self._scalings: dict[int, Scaling] = {}
+        self._left_out, self._rare = np.zeros((2, p), dtype=np.bool_)
         self.value = np.empty(layout.entries)
 
     def order(
@@ -269,9 +284,18 @@ class BeginBase:
         unit: Array = (shared + (origin - self._centre[feature])) / self._scale[feature]
         return unit
 
-    def leave_out(self, hot: OneHotPart, rows: NDArray[np.int64], vocabulary: Vocabulary) -> None:
-        """Note which feature of a one-hot column is left out; ``rows`` (k,) have its categories."""
-        self._constant[hot.dropped(rows, vocabulary)] = True
+    def categories(self, hot: OneHotPart, rows: NDArray[np.int64], vocabulary: Vocabulary) -> None:
+        """Note the statistics of a one-hot column; ``rows`` (k,) have its categories."""
+        own, found = hot.features, hot.found(rows, self._n, vocabulary)
+        self._left_out[own], self._rare[own] = found.left_out, found.rare
+        if not standardised(hot.column):
+            return
+        mean, variance = category_moments(found.rows, found.left_out, self._n)
+        if self._centred or centres(hot.column.standardise):
+            self._centre[own] = mean
+        if scales(hot.column.standardise):
+            self._constant[own] = variance == 0
+            self._scale[own] = np.where(variance == 0, 1.0, np.sqrt(variance))
 
     def base(self) -> BaseTransformation:
         """Return the transformation, once every feature and value is noted."""
@@ -280,6 +304,8 @@ class BeginBase:
             self._centre,
             self._scale,
             self._constant,
+            self._left_out,
+            self._rare,
             self.value,
             self._target_mean,
             tuple(self._in_base_units(*of) for of in self._intervals),

@@ -157,9 +157,9 @@ def fit_base_in_passes(
         mean = float(counts @ values) / n if differ else float(there[0])
         spread = float(counts @ (values - mean) ** 2) / n
         begun.value[own] = begun.placed(coded.feature, known_from, mean, spread, differ, values)
-    for hot in layout.dropping:
+    for hot in layout.counted:
         counted = reduce(add, rows.each(partial(_category_counts, hot)))
-        begun.leave_out(hot, counted, vocabularies[hot.source])
+        begun.categories(hot, counted, vocabularies[hot.source])
     return begun.base()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,16 @@ from lethe.engine.preprocess.input.columns import (
     TargetEncode,
     centres,
     scales,
-    standardise_of,
+    standardised,
 )
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.input.values import sorted_categories
 from lethe.engine.preprocess.transformation.order import kept_quantiles
 
 Places = NDArray[np.intp]
+
+RARE = "infrequent_sklearn"
+"""What scikit-learn calls the feature that rare categories share."""
 
 MAX_ENTRIES = 2_000
 """Entries of a model: how often two of them meet in a row is kept as a matrix, 64 MB at that."""
@@ -81,9 +85,31 @@ class CodedPart:
         return slice(self.first, self.first + len(self.codes))
 
 
+class CategoryFeatures(NamedTuple):
+    """What becomes of one-hot features where categories have so many rows; one number a feature.
+
+    Attributes
+    ----------
+    rows
+        Those of the category; of the feature that rare categories share those of all of these.
+    left_out
+        Whether the feature is 0 throughout: that of a category that is dropped, or rare, or the
+        shared one if no row has a rare category.
+    rare
+        Whether it is a category's that is rare, or would be with one row.
+    """
+
+    rows: NDArray[np.int64]
+    left_out: NDArray[np.bool_]
+    rare: NDArray[np.bool_]
+
+
 @dataclass(frozen=True, slots=True)
 class OneHotPart:
-    """A column of one feature a category; ``feature_of`` leads from a code to it, or to -1."""
+    """A column of one feature a category; ``feature_of`` leads from a code to it, or to -1.
+
+    If rare categories share a feature, that is one more, the last.
+    """
 
     name: Name
     column: OneHot
@@ -95,17 +121,50 @@ class OneHotPart:
     @property
     def features(self) -> slice:
         """The column's features."""
+        return slice(self.first, self.first + self.width)
+
+    @property
+    def categories(self) -> slice:
+        """The features of single categories."""
         return slice(self.first, self.first + len(self.codes))
 
-    def dropped(self, rows: NDArray[np.int64], vocabulary: Vocabulary) -> Places:
-        """Return the feature that is left out where each category has ``rows``, (1,) or (0,)."""
-        drop = self.column.drop
-        there = np.flatnonzero(rows)
+    @property
+    def shared(self) -> int | None:
+        """The feature that rare categories share."""
+        return self.first + len(self.codes) if self.column.shares else None
+
+    @property
+    def width(self) -> int:
+        """Number of its features."""
+        return len(self.codes) + int(self.column.shares)
+
+    def found(self, rows: NDArray[np.int64], n: int, vocabulary: Vocabulary) -> CategoryFeatures:
+        """Return what becomes of the features where ``rows`` (k,) of n have each category."""
+        rare = self._rare(rows, n)
+        rows = np.append(rows, rows[rare].sum())[: self.width]
+        rare = np.append(rare, False)[: self.width]
+        left_out = rare.copy()
+        left_out[len(self.codes) :] = rows[len(self.codes) :] == 0
+        drop, there = self.column.drop, np.flatnonzero((rows > 0) & ~left_out)
         if isinstance(drop, tuple):
             there = np.flatnonzero(self.codes == vocabulary.code_of(drop)[0])
         elif drop is None or (drop == "if_binary" and len(there) != 2):
             there = there[:0]
-        return self.first + there[:1]
+        left_out[there[:1]] = True
+        return CategoryFeatures(rows, left_out, rare)
+
+    def _rare(self, rows: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
+        """Return which categories are rare, (k,), by scikit-learn's rule."""
+        least, most, there = self.column.min_frequency, self.column.max_categories, rows > 0
+        if least is None:
+            rare = np.zeros(len(rows), dtype=np.bool_)
+        else:
+            rare = np.maximum(rows, 1) < (least if isinstance(least, int) else n * least)
+        if most is not None and most < np.count_nonzero(there & ~rare) + 1:
+            places = np.flatnonzero(there)
+            ascending = places[np.argsort(rows[places], kind="stable")]
+            rare[ascending[: len(ascending) - (most - 1)]] = True
+        return rare
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +209,23 @@ class Layout:
     moving_features: Places
 
     @property
-    def dropping(self) -> list[OneHotPart]:
-        """The one-hot columns that may leave a category out."""
-        return [hot for hot in self.one_hot if hot.column.drop is not None]
+    def counted(self) -> list[OneHotPart]:
+        """The one-hot columns of which features in base units do not tell a row's category."""
+        return [
+            hot
+            for hot in self.one_hot
+            if hot.column.drop is not None or hot.column.shares or standardised(hot.column)
+        ]
 
     @property
     def moving(self) -> int:
         """Number of features that have entries."""
         return len(self.moving_features)
+
+    @property
+    def places(self) -> int:
+        """Numbers of a row's places: its entries, and its category in each of `counted`."""
+        return self.moving + len(self.counted)
 
 
 def lay_out(columns: Columns, table: Table) -> Layout:
@@ -231,7 +299,7 @@ def _placed(
             entry = len(entry_feature) if gaps[len(numeric)] else -1
             entry_feature += [feature] if entry >= 0 else []
             numeric.append(NumericPart(name, column, len(numeric), feature, entry))
-            standardise.append(standardise_of(column))
+            standardise.append(column.standardise)
             names.append(str(name))
             continue
         source = len(coded) + len(one_hot)
@@ -239,14 +307,15 @@ def _placed(
         if isinstance(column, OneHot):
             back = _back(own, feature, len(categories))
             one_hot.append(OneHotPart(name, column, source, feature, own, back))
-            standardise += [False] * len(own)
+            standardise += [column.standardise] * one_hot[-1].width
             names += [f"{name}_{categories[code]}" for code in own]
+            names += [f"{name}_{RARE}"] * int(column.shares)
             continue
         first = len(entry_feature)
         back = _back(own, first, len(categories))
         coded.append(CodedPart(name, column, source, feature, first, own, back))
         entry_feature += [feature] * len(own)
-        standardise.append(standardise_of(column))
+        standardise.append(column.standardise)
         names.append(str(name))
     if len(entry_feature) > MAX_ENTRIES:
         raise InvalidData(

@@ -20,7 +20,6 @@ def pipeline_features(
     base: BaseTransformation,
     live: Statistics,
     counts: NDArray[np.int64],
-    present: NDArray[np.int64],
     table: Table,
 ) -> Array:
     """Return the features that the final step of the live pipeline sees, n x p.
@@ -29,8 +28,8 @@ def pipeline_features(
     ----------
     base, live
         The transformation.
-    counts, present
-        Live rows of each entry, and of each one-hot feature.
+    counts
+        Live rows of each entry.
     table
         The rows, coded by the categories that the model has met and more.
 
@@ -44,14 +43,17 @@ def pipeline_features(
     for part in layout.numeric:
         column = features[:, part.feature]
         column[np.isnan(column)] = live.imputed[part.feature]
-    has = entries >= 0
-    row_of, _ = np.nonzero(has)
-    entry = entries[has]
+    row_of, place = np.nonzero(entries[:, : layout.moving] >= 0)
+    entry = entries[row_of, place]
     features[row_of, layout.entry_feature[entry]] += live.shift[entry]
     for coded in layout.coded:
         _fill_unknown(coded, base, live, counts, table, features)
     for hot in layout.one_hot:
-        _check_known(hot, present, table)
+        _check_known(hot, live.present, table)
+        if hot.shared is not None:
+            features[:, hot.features] = _shared_or_own(hot, live, table, hot.shared)
+            features[:, hot.features] -= base.centre[hot.features]
+            features[:, hot.features] /= base.scale[hot.features]
     out: Array = (features - live.mean) / live.deviation
     return out
 
@@ -82,8 +84,22 @@ def _fill_unknown(
     features[unknown, feature] = (values - base.centre[feature]) / base.scale[feature]
 
 
+def _shared_or_own(part: OneHotPart, live: Statistics, table: Table, shared: int) -> Array:
+    """Return the features of 0 and 1 of a column whose rare categories share one."""
+    feature = looked_up(part.feature_of, table.codes[:, part.source])
+    known = (feature >= 0) & (live.present[feature] > 0)
+    takes = known & live.rare[feature]
+    if part.column.unknown == "infrequent_if_exist":
+        takes |= ~known
+    place = np.where(takes, shared, feature) - part.first
+    hot = np.zeros((len(table), part.width))
+    rows = np.flatnonzero(known | takes)
+    hot[rows, place[rows]] = 1.0
+    return hot
+
+
 def _check_known(part: OneHotPart, present: NDArray[np.int64], table: Table) -> None:
-    if part.column.unknown == "ignore":
+    if part.column.unknown != "error":
         return
     codes = table.codes[:, part.source]
     feature: Places = looked_up(part.feature_of, codes)

@@ -12,17 +12,23 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.engine.errors import StatisticsMoved
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import TargetEncode
 from lethe.engine.preprocess.input.table import Vocabulary
-from lethe.engine.preprocess.transformation.base import BaseTransformation, is_constant
+from lethe.engine.preprocess.transformation.base import (
+    BaseTransformation,
+    category_moments,
+    is_constant,
+)
 from lethe.engine.preprocess.transformation.encoding import (
     TargetMoments,
     ordinal_codes,
     smoothed_means,
 )
+from lethe.engine.preprocess.transformation.layout import CategoryFeatures
 from lethe.engine.preprocess.transformation.order import Filled, Order, Scaling
 from lethe.engine.preprocess.transformation.sums import Sums
 
@@ -59,6 +65,10 @@ class Statistics:
         (p,) what stands in for a missing number.
     target_mean
         Mean of the target.
+    present
+        (p,) as `CategoryFeatures.rows` of one-hot features; of the others as in `Sums.present`.
+    rare
+        (p,) as of `CategoryFeatures`.
     """
 
     shift: Array
@@ -68,6 +78,8 @@ class Statistics:
     amplified: Array
     imputed: Array
     target_mean: float
+    present: NDArray[np.int64]
+    rare: NDArray[np.bool_]
 
 
 def live_statistics(
@@ -86,10 +98,11 @@ def live_statistics(
     ------
     StatisticsMoved
         A mean or a deviation has moved past the limits, a feature has become constant or is so no
-        longer, or another category is to be left out.
+        longer, or another category is to be left out, or has become rare, or is so no longer.
     """
     layout, n = base.layout, sums.rows
-    _check_left_out(base, vocabularies, sums)
+    found = _categories(base, vocabularies, sums)
+    _check_categories(base, found)
     shift, unit = np.zeros(layout.entries), np.zeros(layout.entries)
     imputed = np.zeros(layout.features)
     first, second = sums.first.high.copy(), sums.second.high.copy()
@@ -124,6 +137,11 @@ def live_statistics(
         shift[own] = np.where(counts > 0, live - base.value[own], 0.0)
         mean[at] = counts @ live / n
         variance[at] = counts @ (live - mean[at]) ** 2 / n
+    for hot in layout.counted:
+        own = hot.features
+        share, spread = category_moments(found.rows[own], found.left_out[own], n)
+        mean[own] = (share - base.centre[own]) / base.scale[own]
+        variance[own] = spread / base.scale[own] ** 2
     unit += np.abs(base.value) + np.abs(shift)
     scalings = {
         feature: scaling
@@ -139,6 +157,8 @@ def live_statistics(
         amplified,
         imputed,
         base.target_mean + target_sum / n,
+        found.rows,
+        found.rare,
     )
 
 
@@ -150,18 +170,25 @@ def _orders(base: BaseTransformation, sums: Sums) -> Iterator[tuple[int, Order]]
         yield j, Order(part.column, windows, -base.centre[j] / base.scale[j], base.scale[j])
 
 
-def _check_left_out(
+def _categories(
     base: BaseTransformation, vocabularies: tuple[Vocabulary, ...], sums: Sums
-) -> None:
-    dropping = base.layout.dropping
-    if not dropping:
-        return
-    rows, left_out = base.category_rows(sums.present, sums.rows), base.left_out()
-    now = np.zeros_like(left_out)
-    for hot in dropping:
-        now[hot.dropped(rows[hot.features], vocabularies[hot.source])] = True
-    if (now != left_out).any():
-        raise StatisticsMoved("another category of a column is to be left out")
+) -> CategoryFeatures:
+    """Return what becomes of all features, (p,) each; of others than one-hot ones nothing."""
+    nothing = np.zeros(base.layout.features, dtype=np.bool_)
+    whole = CategoryFeatures(sums.present.copy(), nothing, nothing.copy())
+    for hot in base.layout.counted:
+        rows = sums.present[hot.categories]
+        found = hot.found(rows, sums.rows, vocabularies[hot.source])
+        for of_all, of_column in zip(whole, found, strict=True):
+            of_all[hot.features] = of_column
+    return whole
+
+
+def _check_categories(base: BaseTransformation, found: CategoryFeatures) -> None:
+    """Refuse where rows that are there have other features than in the base."""
+    differ = (found.left_out != base.left_out) | (found.rare != base.rare)
+    if differ[found.rows > 0].any():
+        raise StatisticsMoved("another category of a column is to be left out, or is rare")
 
 
 def _standardised(

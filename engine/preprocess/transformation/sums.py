@@ -92,7 +92,7 @@ class Contribution:
     X
         k x d, in base units, the intercept last.
     entries
-        k x g, -1 for none.
+        k x g, the places of a row (`BaseTransformation.rows`), -1 for none.
     curvature
         (k,) of the quadratic model, s_i.
     response
@@ -155,7 +155,8 @@ class Sums:
     counts
         (q,) N^T 1.
     present
-        (p,) rows that are not 0 in a feature: of one-hot features, those of the category.
+        (p,) of one-hot features the rows of the category, 0 of what rare ones share; of the others
+        those that are not 0.
     first, second
         (p,) sums and sums of squares of each feature, over the rows that have no entry in it.
     target
@@ -287,12 +288,12 @@ class Sums:
     def _add(self, layout: Layout, rows: Contribution, sign: int) -> None:
         """Add a block of rows, or subtract it, in place."""
         features, y = rows.X[:, : layout.features], rows.target
-        row_of, place = np.nonzero(rows.entries >= 0)
+        row_of, place = np.nonzero(rows.entries[:, : layout.moving] >= 0)
         entry = rows.entries[row_of, place]
         plain = features.copy()
         plain[row_of, layout.entry_feature[entry]] = 0.0
         self.rows += sign * len(rows)
-        self.present += sign * np.count_nonzero(features, axis=0)
+        self.present += sign * _rows_of_features(layout, rows)
         self.first.add(sign * plain.sum(axis=0))
         self.second.add(sign * (plain * plain).sum(axis=0))
         self.all_target.add(sign * np.array([y.sum(), y @ y]))
@@ -323,6 +324,16 @@ def _known(features: Array, entries: Places, of: OrderPart) -> Array:
     """Return the values of a column that are there."""
     values: Array = features[:, of.part.feature]
     return values if of.gap < 0 else values[entries[:, of.gap] < 0]
+
+
+def _rows_of_features(layout: Layout, rows: Contribution) -> Places:
+    """Return what the rows are in `Sums.present`."""
+    found: Places = np.count_nonzero(rows.X[:, : layout.features], axis=0)
+    for place, hot in enumerate(layout.counted, layout.moving):
+        category = rows.entries[:, place]
+        known = category[category >= 0] - hot.first
+        found[hot.features] = np.bincount(known, minlength=hot.width)
+    return found
 
 
 def _indicator(row_of: Places, column: Places, shape: tuple[int, int]) -> Array | csr_array:

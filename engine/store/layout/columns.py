@@ -10,7 +10,15 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
+from pydantic import (
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import to_json
 
 from lethe.engine.errors import CorruptState
@@ -32,7 +40,7 @@ class ColumnRecord(Stored):
 
     ``gaps``: a missing value has a place, because a row of the registration had none.
     ``impute``: the statistic that stands in for it, true for the mean.
-    ``drop``: the category of a one-hot column that is left out (`OneHot.drop`).
+    ``drop``, ``min_frequency``, ``max_categories``: as of `OneHot`.
     ``ordered``: a person gave the order of an ordinal column's categories. ``of``: the expression
     that the column is computed by (`engine.preprocess.input.derived`); empty: the table has it.
     """
@@ -43,13 +51,20 @@ class ColumnRecord(Stored):
     standardise: (
         StrictBool | Literal["centre", "scale", "max-abs", "robust"] | tuple[Finite, Finite]
     ) = False
-    unknown: Literal["error", "ignore"] = "error"
+    unknown: Literal["error", "ignore", "infrequent_if_exist"] = "error"
     drop: Drop = Field(default=None, exclude_if=_absent)
+    min_frequency: StrictInt | StrictFloat | None = Field(default=None, exclude_if=_absent)
+    max_categories: StrictInt | None = Field(default=None, exclude_if=_absent)
     smooth: Finite | Literal["auto"] = "auto"
     ordered: bool = False
     categories: Categories = ()
     gaps: bool = False
     of: str = Field(default="", exclude_if=operator.not_)
+
+    @property
+    def shares(self) -> bool:
+        """Whether rare categories share a feature."""
+        return self.min_frequency is not None or self.max_categories is not None
 
 
 class FittedColumn(Stored):
@@ -57,10 +72,14 @@ class FittedColumn(Stored):
 
     A number is ``(x - mean) / deviation``, where ``impute`` stands in for a missing x; x of a
     category is its place in ``values``, or ``otherwise`` if it is not known; a date counts days
-    since 1970-01-01. A one-hot column is a feature of 0 and 1 for each category. ``vanished`` are
+    since 1970-01-01. A one-hot column is a feature of 0 and 1 for each category; if these are
+    standardised, ``values`` are their means, and then their deviations. ``vanished`` are
     places of categories that no live row has: these are unknown, too. An unknown category that has
-    no number is refused, unless ``ignores_unknown``: then all of its features are 0. ``of`` is the
-    expression that x is computed by from the columns of the table, if it is none of these.
+    no number is refused, unless ``ignores_unknown``: then all of its features are 0. Where rare
+    categories share a feature (``shares``), it is one more, the last; those at the places ``rare``
+    have it in place of their own, and ``otherwise`` is its place if unknown categories have it,
+    too. ``of`` is the expression that x is computed by from the columns of the table, if it is none
+    of these.
     """
 
     name: str
@@ -75,12 +94,37 @@ class FittedColumn(Stored):
     vanished: Annotated[tuple[int, ...], Field(fail_fast=True)] = Field(
         default=(), exclude_if=operator.not_
     )
+    rare: Annotated[tuple[int, ...], Field(fail_fast=True)] = Field(
+        default=(), exclude_if=operator.not_
+    )
     otherwise: Finite | None = Field(default=None, exclude_if=_absent)
+    shares: bool = Field(default=False, exclude_if=operator.not_)
     ignores_unknown: bool = Field(default=False, exclude_if=operator.not_)
     of: str = Field(default="", exclude_if=operator.not_)
 
+    @property
+    def scaling(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Mean and deviation of each feature: (x - mean) / deviation."""
+        if self.step != "one-hot":
+            return (self.mean,), (self.deviation,)
+        values = self.values or (0.0,) * self.width + (1.0,) * self.width
+        return values[: self.width], values[self.width :]
 
-FixedPart: TypeAlias = tuple[str, Step, bool, tuple[tuple[Category, type], ...], str]
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return len(self.categories) + int(self.shares) if self.step == "one-hot" else 1
+
+    def kept(self) -> list[bool]:
+        """Return which features are not those of categories that no live row has."""
+        if self.step != "one-hot":
+            return [True]
+        gone = {*self.vanished, *self.rare}
+        kept = [place not in gone for place in range(len(self.categories))]
+        return [*kept, bool(self.rare)] if self.shares else kept
+
+
+FixedPart: TypeAlias = tuple[str, Step, bool, bool, tuple[tuple[Category, type], ...], str]
 
 _COLUMNS = TypeAdapter(tuple[FittedColumn, ...])
 _CHANGING = attrgetter("impute", "mean", "deviation", "values", "vanished", "otherwise")
@@ -166,8 +210,9 @@ def numbers_of(columns: Sequence[FittedColumn]) -> bytes:
     Digests are of these, because canonical JSON of them takes longer than a deletion.
     """
     numbers: list[float] = []
-    for changing in map(_CHANGING, columns):
-        numbers += numbers_of_column(*changing)
+    for column in columns:
+        numbers += numbers_of_column(*_CHANGING(column))
+        numbers += numbers_of_rare(column.rare) if column.shares else ()
     return struct.pack(f"<{len(numbers)}d", *numbers)
 
 
@@ -179,10 +224,15 @@ def numbers_of_column(
     vanished: Sequence[int],
     otherwise: float | None,
 ) -> tuple[float, ...]:
-    """Return the same of one column."""
+    """Return the same of one column, but for its rare categories."""
     stands_in = (impute is not None, impute or 0.0)
     unknown = (otherwise is not None, otherwise or 0.0)
     return (*stands_in, mean, deviation, len(values), *values, len(vanished), *vanished, *unknown)
+
+
+def numbers_of_rare(rare: Sequence[int]) -> tuple[float, ...]:
+    """Return what follows of a column whose rare categories share a feature."""
+    return (len(rare), *rare)
 
 
 def fixed_parts(columns: Sequence[FittedColumn]) -> tuple[FixedPart, ...]:
@@ -195,26 +245,31 @@ def fixed_parts(columns: Sequence[FittedColumn]) -> tuple[FixedPart, ...]:
         return tuple((category, type(category)) for category in categories)
 
     return tuple(
-        (c.name, c.step, c.ignores_unknown, typed(c.categories) if c.categories else (), c.of)
+        (
+            c.name, c.step, c.ignores_unknown, c.shares,
+            typed(c.categories) if c.categories else (), c.of,
+        )
         for c in columns
-    )
+    )  # fmt: skip
 
 
 def fixed_part(record: ColumnRecord) -> FixedPart:
     """Return the same of a column before it is fitted."""
     categories = tuple((category, type(category)) for category in record.categories)
-    ignores = record.step == "one-hot" and record.unknown == "ignore"
-    return record.name, record.step, ignores, categories, record.of
+    ignores = record.step == "one-hot" and record.unknown != "error"
+    return record.name, record.step, ignores, record.shares, categories, record.of
 
 
 def fixed_json(part: FixedPart) -> dict[str, Any]:
     """Return what is fixed of a column as JSON data, without members at their defaults."""
-    name, step, ignores_unknown, categories, of = part
+    name, step, ignores_unknown, shares, categories, of = part
     members = _start(name, step, of)
     if categories:
         members["categories"] = [category for category, _ in categories]
     if ignores_unknown:
         members["ignores_unknown"] = True
+    if shares:
+        members["shares"] = True
     return members
 
 

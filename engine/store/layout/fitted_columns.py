@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from lethe.engine.errors import InvalidData
 from lethe.engine.exact.running import Solution
 from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.input.columns import standardised
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.rounded.raw import untransformed
 from lethe.engine.preprocess.transformation.base import BaseTransformation
@@ -29,6 +30,7 @@ from lethe.engine.store.layout.columns import (
     FixedColumns,
     PublishedColumns,
     numbers_of_column,
+    numbers_of_rare,
 )
 
 _CODED = ("ordinal", "target-encode")
@@ -45,21 +47,19 @@ class Learnt(NamedTuple):
     ----------
     base, live
         A transformation, and the live rows' own in its units.
-    counts, present
-        Live rows of each entry, and of each one-hot feature.
+    counts
+        Live rows of each entry.
     """
 
     base: BaseTransformation
     live: Statistics
     counts: NDArray[np.int64]
-    present: NDArray[np.int64]
 
     @classmethod
     def of_pipeline(cls, pipeline: LivePipeline) -> Learnt:
         """Return what a pipeline with settled statistics has learnt."""
         sums = pipeline.answer.sums
-        present = pipeline.base.category_rows(sums.present, sums.rows)
-        return cls(pipeline.base, pipeline.answer.live, sums.counts, present)
+        return cls(pipeline.base, pipeline.answer.live, sums.counts)
 
     @classmethod
     def of_sums(cls, solution: Solution) -> Learnt:
@@ -72,7 +72,7 @@ class Learnt(NamedTuple):
             raise TypeError("the sums are those of a model without preprocessing")
         live = solution.live
         base = untransformed(solution.raw.layout)
-        return cls(base, solution.statistics(), live.counts, live.present)
+        return cls(base, solution.statistics(), live.counts)
 
 
 def fitted_columns(columns: FixedColumns, pipeline: Learnt) -> PublishedColumns:
@@ -92,7 +92,7 @@ def fitted_columns(columns: FixedColumns, pipeline: Learnt) -> PublishedColumns:
         if record.step in NUMERIC:
             text, of_column = next(numeric)
         elif record.step == "one-hot":
-            text, of_column = _one_hot(record, start, pipeline, next(one_hot))
+            text, of_column = _one_hot(record, start, pipeline, given, next(one_hot))
         else:
             text, of_column = _coded(record, start, pipeline, given, next(coded))
         packed.append(text)
@@ -153,12 +153,26 @@ def _members(name: bytes, values: Array, given: NDArray[np.bool_]) -> list[bytes
     return [name + text if one else b"" for text, one in zip(texts, given.tolist(), strict=True)]
 
 
-def _one_hot(record: ColumnRecord, start: bytes, pipeline: Learnt, part: OneHotPart) -> _Fitted:
-    vanished = _without_rows(pipeline.present[part.features])
-    members: dict[str, Any] = _given_only(categories=record.categories, vanished=vanished)
-    if record.unknown == "ignore":
-        members["ignores_unknown"] = True
-    return _object(start, members), _packed(None, 0.0, 1.0, (), vanished, None)
+def _one_hot(
+    record: ColumnRecord, start: bytes, pipeline: Learnt, given: _Given, part: OneHotPart
+) -> _Fitted:
+    own, values = part.features, ()
+    if standardised(part.column):
+        values = (*given.mean[own].tolist(), *given.deviation[own].tolist())
+    there = pipeline.live.present[part.categories]
+    vanished = _without_rows(there)
+    rare = np.flatnonzero(pipeline.live.rare[part.categories] & (there > 0)).tolist()
+    members: dict[str, Any] = _given_only(
+        categories=record.categories, values=values, vanished=vanished, rare=rare
+    )
+    otherwise = None
+    if rare and record.unknown == "infrequent_if_exist":
+        members["otherwise"] = otherwise = float(len(record.categories))
+    members |= {"shares": True} if record.shares else {}
+    members |= {"ignores_unknown": True} if record.unknown != "error" else {}
+    changing = numbers_of_column(None, 0.0, 1.0, values, vanished, otherwise)
+    changing += numbers_of_rare(rare) if record.shares else ()
+    return _object(start, members), struct.pack(f"<{len(changing)}d", *changing)
 
 
 def _coded(
@@ -182,18 +196,13 @@ def _coded(
     members |= _given_only(categories=record.categories, values=values, vanished=vanished)
     if otherwise is not None:
         members["otherwise"] = otherwise
-    changing = _packed(None, mean, deviation, values, vanished, otherwise)
-    return _object(start, members), changing
+    changing = numbers_of_column(None, mean, deviation, values, vanished, otherwise)
+    return _object(start, members), struct.pack(f"<{len(changing)}d", *changing)
 
 
 def _object(start: bytes, members: dict[str, Any]) -> bytes:
     """Return an object as JSON, from its start and its further members."""
     return start + (b"," if members else b"") + to_json(members)[1:]
-
-
-def _packed(*changing: Any) -> bytes:
-    numbers = numbers_of_column(*changing)
-    return struct.pack(f"<{len(numbers)}d", *numbers)
 
 
 def _scaling(mean: float, deviation: float) -> dict[str, float]:
@@ -202,7 +211,7 @@ def _scaling(mean: float, deviation: float) -> dict[str, float]:
     return members if deviation == 1.0 else members | {"deviation": deviation}
 
 
-def _given_only(**lists: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+def _given_only(**lists: Sequence[Any]) -> dict[str, Sequence[Any]]:
     """Return the lists that are not empty."""
     return {name: values for name, values in lists.items() if values}
 
@@ -220,11 +229,20 @@ def empty_columns(records: Sequence[ColumnRecord]) -> PublishedColumns:
                 step=record.step,
                 impute=0.0 if record.impute else None,
                 categories=record.categories,
-                values=(0.0,) * len(record.categories) if record.step in _CODED else (),
+                values=_no_values(record),
                 otherwise=0.0 if record.step in _CODED else None,
+                shares=record.shares,
                 ignores_unknown=record.step == "one-hot",
                 of=record.of,
             )
             for record in records
         ]
     )
+
+
+def _no_values(record: ColumnRecord) -> tuple[float, ...]:
+    k = len(record.categories)
+    if record.step in _CODED:
+        return (0.0,) * k
+    k += int(record.shares)
+    return (0.0,) * k + (1.0,) * k if record.step == "one-hot" and record.standardise else ()

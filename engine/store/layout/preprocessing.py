@@ -20,13 +20,13 @@ from lethe.engine.preprocess.input.columns import (
     Column,
     Columns,
     Date,
+    Drop as GivenDrop,
     Impute,
     Name,
     Numeric,
     OneHot,
     Ordinal,
     TargetEncode,
-    standardise_of,
 )
 from lethe.engine.preprocess.input.derived import parsed
 from lethe.engine.preprocess.input.settings import Settings
@@ -86,7 +86,13 @@ def _own_column(record: ColumnRecord) -> Column:
         case "date":
             return Date(impute, standardise)
         case "one-hot":
-            return OneHot(record.unknown, record.drop)
+            return OneHot(
+                record.unknown,
+                record.drop,
+                record.standardise,
+                record.min_frequency,
+                record.max_categories,
+            )
         case "ordinal":
             named = record.categories if record.ordered else None
             return Ordinal(named, standardise)
@@ -178,13 +184,16 @@ def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], 
 def _record(
     name: Name, column: Column, categories: tuple[Category, ...], *, gaps: bool
 ) -> ColumnRecord:
+    hot = column if isinstance(column, OneHot) else OneHot()
     return ColumnRecord(
         name=str(name),
         step=_step(column),
         impute=_impute(column),
-        standardise=standardise_of(column),
-        unknown=column.unknown if isinstance(column, OneHot) else "error",
-        drop=_drop(name, column),
+        standardise=column.standardise,
+        unknown=hot.unknown,
+        drop=_drop(name, hot.drop),
+        min_frequency=hot.min_frequency,
+        max_categories=hot.max_categories,
         smooth=column.smooth if isinstance(column, TargetEncode) else "auto",
         ordered=isinstance(column, Ordinal) and column.categories is not None,
         categories=categories,
@@ -198,8 +207,7 @@ def _impute(column: Column) -> bool | Literal["median", "most_frequent"]:
     return impute == "mean" if impute is None or impute == "mean" else impute
 
 
-def _drop(name: Name, column: Column) -> Drop:
-    drop = column.drop if isinstance(column, OneHot) else None
+def _drop(name: Name, drop: GivenDrop) -> Drop:
     return (_category(name, drop[0]),) if isinstance(drop, tuple) else drop
 
 
@@ -258,10 +266,14 @@ def given_table(records: Sequence[ColumnRecord], values: Array, what: str) -> Ta
 # -- the base -----------------------------------------------------------------------------------
 
 
+_LEFT_OUT, _RARE = 2.0, 4.0  # are added to 1, of a constant feature
+
+
 def pack_base(base: BaseTransformation) -> bytes:
     """Return a base transformation, without its layout, as raw float64."""
     ends = [end for interval in base.intervals for end in interval]
-    parts = [base.centre, base.scale, base.constant, base.value, [base.target_mean], ends]
+    state = base.constant + _LEFT_OUT * base.left_out + _RARE * base.rare
+    parts = [base.centre, base.scale, state, base.value, [base.target_mean], ends]
     return codec.pack(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
 
 
@@ -276,11 +288,14 @@ def unpack_base(stored: bytes | None, layout: Layout, what: str) -> BaseTransfor
     p, q, windows = layout.features, layout.entries, len(layout.order)
     size = 3 * p + q + 1 + 2 * windows
     numbers = codec.unpack(stored, (size,), f"{what}, its base transformation")
-    centre, scale, constant, value, [mean], ends = np.split(numbers, np.cumsum([p, p, p, q, 1]))
+    centre, scale, state, value, [mean], ends = np.split(numbers, np.cumsum([p, p, p, q, 1]))
     if not (scale > 0).all():
         raise CorruptState(f"{what}: its base transformation divides by 0; run `lethe check`")
+    rare, rest = np.divmod(state, _RARE)
+    left_out, constant = np.divmod(rest, _LEFT_OUT)
+    flags = constant != 0, left_out != 0, rare != 0
     intervals = tuple(Interval(*of) for of in ends.reshape(windows, 2).tolist())
-    return BaseTransformation(layout, centre, scale, constant != 0, value, float(mean), intervals)
+    return BaseTransformation(layout, centre, scale, *flags, value, float(mean), intervals)
 
 
 # -- the sums -----------------------------------------------------------------------------------
@@ -358,14 +373,15 @@ def _as_numbers(part: RowsSummed) -> Array:
 
 def _unpack_since(stored: bytes, layout: Layout, d: int, m: int, e: int, what: str) -> RowsSummed:
     """Return what `_as_numbers` was given; ``e`` columns are of the error."""
-    width = 3 + layout.moving + d + m + e
+    width = 3 + layout.places + d + m + e
     rows = max(1, len(stored) // (8 * width))
     numbers = codec.unpack(stored, (1 + rows * width,), what)
     sign, parts = numbers[0], numbers[1:].reshape(rows, width)
     scalars, entries, X, response, error = np.split(
-        parts, np.cumsum([3, layout.moving, d, m]), axis=1
+        parts, np.cumsum([3, layout.places, d, m]), axis=1
     )
-    known = (entries >= -1) & (entries < layout.entries) & (entries == np.floor(entries))
+    most = np.repeat([layout.entries, layout.features], [layout.moving, len(layout.counted)])
+    known = (entries >= -1) & (entries < most) & (entries == np.floor(entries))
     if abs(sign) != 1 or not known.all():
         raise CorruptState(f"{what}: a row is none of the model's; run `lethe check`")
     curvature, target, reach = scalars.T.copy()

@@ -121,7 +121,7 @@ def test_a_file_names_order_statistics(tmp_path: Path) -> None:
     )
     found = read_preprocess_file(path)
     assert found["a"] == Numeric("median", "robust")
-    assert found["b"].standardise == (0.0, 1.0)  # type: ignore[union-attr]
+    assert found["b"].standardise == (0.0, 1.0)
     assert found["c"] == Numeric("most_frequent", "max-abs")
     path.write_text('[columns.a]\nstep = "numeric"\nstandardise = [1, 0]\n')
     with pytest.raises(InvalidData, match=r"column 'a': standardise=.* the lower one first"):

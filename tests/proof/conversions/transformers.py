@@ -173,10 +173,8 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
         wrong = [] if pd.isna(p["missing_values"]) else ["missing_values"]
         wrong += [] if isinstance(p["strategy"], str) else ["strategy"]  # a function of its own
     elif isinstance(transformer, OneHotEncoder):
-        # Without min_frequency and max_categories there is no infrequent category, and
-        # "infrequent_if_exist" is "ignore"; "warn" is that and a warning, which a model has not.
+        # "warn" is "infrequent_if_exist" and a warning, which a model has not.
         wrong = ["categories"] if not isinstance(p["categories"], str) else []
-        wrong += [n for n in ("min_frequency", "max_categories") if p[n] is not None]
         wrong += ["dtype"] if p["dtype"] is np.float32 else []
         wrong += ["handle_unknown"] if p["handle_unknown"] == "warn" else []
     else:
@@ -290,7 +288,13 @@ def on_categories(rng: Random, columns: Sequence[str], defaults: float, *, gaps:
         return Part(TargetEncoder(target_type="continuous"), (("TargetEncoder: ", "cross-fit"),))
     if choice <= 3:
         hot = drawn(rng, OneHotEncoder, columns, defaults)
-        return Part(hot, tuple(offences(hot)))
+        if choice < 3:
+            return Part(hot, tuple(offences(hot)))
+        scaler = drawn(rng, StandardScaler, columns, defaults)
+        hot.set_params(sparse_output=hot.sparse_output and not scaler.with_mean)
+        named = [("'onehotencoder'", *one) for one in offences(hot)]
+        named += [("'standardscaler'", *one) for one in offences(scaler)]
+        return Part(make_pipeline(hot, scaler), tuple(named))
     ordinal = drawn(rng, OrdinalEncoder, columns, defaults)
     if gaps:
         ordinal.set_params(encoded_missing_value=-1)

@@ -720,9 +720,24 @@ MUTANTS = (
         ),
     ),
     mutant(
+        "a column whose features are divided by deviations has no balanced directions",
+        "test_balanced_directions_are_those_of_equal_penalties",
+        put("extents._balanced", "scales(hot.column.standardise)", "False"),
+    ),
+    mutant(
         "a model is rebuilt once the category that is left out has lost its last row",
         "test_which_category_is_left_out_follows_the_live_rows",
-        without("live_statistics", "_check_left_out(base, vocabularies, sums)"),
+        without("live_statistics", "_check_categories(base, found)"),
+    ),
+    mutant(
+        "a model is rebuilt once a category has become rare",
+        "test_which_categories_are_rare_follows_the_live_rows",
+        put("statistics._check_categories", "found.rare != base.rare", "False"),
+    ),
+    mutant(
+        "a category without a row asks for no rebuild",
+        "test_a_category_without_a_row_is_neither_rare_nor_frequent",
+        put("statistics._check_categories", "found.rows > 0", "found.rows >= 0"),
     ),
     mutant(
         "a row of a file without a place in the model is left out before the others are sent",

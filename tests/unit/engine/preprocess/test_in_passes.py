@@ -35,6 +35,7 @@ COLUMNS: Columns = {
     "as it is": passthrough(),
     "town": OneHot(),
     "left out": OneHot(drop="first"),
+    "scaled": OneHot(drop="first", standardise=True),
     "grade": Ordinal(standardise=True),
     "post": TargetEncode(standardise=True),
     "job": TargetEncode(smooth=3.0),
@@ -76,7 +77,14 @@ def drawn(n: int = 200, x: Any = None) -> tuple[Table, Array]:
     plain[rng.random(n) < 0.2] = np.nan
     text = {
         name: [f"c{i}" for i in rng.integers(0, size, n)]
-        for name, size in (("town", 4), ("left out", 4), ("grade", 5), ("post", 9), ("job", 7))
+        for name, size in (
+            ("town", 4),
+            ("left out", 4),
+            ("scaled", 3),
+            ("grade", 5),
+            ("post", 9),
+            ("job", 7),
+        )
     }
     given = {"x": x, "plain": plain, "as it is": rng.standard_normal(n), **text}
     y = rng.standard_normal(n) + 7.0

@@ -147,3 +147,14 @@ def test_one_class_left_far_from_0_has_a_bound_above_the_truth(offset: float) ->
     [state] = truth.judge(model, [0, 1, 2, 4, 5, 6, 7], 0, 1, "one class left")
     assert state.excess <= 0.0
     assert state.bound <= 1e-12 or state.bound <= 3 * state.distance
+
+
+def test_balanced_directions_are_those_of_equal_penalties() -> None:
+    given = read_table({"town": OneHot()}, {"town": ["a", "b", "b", "c"]})
+    penalty, theta = (
+        ridge_penalty(1.0, 4, intercept=True, penalise_intercept=False),
+        np.ones((4, 1)),
+    )
+    for standardise, distance in ((False, 12.0**0.5), ("centre", 12.0**0.5), ("scale", 0.0)):
+        layout = lay_out({"town": OneHot(standardise=standardise)}, given)  # type: ignore[arg-type]
+        assert unbalanced(layout, penalty, theta).distance == pytest.approx(distance)
