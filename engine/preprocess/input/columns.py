@@ -6,7 +6,7 @@ LinearModel(preprocess={"age": Numeric(), "town": OneHot(), "joined": Date()})
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -46,6 +46,9 @@ __all__ = [
 ]
 
 Unknown: TypeAlias = Literal["error", "ignore", "infrequent_if_exist"]
+
+MAX_PLACES = 2_000
+"""Categories of a model that are encoded as numbers, at most."""
 
 Drop: TypeAlias = Literal["first", "if_binary"] | tuple[Category] | None
 
@@ -119,6 +122,9 @@ class OneHot:
     max_categories
         How many columns there are at most, the shared one included; the categories of fewest live
         rows are rare where there would be more.
+    categories
+        All of them in their order, each with a column, whether it has rows or not; others are not
+        learnt from. None: those of the live rows, sorted.
     """
 
     unknown: Unknown = "error"
@@ -126,6 +132,7 @@ class OneHot:
     standardise: Standardise = False
     min_frequency: float | None = None
     max_categories: int | None = None
+    categories: tuple[Category, ...] | None = None
     of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -164,6 +171,14 @@ class OneHot:
                 "category that is rare, and this one may become so; set drop to 'first'"
             )
 
+        if self.categories is not None:
+            object.__setattr__(self, "categories", _checked_categories("OneHot", self.categories))
+            if self.shares:
+                raise InvalidData(
+                    "categories beside min_frequency or max_categories: those without rows would "
+                    "be rare ones; name the frequent ones, and use one of these settings alone"
+                )
+
     @property
     def shares(self) -> bool:
         """Whether rare categories share a column."""
@@ -181,10 +196,14 @@ class Ordinal:
         row, those after it move up.
     standardise
         As of `Numeric`.
+    unknown
+        The number that `predict` gives to a category that no live row has and that is not named:
+        below 0, or 2,000 and more, which is no place; None refuses it.
     """
 
     categories: tuple[Category, ...] | None = None
     standardise: Standardise = False
+    unknown: int | None = None
     of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -194,14 +213,18 @@ class Ordinal:
         ------
         InvalidData
             They are not distinct, or one of them is missing; or ``standardise`` is none of
-            `Standardise`.
+            `Standardise`, or ``unknown`` is no number, or a place.
         """
         _check_standardise(self.standardise)
+        number: object = self.unknown
+        if not (number is None or (type(number) is int and not 0 <= number < MAX_PLACES)):
+            raise InvalidData(
+                f"unknown must be None or a whole number below 0, or from {MAX_PLACES}, not "
+                f"{number!r}: others are the places of categories"
+            )
         if self.categories is None:
             return
-        categories = tuple(self.categories)
-        if None in categories or len(set(categories)) != len(categories) or not categories:
-            raise InvalidData("the categories of an Ordinal must be distinct, and none missing")
+        categories = _checked_categories("Ordinal", self.categories)
         object.__setattr__(self, "categories", categories)
 
 
@@ -349,6 +372,13 @@ def centres(standardise: Standardise) -> bool:
 def scales(standardise: Standardise) -> bool:
     """Return whether a feature is divided by its standard deviation."""
     return standardise in (True, "scale")
+
+
+def _checked_categories(kind: str, given: Iterable[Category]) -> tuple[Category, ...]:
+    categories = tuple(given)
+    if None in categories or len(set(categories)) != len(categories) or not categories:
+        raise InvalidData(f"the categories of an {kind} must be distinct, and none missing")
+    return categories
 
 
 def _is_count(value: object) -> bool:
