@@ -237,3 +237,16 @@ def test_a_file_names_the_settings(tmp_path: Any) -> None:
         path.write_text(f'[columns.a]\nstep = "one-hot"\n{setting}\n')
         with pytest.raises(InvalidData, match=f"column 'a': {message}"):
             read_preprocess_file(path)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@BOTH
+def test_rows_in_files_have_the_same_features(memory: Platform, sums: bool, setting: str) -> None:
+    table = table_of(memory, setting, exact_sums=sums, rows_url=memory.folder())
+    table.register()
+    table.check()
+    requests = [table.delete(3, 4, 5), table.delete(0, 1)]
+    memory.drain()
+    assert [memory.final(request).status for request in requests] == ["APPLIED"] * 2
+    table.check()
+    assert verify(memory.store, "m").holds
