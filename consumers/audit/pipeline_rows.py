@@ -238,7 +238,7 @@ def feature_of_each(column: ColumnRecord, counts: Sequence[int], n: int) -> list
 
     ``counts`` are the rows of each code, of n; rare categories share a feature, the last.
     """
-    there = {code: count for code, count in enumerate(counts) if count}
+    there = {code: count for code, count in enumerate(counts) if count or column.ordered}
     least, most = column.min_frequency, column.max_categories
     if least is None:
         rare = set()

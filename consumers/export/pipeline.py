@@ -123,7 +123,9 @@ def _encoder(column: FittedColumn) -> Any:
         return TargetEncoder(categories=known, target_type="continuous")
     encoder = OrdinalEncoder(categories=known)
     if column.otherwise is not None:
-        encoder.set_params(handle_unknown="use_encoded_value", unknown_value=_NO_RANK)
+        number = int(column.otherwise)
+        number = _NO_RANK if 0 <= number < len(known[0]) else number
+        encoder.set_params(handle_unknown="use_encoded_value", unknown_value=number)
     return encoder
 
 

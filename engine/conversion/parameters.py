@@ -241,7 +241,7 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "copy": FREE,
         },
         OneHotEncoder: {
-            "categories": Only(("auto",), f"names the categories; {FROZEN}"),
+            "categories": CARRIED,
             "drop": CARRIED,
             "handle_unknown": Only(
                 ("error", "ignore", "infrequent_if_exist"),
@@ -258,11 +258,11 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
         },
         OrdinalEncoder: {
             "categories": CARRIED,
-            "handle_unknown": Only(("error",), f"gives unknown categories a number; {FROZEN}"),
+            "handle_unknown": CARRIED,
             "encoded_missing_value": FREE,  # a missing category is refused
             "min_frequency": _ALL_CATEGORIES,
             "max_categories": _ALL_CATEGORIES,
-            "unknown_value": FREE,  # of another handle_unknown
+            "unknown_value": CARRIED,
             "dtype": If(
                 lambda dtype, _: np.dtype(dtype) in (np.float64, np.int64, np.int32), _PRECISION
             ),

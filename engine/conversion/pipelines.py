@@ -268,6 +268,7 @@ def _one_hot(step: Step, place: int, *, standardise: Standardise) -> OneHot:
             standardise,
             None if least is None else np.asarray(least).item(),
             None if most is None else int(most),
+            None if isinstance(encoder.categories, str) else _named(encoder, place),
         )
     except InvalidData as error:
         raise step.refusal(f"{error}, or {FROZEN}") from None
@@ -306,6 +307,13 @@ def _ordinal(step: Step, place: int, *, standardise: Standardise) -> Ordinal:
             f"encoded_missing_value={encoder.encoded_missing_value!r} is a number for missing "
             f"values, and a model has none; write a category in their place, or {FROZEN}"
         )
-    if isinstance(encoder.categories, str):
-        return Ordinal(standardise=standardise)
-    return Ordinal(tuple(encoder.categories_[place].tolist()), standardise=standardise)
+    named = None if isinstance(encoder.categories, str) else _named(encoder, place)
+    unknown = encoder.unknown_value if encoder.handle_unknown == "use_encoded_value" else None
+    try:
+        return Ordinal(named, standardise, unknown)
+    except InvalidData as error:
+        raise step.refusal(f"{error}; {FROZEN}") from None
+
+
+def _named(encoder: OneHotEncoder | OrdinalEncoder, place: int) -> tuple[Any, ...]:
+    return tuple(None if is_missing(one) else one for one in encoder.categories_[place].tolist())

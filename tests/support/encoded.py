@@ -130,7 +130,10 @@ class Pair:
     def _published(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the parameters, and which of them the pipeline has."""
         state: Any = self.model.prepared
-        return state.published[:, 0], np.append((state.present > 0) & ~state.left_out, True)
+        kept = state.present > 0
+        for hot in state.layout.one_hot:
+            kept[hot.features] |= hot.column.categories is not None
+        return state.published[:, 0], np.append(kept & ~state.left_out, True)
 
     def _check_bound(self, truth: np.ndarray) -> None:
         """Check the bound of what is published between two rebuilds, if there is one."""

@@ -70,8 +70,10 @@ def _features(column: Column, values: list[Any], y: list[Decimal]) -> Iterator[l
         return
     there = sorted(set(values), key=lambda value: (value is None, value))
     if isinstance(column, OneHot):
+        there = there if column.categories is None else list(column.categories)
         kinds: list[set[Any]] = [{category} for category in there]
-        rare = _rare(column, [values.count(category) for category in there], len(values))
+        counts = [values.count(category) for category in there]
+        rare = _rare(column, counts, len(values)) if column.shares else set()
         if rare:
             kinds = [{c} for i, c in enumerate(there) if i not in rare]
             kinds.append({there[i] for i in rare})

@@ -102,6 +102,7 @@ def _transformer(column: Column) -> Any:
             drop=list(column.drop) if isinstance(column.drop, tuple) else column.drop,
             min_frequency=column.min_frequency,
             max_categories=column.max_categories,
+            categories="auto" if column.categories is None else [list(column.categories)],
         )
         steps: list[Any] = [hot]
     elif isinstance(column, Numeric):
@@ -111,6 +112,8 @@ def _transformer(column: Column) -> Any:
     elif isinstance(column, Ordinal):
         named = "auto" if column.categories is None else [list(column.categories)]
         steps = [OrdinalEncoder(categories=named)]
+        if column.unknown is not None:
+            steps[0].set_params(handle_unknown="use_encoded_value", unknown_value=column.unknown)
     else:
         assert isinstance(column, TargetEncode)
         steps = [UncrossedTargetEncoder(smooth=column.smooth, target_type="continuous")]

@@ -49,10 +49,11 @@ _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type
             "standardise": _HALVES,
             "min_frequency": _COUNT,
             "max_categories": int,
+            "categories": list,
             "of": str,
         },
     ),
-    "ordinal": (Ordinal, {"categories": list, "standardise": _HALVES, "of": str}),
+    "ordinal": (Ordinal, {"categories": list, "standardise": _HALVES, "unknown": int, "of": str}),
     "target-encode": (TargetEncode, {"smooth": _NUMBER, "standardise": _HALVES, "of": str}),
 }
 """By step: what it makes, and its settings with their types."""

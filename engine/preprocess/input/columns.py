@@ -6,7 +6,7 @@ LinearModel(preprocess={"age": Numeric(), "town": OneHot(), "joined": Date()})
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -47,6 +47,9 @@ __all__ = [
 ]
 
 Unknown: TypeAlias = Literal["error", "ignore", "infrequent_if_exist"]
+
+MAX_PLACES = 2_000
+"""Categories of a model that are encoded as numbers, at most."""
 
 Drop: TypeAlias = Literal["first", "if_binary"] | tuple[Category] | None
 
@@ -134,6 +137,9 @@ class OneHot:
     max_categories
         How many columns there are at most, the shared one included; the categories of fewest live
         rows are rare where there would be more.
+    categories
+        All of them in their order, each with a column, whether it has rows or not; others are not
+        learnt from. None: those of the live rows, sorted.
     """
 
     unknown: Unknown = "error"
@@ -141,6 +147,7 @@ class OneHot:
     standardise: Standardise = False
     min_frequency: float | None = None
     max_categories: int | None = None
+    categories: tuple[Category, ...] | None = None
     of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -179,6 +186,14 @@ class OneHot:
                 "category that is rare, and this one may become so; set drop to 'first'"
             )
 
+        if self.categories is not None:
+            object.__setattr__(self, "categories", _checked_categories("OneHot", self.categories))
+            if self.shares:
+                raise InvalidData(
+                    "categories beside min_frequency or max_categories: those without rows would "
+                    "be rare ones; name the frequent ones, and use one of these settings alone"
+                )
+
     @property
     def shares(self) -> bool:
         """Whether rare categories share a column."""
@@ -196,10 +211,14 @@ class Ordinal:
         row, those after it move up.
     standardise
         As of `Numeric`.
+    unknown
+        The number that `predict` gives to a category that no live row has and that is not named:
+        below 0, or 2,000 and more, which is no place; None refuses it.
     """
 
     categories: tuple[Category, ...] | None = None
     standardise: Standardise = False
+    unknown: int | None = None
     of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -209,14 +228,18 @@ class Ordinal:
         ------
         InvalidData
             They are not distinct, or one of them is missing; or ``standardise`` is none of
-            `Standardise`.
+            `Standardise`, or ``unknown`` is no number, or a place.
         """
         _check_standardise(self.standardise)
+        number: object = self.unknown
+        if not (number is None or (type(number) is int and not 0 <= number < MAX_PLACES)):
+            raise InvalidData(
+                f"unknown must be None or a whole number below 0, or from {MAX_PLACES}, not "
+                f"{number!r}: others are the places of categories"
+            )
         if self.categories is None:
             return
-        categories = tuple(self.categories)
-        if None in categories or len(set(categories)) != len(categories) or not categories:
-            raise InvalidData("the categories of an Ordinal must be distinct, and none missing")
+        categories = _checked_categories("Ordinal", self.categories)
         object.__setattr__(self, "categories", categories)
 
 
@@ -376,6 +399,13 @@ def keeps_order(column: Column) -> bool:
     if not isinstance(column, Numeric):
         return False
     return column.impute in ("median", "most_frequent") or by_order(column.standardise)
+
+
+def _checked_categories(kind: str, given: Iterable[Category]) -> tuple[Category, ...]:
+    categories = tuple(given)
+    if None in categories or len(set(categories)) != len(categories) or not categories:
+        raise InvalidData(f"the categories of an {kind} must be distinct, and none missing")
+    return categories
 
 
 def _is_count(value: object) -> bool:

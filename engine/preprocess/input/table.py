@@ -23,6 +23,7 @@ from lethe.engine.preprocess.input.columns import (
     Date,
     Name,
     Numeric,
+    OneHot,
     given_columns,
 )
 from lethe.engine.preprocess.input.derived import Expression, Filled, Same, evaluated, sources
@@ -90,11 +91,14 @@ class Table:
         self.numbers[places] = 0.0
         self.codes[places] = -1
 
-    def pruned(self) -> Table:
-        """Return this table with vocabularies of the categories that some row has. Cost O(n c)."""
+    def pruned(self, columns: Columns) -> Table:
+        """Return this table with the categories that a row has or that are named. Cost O(n c)."""
         codes, vocabularies = self.codes.copy(), []
-        for j, vocabulary in enumerate(self.vocabularies):
-            used = np.unique(self.codes[self.codes[:, j] >= 0, j])
+        given = [named(one) for one in columns.values() if not isinstance(one, Numeric)]
+        for j, (vocabulary, kept) in enumerate(zip(self.vocabularies, given, strict=True)):
+            used = np.unique(
+                np.append(self.codes[self.codes[:, j] >= 0, j], vocabulary.code_of(kept))
+            )
             back = np.full(len(vocabulary.categories) + 1, -1, dtype=np.int32)  # the last is for -1
             back[used] = np.arange(len(used))
             codes[:, j] = back[self.codes[:, j]]
@@ -108,6 +112,11 @@ class Table:
             np.vstack([self.codes, more.codes]),
             more.vocabularies,
         )
+
+
+def named(column: Column) -> tuple[Category, ...]:
+    """Return the categories that have a place in a column without a row."""
+    return (column.categories or ()) if isinstance(column, OneHot) else ()
 
 
 def read_table(
@@ -150,7 +159,7 @@ def read_table(
             read = number(of.name) if isinstance(of, Same) else _computed(name, of, number)
             numbers.append(_checked_gaps(name, column, read))
             continue
-        known = vocabularies[len(longer)] if vocabularies else Vocabulary()
+        known = vocabularies[len(longer)] if vocabularies else Vocabulary(named(column))
         like = known.categories if spelled else None
         [source] = sources(of)
         coded, vocabulary = known.coded(_categories(source, of, values[source], like))

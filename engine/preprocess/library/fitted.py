@@ -246,7 +246,7 @@ class PreparedFit(PreparedState):
         rows, number = self.members.rows.take(remain), self.generation.number + 1
         table = deepcopy(self.table)
         table.forget(self.members.places(leave_out))
-        table = table.pruned()
+        table = table.pruned(self.settings.columns)
         made = prepare(self.settings, table.take(remain), rows.y, rows.weight, number)
         changed = replace(
             self, members=deepcopy(self.members), table=table, generation=made.generation,

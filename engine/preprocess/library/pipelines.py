@@ -97,7 +97,8 @@ def pipeline_of(state: PreparedModel, final: Any) -> tuple[Pipeline, Array]:
     layout = state.layout
     keep = np.ones(len(state.published), dtype=np.bool_)
     for hot in layout.one_hot:
-        keep[hot.features] = (state.present > 0)[hot.features] & ~state.left_out[hot.features]
+        own = hot.features
+        keep[own] = hot.is_known(state.present[own]) & ~state.left_out[own]
     return Pipeline([("columns", transformer), ("model", final)]), state.published[keep]
 
 
@@ -288,9 +289,13 @@ def _encoder(column: OneHot | Ordinal | TargetEncode, known: Sequence[Category])
             drop=drop,
             min_frequency=column.min_frequency,
             max_categories=column.max_categories,
+            categories="auto" if column.categories is None else [list(column.categories)],
         )
     if isinstance(column, TargetEncode):
         return TargetEncoder(smooth=column.smooth, target_type="continuous")
-    return OrdinalEncoder(
+    encoder = OrdinalEncoder(
         categories="auto" if column.categories is None else [list(column.categories)]
     )
+    if column.unknown is not None:
+        encoder.set_params(handle_unknown="use_encoded_value", unknown_value=column.unknown)
+    return encoder

@@ -186,7 +186,7 @@ class RoundedPipeline(FittedLinear):
 
     def _fit_afresh(self, live: np.ndarray) -> None:
         """Begin a generation with places for what the live rows have."""
-        table, members = self.table.pruned(), self.members
+        table, members = self.table.pruned(self.settings.columns), self.members
         members.rebalance(live)
         kept = table.take(live)
         raw = RawColumns(self.settings, lay_out(self.settings.columns, kept), table.vocabularies)

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess.input.columns import (
+    MAX_PLACES,
+    Category,
     Columns,
     Name,
     Numeric,
@@ -36,7 +38,7 @@ Places = NDArray[np.intp]
 RARE = "infrequent_sklearn"
 """What scikit-learn calls the feature that rare categories share."""
 
-MAX_ENTRIES = 2_000
+MAX_ENTRIES = MAX_PLACES
 """Entries of a model: how often two of them meet in a row is kept as a matrix, 64 MB at that."""
 
 
@@ -145,13 +147,17 @@ class OneHotPart:
         rare = np.append(rare, False)[: self.width]
         left_out = rare.copy()
         left_out[len(self.codes) :] = rows[len(self.codes) :] == 0
-        drop, there = self.column.drop, np.flatnonzero((rows > 0) & ~left_out)
+        drop, there = self.column.drop, np.flatnonzero(self.is_known(rows) & ~left_out)
         if isinstance(drop, tuple):
             there = np.flatnonzero(self.codes == vocabulary.code_of(drop)[0])
         elif drop is None or (drop == "if_binary" and len(there) != 2):
             there = there[:0]
         left_out[there[:1]] = True
         return CategoryFeatures(rows, left_out, rare)
+
+    def is_known(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which features are there: those of categories with ``rows``, or named."""
+        return np.asarray((rows > 0) | (self.column.categories is not None))
 
     def _rare(self, rows: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
         """Return which categories are rare, (k,), by scikit-learn's rule."""
@@ -239,7 +245,7 @@ def lay_out(columns: Columns, table: Table) -> Layout:
     codes: list[Places] = []
     for name, column in columns.items():
         if isinstance(column, OneHot):
-            codes.append(_sorted_codes(name, table, len(codes)))
+            codes.append(_one_hot_codes(name, column, table, len(codes)))
         elif not isinstance(column, Numeric):
             codes.append(_ordinal_codes(name, column, table, len(codes)))
     gaps = np.asarray(np.isnan(table.numbers).any(axis=0))
@@ -355,6 +361,23 @@ def _sorted_codes(name: Name, table: Table, source: int) -> Places:
     return vocabulary.code_of(ordered).astype(np.intp)
 
 
+def _one_hot_codes(name: Name, column: OneHot, table: Table, source: int) -> Places:
+    if column.categories is None:
+        return _sorted_codes(name, table, source)
+    vocabulary = table.vocabularies[source]
+    present = [vocabulary.categories[code] for code in np.unique(table.codes[:, source])]
+    _check_named(name, column.categories, present)
+    return vocabulary.code_of(column.categories).astype(np.intp)
+
+
+def _check_named(name: Name, named: Sequence[Category], present: Sequence[Category]) -> None:
+    strange = [category for category in present if category not in named]
+    if strange:
+        raise InvalidData(
+            f"column {name!r} holds {strange[0]!r}, which is not among its named categories"
+        )
+
+
 def _ordinal_codes(name: Name, column: Ordinal | TargetEncode, table: Table, source: int) -> Places:
     codes = _sorted_codes(name, table, source)
     if isinstance(column, TargetEncode):
@@ -367,11 +390,7 @@ def _ordinal_codes(name: Name, column: Ordinal | TargetEncode, table: Table, sou
         )
     if column.categories is None:
         return codes
-    strange = [category for category in present if category not in column.categories]
-    if strange:
-        raise InvalidData(
-            f"column {name!r} holds {strange[0]!r}, which is not among its named categories"
-        )
+    _check_named(name, column.categories, present)
     return (
         table.vocabularies[source]
         .code_of([category for category in column.categories if category in present])

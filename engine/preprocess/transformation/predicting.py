@@ -77,9 +77,12 @@ def _fill_unknown(
         named = list(part.column.categories or ())
         categories = table.vocabularies[part.source].categories
         for i, code in enumerate(codes[unknown]):
-            if categories[code] not in named:
+            if categories[code] in named:
+                values[i] = named.index(categories[code])
+            elif part.column.unknown is not None:
+                values[i] = part.column.unknown
+            else:
                 raise _unknown(part.name, categories[code])
-            values[i] = named.index(categories[code])
     feature = part.feature
     features[unknown, feature] = (values - base.centre[feature]) / base.scale[feature]
 
@@ -103,7 +106,7 @@ def _check_known(part: OneHotPart, present: NDArray[np.int64], table: Table) -> 
         return
     codes = table.codes[:, part.source]
     feature: Places = looked_up(part.feature_of, codes)
-    unknown = np.flatnonzero((feature < 0) | (present[feature] == 0))
+    unknown = np.flatnonzero((feature < 0) | ~part.is_known(present[feature]))
     if len(unknown):
         category = table.vocabularies[part.source].categories[codes[unknown[0]]]
         raise _unknown(part.name, category)

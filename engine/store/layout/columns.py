@@ -41,7 +41,8 @@ class ColumnRecord(Stored):
     ``gaps``: a missing value has a place, because a row of the registration had none.
     ``impute``: the statistic that stands in for it, true for the mean.
     ``drop``, ``min_frequency``, ``max_categories``: as of `OneHot`.
-    ``ordered``: a person gave the order of an ordinal column's categories. ``of``: the expression
+    ``ordered``: a person named the categories, in this order. ``otherwise``: the number of an
+    unknown category of an ordinal column. ``of``: the expression
     that the column is computed by (`engine.preprocess.input.derived`); empty: the table has it.
     """
 
@@ -57,6 +58,7 @@ class ColumnRecord(Stored):
     max_categories: StrictInt | None = Field(default=None, exclude_if=_absent)
     smooth: Finite | Literal["auto"] = "auto"
     ordered: bool = False
+    otherwise: StrictInt | None = Field(default=None, exclude_if=_absent)
     categories: Categories = ()
     gaps: bool = False
     of: str = Field(default="", exclude_if=operator.not_)

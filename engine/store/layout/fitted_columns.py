@@ -160,7 +160,7 @@ def _one_hot(
     if standardised(part.column):
         values = (*given.mean[own].tolist(), *given.deviation[own].tolist())
     there = pipeline.live.present[part.categories]
-    vanished = _without_rows(there)
+    vanished = () if record.ordered else _without_rows(there)
     rare = np.flatnonzero(pipeline.live.rare[part.categories] & (there > 0)).tolist()
     members: dict[str, Any] = _given_only(
         categories=record.categories, values=values, vanished=vanished, rare=rare
@@ -182,7 +182,7 @@ def _coded(
     own, counts = part.entries, pipeline.counts[part.entries]
     places = base.centre[j] + base.scale[j] * (base.value[own] + live.shift[own])
     vanished: tuple[int, ...] = ()
-    otherwise = None
+    otherwise = None if record.otherwise is None else float(record.otherwise)
     if record.step == "target-encode":
         otherwise = live.target_mean
         places = np.where(counts > 0, places, otherwise)

@@ -80,6 +80,7 @@ def column_of(record: ColumnRecord | FittedColumn) -> Column:
 def _own_column(record: ColumnRecord) -> Column:
     standardise = record.standardise
     impute: Impute = "mean" if record.impute is True else record.impute or None
+    named = record.categories if record.ordered else None
     match record.step:
         case "numeric":
             return Numeric(impute, standardise)
@@ -92,10 +93,10 @@ def _own_column(record: ColumnRecord) -> Column:
                 record.standardise,
                 record.min_frequency,
                 record.max_categories,
+                named,
             )
         case "ordinal":
-            named = record.categories if record.ordered else None
-            return Ordinal(named, standardise)
+            return Ordinal(named, standardise, record.otherwise)
         case "target-encode":
             return TargetEncode(record.smooth, standardise)
 
@@ -169,7 +170,7 @@ def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], 
     for part in parts:
         met, column = table.vocabularies[part.source], part.column
         known: Sequence[Given] = [met.categories[code] for code in part.codes]
-        if isinstance(column, Ordinal) and column.categories is not None:
+        if not isinstance(column, TargetEncode) and column.categories is not None:
             known = column.categories
         categories[part.name] = tuple(_category(part.name, category) for category in known)
         back = Vocabulary(tuple(known)).code_of(met.categories)
@@ -195,7 +196,8 @@ def _record(
         min_frequency=hot.min_frequency,
         max_categories=hot.max_categories,
         smooth=column.smooth if isinstance(column, TargetEncode) else "auto",
-        ordered=isinstance(column, Ordinal) and column.categories is not None,
+        ordered=isinstance(column, Ordinal | OneHot) and column.categories is not None,
+        otherwise=column.unknown if isinstance(column, Ordinal) else None,
         categories=categories,
         gaps=gaps,
         of="" if column.of is None else str(column.of),

@@ -1,7 +1,8 @@
-"""One-hot columns whose features are scaled, or whose rare categories share one, in the service."""
+"""Settings of categories, in the service: scaled features, rare categories, and named ones."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ from lethe.consumers.audit.verify import verify
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.export.files import Exported, as_onnx, as_skops
 from lethe.consumers.registration.table.preprocess_file import read_preprocess_file
+from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
-from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot
+from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, Ordinal
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.columns import FittedColumn
 from tests.support import pipelines
@@ -35,6 +37,12 @@ SETTINGS: dict[str, Columns] = {
         "town": OneHot("infrequent_if_exist", min_frequency=4),
         "kind": OneHot("ignore", "first", standardise=True, max_categories=2),
         "job": OneHot(min_frequency=0.2),
+    },
+    "named": {
+        "age": Numeric(),
+        "town": OneHot(categories=("d", "c", "b", "a", "e")),
+        "kind": OneHot(drop="first", categories=("z", "y", "x", "w")),
+        "job": Ordinal(unknown=-1, standardise=True),
     },
 }
 
@@ -171,10 +179,40 @@ def test_a_subscriber_takes_an_unknown_category_for_a_rare_one(memory: Platform)
     with ModelSubscriber(memory.log, memory.raw()) as models:
         version = models.latest("m")
     row = {str(name): table.rows[name][0] for name in table.columns} | {"town": "Atlantis"}
-    X = np.array([[row[str(name)] for name in table.columns]], dtype=object)
-    np.testing.assert_allclose(version.predict(row), table.fitted().predict(X)[0], rtol=1e-9)
+    check_prediction(table, version, row)
     with pytest.raises(InvalidData, match="'job' holds 'none', which no live row"):
         version.predict(row | {"job": "none"})
+
+
+@BOTH
+def test_categories_that_are_named_are_known_without_rows(memory: Platform, sums: bool) -> None:
+    table = table_of(memory, "named", exact_sums=sums)
+    table.register()
+    table.delete(0, 1)
+    memory.drain()
+    table.check()
+    with ModelSubscriber(memory.log, memory.raw()) as models:
+        version = models.latest("m")
+    row = {str(name): table.rows[name][5] for name in table.columns}
+    check_prediction(table, version, row | {"town": "e", "kind": "w", "job": "none"})
+    with pytest.raises(InvalidData, match="'town' holds 'f', which no live row"):
+        version.predict(row | {"town": "f"})
+    again = {name: values[:1] for name, values in table.rows.items()} | {"town": np.array(["e"])}
+    table.rows, table.y = joined(table.rows, again), np.append(table.y, 1.0)
+    request = table.send("insert", 120)
+    table.live[120] = None
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    table.check()
+    assert verify(memory.store, "m").holds
+
+
+def check_prediction(table: PreparedTable, version: ModelVersion, row: dict[str, Any]) -> None:
+    X = np.array([[row[str(name)] for name in table.columns]], dtype=object)
+    with warnings.catch_warnings():  # scikit-learn says that a category is unknown
+        warnings.simplefilter("ignore", UserWarning)
+        expected = table.fitted().predict(X)[0]
+    np.testing.assert_allclose(version.predict(row), expected, rtol=1e-9)
 
 
 def test_a_file_names_the_settings(tmp_path: Any) -> None:
@@ -182,10 +220,14 @@ def test_a_file_names_the_settings(tmp_path: Any) -> None:
     path.write_text(
         '[columns.a]\nstep = "one-hot"\nstandardise = "scale"\nmin_frequency = 0.01\n'
         '[columns.b]\nstep = "one-hot"\nmin_frequency = 20\nmax_categories = 12\n'
+        '[columns.c]\nstep = "one-hot"\ncategories = ["x", "y"]\n'
+        '[columns.d]\nstep = "ordinal"\nunknown = -1\n'
     )
     assert read_preprocess_file(path) == {
         "a": OneHot(standardise="scale", min_frequency=0.01),
         "b": OneHot(min_frequency=20, max_categories=12),
+        "c": OneHot(categories=("x", "y")),
+        "d": Ordinal(unknown=-1),
     }
     for setting, message in (
         ('min_frequency = "20"', "min_frequency is a number, not '20'"),
@@ -195,3 +237,16 @@ def test_a_file_names_the_settings(tmp_path: Any) -> None:
         path.write_text(f'[columns.a]\nstep = "one-hot"\n{setting}\n')
         with pytest.raises(InvalidData, match=f"column 'a': {message}"):
             read_preprocess_file(path)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@BOTH
+def test_rows_in_files_have_the_same_features(memory: Platform, sums: bool, setting: str) -> None:
+    table = table_of(memory, setting, exact_sums=sums, rows_url=memory.folder())
+    table.register()
+    table.check()
+    requests = [table.delete(3, 4, 5), table.delete(0, 1)]
+    memory.drain()
+    assert [memory.final(request).status for request in requests] == ["APPLIED"] * 2
+    table.check()
+    assert verify(memory.store, "m").holds

@@ -174,12 +174,10 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
         wrong += [] if isinstance(p["strategy"], str) else ["strategy"]  # a function of its own
     elif isinstance(transformer, OneHotEncoder):
         # "warn" is "infrequent_if_exist" and a warning, which a model has not.
-        wrong = ["categories"] if not isinstance(p["categories"], str) else []
-        wrong += ["dtype"] if p["dtype"] is np.float32 else []
+        wrong = ["dtype"] if p["dtype"] is np.float32 else []
         wrong += ["handle_unknown"] if p["handle_unknown"] == "warn" else []
     else:
         wrong = [n for n in ("min_frequency", "max_categories") if p[n] is not None]
-        wrong += ["handle_unknown"] if p["handle_unknown"] != "error" else []
         wrong += ["dtype"] if p["dtype"] in (np.float32, np.int8) else []
         wrong += ["encoded_missing_value"] if gaps else []
     return [(shown(transformer, name, p[name]),) for name in wrong]
