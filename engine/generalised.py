@@ -25,6 +25,7 @@ from lethe.engine.result import ChangeResult
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression, PoissonRegressor
+    from sklearn.pipeline import Pipeline
 
 
 class PoissonModel(ConvertibleModel):
@@ -99,8 +100,8 @@ class PoissonModel(ConvertibleModel):
         members = self._fitted.members
         return float(members.rows.weight[members.live].sum())
 
-    def to_sklearn(self) -> PoissonRegressor:
-        """Return a plain fitted ``PoissonRegressor`` that predicts the same.
+    def to_sklearn(self) -> PoissonRegressor | Pipeline:
+        """Return a plain fitted ``PoissonRegressor`` that predicts the same, or a Pipeline of one.
 
         Its alpha is the ridge strength divided by the weight of the remaining rows: a refit of it
         on these is this model. After a deletion that is another alpha than before it. If the

@@ -32,7 +32,7 @@ def table_graph(event: Parameters, theta: Array, facts: Mapping[str, str]) -> by
     Inputs are n x 1, named as the columns: numbers and days since 1970-01-01 as doubles (NaN where
     missing), categories as text (empty where missing), whole numbers or booleans; as doubles if
     some of these were missing. The output
-    ``variable`` is n x m; of a logistic model, ``label`` (n,) and ``probabilities``, n x 2. A row
+    ``variable`` is n x m, of a Poisson model the mean; of a logistic model, ``label`` (n,) and ``probabilities``, n x 2. A row
     that the version refuses has the prediction NaN: a graph cannot refuse.
 
     Raises
@@ -56,7 +56,8 @@ def table_graph(event: Parameters, theta: Array, facts: Mapping[str, str]) -> by
     if event.kind == "logistic":
         outputs = made.classified(out, event.classes)
     else:
-        made.add("Identity", out, output="variable")
+        mean = "Exp" if event.kind == "poisson" else "Identity"
+        made.add(mean, out, output="variable")
         shape = [None, theta.shape[1]]
         outputs = [helper.make_tensor_value_info("variable", TensorProto.DOUBLE, shape)]
     graph = helper.make_graph(made.nodes, "lethe", made.inputs, outputs, made.constants)

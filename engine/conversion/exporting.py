@@ -122,10 +122,14 @@ def logistic_of(model: LogisticModel) -> LogisticRegression | OneVsRestClassifie
     return one
 
 
-def poisson_of(model: PoissonModel) -> PoissonRegressor:
+def poisson_of(model: PoissonModel) -> PoissonRegressor | Pipeline:
     """Return a PoissonRegressor with the published parameters; see `PoissonModel.to_sklearn`."""
     weight = model.live_weight
-    return _poisson(_fit_of(model, None, model.fitted_ridge / weight if weight > 0 else math.nan))
+    fit = _fit_of(model, None, model.fitted_ridge / weight if weight > 0 else math.nan)
+    if model.prepared is None:
+        return _poisson(fit)
+    one = PoissonRegressor(alpha=fit.ridge)
+    return _with_transformers(model, model.prepared, _ready(one))
 
 
 def softmax_of(model: SoftmaxModel) -> LogisticRegression:
@@ -152,8 +156,12 @@ def _fit_of(
 def _poisson(fit: PublishedFit) -> PoissonRegressor:
     poisson = PoissonRegressor(alpha=fit.ridge, fit_intercept=fit.fit_intercept)
     poisson.coef_, poisson.intercept_ = fit.coefficients[0], fit.intercepts[0]
+    return _named(_ready(poisson), fit)
+
+
+def _ready(poisson: PoissonRegressor) -> PoissonRegressor:
     poisson.n_iter_, poisson._base_loss = 0, poisson._get_loss()  # as its fit leaves them
-    return _named(poisson, fit)
+    return poisson
 
 
 def _ridge(fit: PublishedFit) -> Ridge:
@@ -167,14 +175,14 @@ def _ridge(fit: PublishedFit) -> Ridge:
 
 
 def _with_transformers(
-    model: LinearModel | LogisticModel, state: PreparedModel, final: Any
+    model: LinearModel | LogisticModel | PoissonModel, state: PreparedModel, final: Any
 ) -> Pipeline:
     """Return a pipeline that ends in ``final``, which gets the published parameters."""
     final.fit_intercept = model.has_intercept
     pipeline, theta = pipeline_of(state, final)
     p = len(theta) - int(model.has_intercept)
     coefficients, intercept = theta[:p].T, theta[p] if model.has_intercept else np.zeros(1)
-    flat = isinstance(final, Ridge) and len(coefficients) == 1
+    flat = isinstance(final, Ridge | PoissonRegressor) and len(coefficients) == 1
     final.coef_ = coefficients[0].copy() if flat else coefficients.copy()
     final.intercept_ = float(intercept[0]) if flat else intercept.copy()
     final.n_features_in_ = p

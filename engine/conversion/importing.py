@@ -145,10 +145,10 @@ def _check_final(
     Raises
     ------
     InvalidData
-        The model has no preprocessing inside; columns are standardised without an intercept; or it
+        Its classes share one softmax; columns are standardised without an intercept; or it
         is logistic and of several classes.
     """
-    if kind not in (Kind.LINEAR, Kind.LOGISTIC):
+    if kind is Kind.SOFTMAX:
         raise final.refusal(f"preprocessing inside a {kind} model is not there yet; {FROZEN}")
     scaled = [name for name, column in columns.items() if standardised(column)]
     if scaled and not given.fit_intercept:

@@ -32,7 +32,11 @@ from lethe.engine.preprocess.transformation.base import BaseTransformation, fit_
 from lethe.engine.preprocess.transformation.in_passes import GivenInBlocks, fit_base_in_passes
 from lethe.engine.preprocess.transformation.layout import Layout, Places
 from lethe.engine.preprocess.transformation.statistics import Statistics, live_statistics
-from lethe.engine.preprocess.transformation.sums import Contribution, Sums
+from lethe.engine.preprocess.transformation.sums import (
+    Contribution,
+    Sums,
+    cancelled_in_errors,
+)
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.refreshes import complete
 
@@ -260,12 +264,15 @@ def contribution(
     response = rows.weight[:, None] * rows.y
     target = rows.y[:, 0] - base.target_mean
     error, reach = np.empty((len(rows), 0)), np.zeros(len(rows))
-    if objective.kind is Kind.LOGISTIC:
-        error = objective.error(rows, theta)
-        response = curvature[:, None] * (rows.X @ theta) - error
+    cancelled = np.zeros(len(rows))
+    if objective.kind is not Kind.LINEAR:
+        margin = rows.X @ theta
+        error = objective.error_at(rows, margin)
+        cancelled = cancelled_in_errors(objective.kind, curvature, error)
+        response = curvature[:, None] * margin - error
         if W is not None:
             reach = dual_lengths(rows.X, W, max(dual_error, generation.dual_error))
-    return Contribution(rows.X, entries, curvature, response, target, error, reach)
+    return Contribution(rows.X, entries, curvature, response, target, error, reach, cancelled)
 
 
 def settled_answer(

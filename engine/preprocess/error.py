@@ -24,6 +24,7 @@ from lethe.engine.preprocess.published import PipelineUnits, distance_bound
 from lethe.engine.preprocess.remainder import logistic_bound
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Places
+from lethe.engine.preprocess.transformation.statistics import StatisticsMoved
 
 _ESTIMATED = 1e-3  # relative residual of the estimate's systems
 
@@ -128,9 +129,12 @@ def sampled_estimate(
         enough = _ESTIMATED * norm(v)
         return conjugate_gradients(generation, stream, factor, answer.moved, v, enough).step
 
-    return pipeline_estimate(
-        generation, stream, sample.sentinels, moved, units, inverse, sample.rows_live
-    )
+    try:
+        return pipeline_estimate(
+            generation, stream, sample.sentinels, moved, units, inverse, sample.rows_live
+        )
+    except StatisticsMoved:  # its systems cannot be solved
+        return None
 
 
 def _stated(value: float, scale: float, kind: ErrorKind) -> PublishedError:

@@ -38,7 +38,7 @@ from tests.support.prepared import PreparedTable
 from tests.support.tables import Table
 
 FEW: Columns = {"a": Numeric(), "b": Numeric(), "town": OneHot(), "post": TargetEncode()}
-"""Columns with which the error of a logistic pipeline is bounded between two rebuilds."""
+"""Columns with which the error of a logistic or Poisson pipeline is bounded between two rebuilds."""
 
 
 class Workload:
@@ -319,6 +319,8 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "files-pipeline-logistic": partial(
         Pipeline, files=True, n=1500, columns=FEW, kind=Kind.LOGISTIC
     ),
+    "pipeline-counts": partial(Pipeline, n=1500, columns=FEW, kind=Kind.POISSON),
+    "files-pipeline-counts": partial(Pipeline, files=True, n=1500, columns=FEW, kind=Kind.POISSON),
 }
 
 ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {

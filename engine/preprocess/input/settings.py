@@ -43,10 +43,10 @@ class Settings:
         Raises
         ------
         InvalidData
-            A feature is standardised, and no free intercept takes up the mean; or the model is one
-            of counts.
+            A feature is standardised, and no free intercept takes up the mean; or the classes
+            share one softmax.
         """
-        if self.kind not in (Kind.LINEAR, Kind.LOGISTIC):
+        if self.kind is Kind.SOFTMAX:
             raise InvalidData(
                 f"preprocessing inside a {self.kind} model is not there yet; give a fitted "
                 "transformer, which stays as it is, or transform the table yourself"

@@ -21,7 +21,7 @@ from scipy.linalg.blas import dgemm
 from scipy.sparse import csr_array
 
 from lethe.engine.error.certificate import gradient_allowance
-from lethe.engine.fit.objective import Array, lengths, norm
+from lethe.engine.fit.objective import Array, Kind, lengths, norm
 from lethe.engine.preprocess.transformation.layout import Layout, Places
 
 _SUMMED = 1024  # rows summed at once, as in `engine.fit.objective`
@@ -103,6 +103,8 @@ class Contribution:
         k x m, e_i at the reference; k x 0 of a linear model, which has no use for it.
     reach
         (k,) bounds of (x_i^T A_b^-1 x_i)^1/2; 0 of rows that leave.
+    cancelled
+        (k,) what rounding in e_i is relative to beside |e_i| (`cancelled_in_errors`).
     """
 
     X: Array
@@ -112,6 +114,7 @@ class Contribution:
     target: Array
     error: Array
     reach: Array
+    cancelled: Array
 
     def __len__(self) -> int:
         return len(self.X)
@@ -131,7 +134,20 @@ class Contribution:
             self.target[block],
             self.error[block],
             self.reach[block],
+            self.cancelled[block],
         )
+
+
+def cancelled_in_errors(kind: Kind, curvature: Array, error: Array) -> Array:
+    """Return what rounding in errors (k x 1) is relative to beside their length, (k,).
+
+    A count and its mean cancel where a row fits well; s is the mean, and s - e the count, each
+    times the weight. In a logistic error nothing cancels, and a linear model's sums have none.
+    """
+    if kind is not Kind.POISSON:
+        return np.zeros(len(curvature))
+    cancelled: Array = curvature + np.abs(curvature - error[:, 0]) - np.abs(error[:, 0])
+    return cancelled
 
 
 class RowsSummed(NamedTuple):
@@ -172,8 +188,8 @@ class Sums:
     errors
         d x m, X^T e; d x 0 of a linear model.
     square_size, response_size, error_size
-        Sums of s |x|^2, |x| |p| and |x| |e|, over every row that ever came or went since the
-        rebuild: what rounding is proportional to.
+        Sums of s |x|^2, |x| |p| and |x| |e|, the last two with what cancelled in e, over
+        every row that ever came or went since the rebuild: what rounding is proportional to.
     longest, reach
         The largest |x_i| and (x_i^T A_b^-1 x_i)^1/2 of a row that was ever there since the rebuild.
     balanced
@@ -284,9 +300,9 @@ class Sums:
         self.weighted.add(sign * (rows.curvature @ rows.X))
         x = lengths(rows.X)
         self.square_size += float(rows.curvature @ x**2)
-        self.response_size += float(x @ lengths(rows.response))
+        self.response_size += float(x @ (lengths(rows.response) + rows.cancelled))
         self.errors.add(sign * (rows.X.T @ rows.error))
-        self.error_size += float(x @ lengths(rows.error))
+        self.error_size += float(x @ (lengths(rows.error) + rows.cancelled))
         self.longest = float(np.max(x, initial=self.longest))
         self.reach = float(np.max(rows.reach, initial=self.reach))
         if not len(entry):

@@ -46,6 +46,7 @@ from lethe.engine.preprocess.transformation.sums import (
     RowsSummed,
     Sums,
     Total,
+    cancelled_in_errors,
 )
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import (
@@ -319,8 +320,11 @@ def _as_numbers(part: RowsSummed) -> Array:
     return np.append(np.float64(part.sign), np.hstack([scalars, rows.X, rows.response, rows.error]))
 
 
-def _unpack_since(stored: bytes, layout: Layout, d: int, m: int, e: int, what: str) -> RowsSummed:
-    """Return what `_as_numbers` was given; ``e`` columns are of the error."""
+def _unpack_since(
+    stored: bytes, layout: Layout, d: int, m: int, what: str, *, kind: Kind
+) -> RowsSummed:
+    """Return what `_as_numbers` was given."""
+    e = 0 if kind is Kind.LINEAR else m
     width = 3 + layout.moving + d + m + e
     rows = max(1, len(stored) // (8 * width))
     numbers = codec.unpack(stored, (1 + rows * width,), what)
@@ -332,9 +336,10 @@ def _unpack_since(stored: bytes, layout: Layout, d: int, m: int, e: int, what: s
     if abs(sign) != 1 or not known.all():
         raise CorruptState(f"{what}: a row is none of the model's; run `lethe check`")
     curvature, target, reach = scalars.T.copy()
+    cancelled = cancelled_in_errors(kind, curvature, error)
+    places = entries.astype(np.intp)
     return RowsSummed(
-        Contribution(X, entries.astype(np.intp), curvature, response, target, error, reach),
-        int(sign),
+        Contribution(X, places, curvature, response, target, error, reach, cancelled), int(sign)
     )
 
 
@@ -382,16 +387,23 @@ def unpack_sums(
         paired=MatrixTotal(paired_high.copy(), paired_low.copy()),
         **fields,
     )
-    return _with_rows_since(written, stored, layout, d, m, what)
+    return _with_rows_since(written, stored, layout, d, m, what, kind=kind)
 
 
 def _with_rows_since(
-    written: Sums, stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, what: str
+    written: Sums,
+    stored: Mapping[bytes, bytes],
+    layout: Layout,
+    d: int,
+    m: int,
+    what: str,
+    *,
+    kind: Kind,
 ) -> Sums:
     """Return sums with what came and went since they were written."""
-    e, count = written.errors.high.shape[1], len(stored) - 1 - layout.entries
+    count = len(stored) - 1 - layout.entries
     parts = [stored.get(f"{SINCE}{number}".encode()) for number in range(count)]
-    since = [_unpack_since(part or b"", layout, d, m, e, what) for part in parts]
+    since = [_unpack_since(part or b"", layout, d, m, what, kind=kind) for part in parts]
     sums = written
     for sign in (1, -1):
         moved = [part.rows for part in since if part.sign == sign]

@@ -243,6 +243,28 @@ def test_a_model_without_rows_predicts_0(memory: Platform) -> None:
     assert not predicted(as_onnx(exported(memory)), rows).any()
 
 
+def test_a_poisson_model_is_exported_with_the_means_of_its_counts(memory: Platform) -> None:
+    need("skops", "onnxruntime")
+    from skops.io import loads
+
+    columns: Columns = {"age": Numeric(), "town": OneHot(), "post": TargetEncode()}
+    table = PreparedTable(memory, columns, 200, kind=Kind.POISSON)
+    table.register()
+    table.delete(0)
+    memory.drain()
+    table.check()
+    rows, event = live(table), memory.parameters()
+    version = ModelVersion.of(
+        memory.newest_version(), event.feature_names, event.target_names, theta_of(event),
+        event.classes, event.columns,
+    )  # fmt: skip
+    expected = version.predict(rows)
+    assert 0 < expected.min() < 1 < expected.max()
+    pipeline = loads(as_skops(exported(memory)), trusted=TRUSTED)
+    np.testing.assert_allclose(pipeline.predict(frame(rows)), expected, rtol=1e-12)
+    np.testing.assert_allclose(predicted(as_onnx(exported(memory)), rows), expected, rtol=1e-12)
+
+
 def test_a_logistic_model_is_exported_as_a_classifier(memory: Platform) -> None:
     need("skops", "onnxruntime")
     from onnxruntime import InferenceSession

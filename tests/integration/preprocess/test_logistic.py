@@ -1,4 +1,4 @@
-"""A logistic model with preprocessing: what is stated bounds the distance to the refitted pipeline.
+"""A logistic or Poisson model with preprocessing: what is stated bounds the distance to the refitted pipeline.
 
 Between two rebuilds the error is a bound (`engine.preprocess.remainder`); where none is proved, or
 it passes the budget, a rebuild follows.
@@ -21,15 +21,21 @@ from tests.support.prepared import PreparedTable
 FEW: Columns = {"a": Numeric(), "b": Numeric(), "town": OneHot(), "post": TargetEncode()}
 
 
-def table_of(platform: Platform, n: int = 1500, columns: Columns = FEW, **options: Any) -> Any:
-    return PreparedTable(platform, columns, n, kind=Kind.LOGISTIC, **options)
+@pytest.fixture(params=[Kind.LOGISTIC, Kind.POISSON])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Both kinds whose rows have curvatures."""
+    return Kind(request.param)
+
+
+def table_of(platform: Platform, kind: Kind, columns: Columns = FEW, **options: Any) -> Any:
+    return PreparedTable(platform, columns, 1500, kind=kind, **options)
 
 
 @pytest.mark.parametrize("method", ["exact", "pru"])
 def test_after_every_deletion_the_stated_error_bounds_the_distance(
-    platform: Platform, method: str
+    platform: Platform, kind: Kind, method: str
 ) -> None:
-    table = table_of(platform)
+    table = table_of(platform, kind)
     table.register(method=method, budget=0.1)
     table.check()
     order = np.random.default_rng(1).permutation(1500)
@@ -43,8 +49,10 @@ def test_after_every_deletion_the_stated_error_bounds_the_distance(
     assert verification.rows_live == 1492
 
 
-def test_every_kind_of_column_is_rebuilt_where_no_bound_is_proved(memory: Platform) -> None:
-    table = PreparedTable(memory, kind=Kind.LOGISTIC)
+def test_every_kind_of_column_is_rebuilt_where_no_bound_is_proved(
+    memory: Platform, kind: Kind
+) -> None:
+    table = PreparedTable(memory, kind=kind)
     table.register()
     for first in range(0, 24, 6):
         request = table.delete(*range(first, first + 6))
@@ -54,9 +62,9 @@ def test_every_kind_of_column_is_rebuilt_where_no_bound_is_proved(memory: Platfo
     assert verify(memory.store, "m").holds
 
 
-def test_inserted_and_corrected_rows_count_in_the_bound(platform: Platform) -> None:
+def test_inserted_and_corrected_rows_count_in_the_bound(platform: Platform, kind: Kind) -> None:
     rng = np.random.default_rng(1)
-    table = table_of(platform)
+    table = table_of(platform, kind)
     table.register(budget=0.3)
     requests = [table.change("insert", 1500, 1501, rng=rng), table.change("correct", 3, rng=rng)]
     platform.drain()
@@ -69,8 +77,8 @@ def test_inserted_and_corrected_rows_count_in_the_bound(platform: Platform) -> N
 
 
 @pytest.mark.parametrize("size", list(RefreshSize))
-def test_every_refresh_leaves_a_true_bound(memory: Platform, size: RefreshSize) -> None:
-    table = table_of(memory)
+def test_every_refresh_leaves_a_true_bound(memory: Platform, kind: Kind, size: RefreshSize) -> None:
+    table = table_of(memory, kind)
     table.register(method="pru", budget=1.0)
     for _ in range(2):
         table.delete(*list(table.live)[:2])
@@ -80,10 +88,13 @@ def test_every_refresh_leaves_a_true_bound(memory: Platform, size: RefreshSize) 
         table.check()
 
 
-def test_a_class_that_loses_its_last_row_penalises_the_intercept(memory: Platform) -> None:
+def test_a_class_or_the_counts_above_0_that_go_penalise_the_intercept(
+    memory: Platform, kind: Kind
+) -> None:
     rng = np.random.default_rng(11)
     x = rng.standard_normal(40).astype(object)
-    table = table_of(memory, columns={"x": Numeric()}, rows={"x": x}, y=1.0 * (np.arange(40) < 2))
+    y = 1.0 * (np.arange(40) < 2)
+    table = table_of(memory, kind, {"x": Numeric()}, rows={"x": x}, y=y)
     table.register(budget=0.3)
     first = table.delete(0, 1)
     memory.drain()

@@ -78,7 +78,8 @@ def _judged(entry: Entry, seed: int) -> Judgement:
         model.refresh("rebuild")  # versions in between are as far as their error says
     again = clone(given)
     if model.kind is Kind.POISSON:  # the ridge strength is alpha times the number of rows
-        again.set_params(alpha=again.alpha * len(table) / len(rows))
+        last = final_of(again)
+        last.set_params(alpha=last.alpha * len(table) / len(rows))
     refit = again.fit(rows[list(entry.columns)], rows[entry.target])
     theirs = _predictions(refit, rows[list(entry.columns)])
     worst = max(

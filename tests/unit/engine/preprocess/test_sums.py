@@ -45,7 +45,7 @@ def rows() -> tuple[object, Contribution]:
     X, s = np.hstack([features, np.ones((n, 1))]), rng.uniform(0.5, 2.0, n)
     response, error = (s * y)[:, None], rng.standard_normal((n, 1))
     return base.layout, Contribution(
-        X, entries, s, response, y - base.target_mean, error, rng.uniform(size=n)
+        X, entries, s, response, y - base.target_mean, error, rng.uniform(size=n), np.zeros(n)
     )
 
 
