@@ -145,8 +145,7 @@ def _check_final(
     Raises
     ------
     InvalidData
-        Its classes share one softmax; columns are standardised without an intercept; or it
-        is logistic and of several classes.
+        Its classes share one softmax, or columns are standardised without an intercept.
     """
     if kind is Kind.SOFTMAX:
         raise final.refusal(f"preprocessing inside a {kind} model is not there yet; {FROZEN}")
@@ -155,9 +154,4 @@ def _check_final(
         raise replace(final, column=scaled[0]).refusal(
             "with fit_intercept=False nothing takes up the mean of a standardised column; fit it "
             f"with fit_intercept=True, or {FROZEN}"
-        )
-    if kind is Kind.LOGISTIC and given.theta.shape[1] > 1:
-        raise final.refusal(
-            f"of {given.theta.shape[1]} classes: preprocessing inside a logistic model is for two; "
-            f"fit it on two, or {FROZEN}"
         )

@@ -147,17 +147,19 @@ def test_a_fitted_estimator_says_the_ridge_of_each_row(
         whole = models.latest("given")
     expected = again.predict(live[FEATURES])
     np.testing.assert_allclose(whole.predict(live), expected, rtol=1e-8)
-    lethe(*line, "--freeze", "--replace", "--allow-change")
+    lethe("unregister", "given", "--yes")
+    line = ("register", "frozen", *line[2:])
+    lethe(*line, "--freeze")
     in_files = lethe(*line, "--freeze", "--replace", "--rows", str(tmp_path / "rows"), code=2).err
     assert "--from of a PoissonRegressor is for rows in the store" in in_files
     assert in_files.count("\n") == 1
-    shown = lethe("status", "given", "--json").document
+    shown = lethe("status", "frozen", "--json").document
     assert shown["ridge"] == pytest.approx(0.02 * ROWS)
     with ModelSubscriber.connect(redis=server.url) as models:
-        version = models.latest("given")
+        version = models.latest("frozen")
     scaled = given[:-1].transform(table[FEATURES])
     np.testing.assert_allclose(version.predict(scaled), given.predict(table[FEATURES]), rtol=1e-5)
-    lethe("unregister", "given", "--yes")
+    lethe("unregister", "frozen", "--yes")
 
 
 def test_status_names_the_kind(lethe: Lethe) -> None:

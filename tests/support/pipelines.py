@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -91,6 +92,7 @@ def pipeline(
     finals = {
         "linear": lambda: Ridge(alpha=ridge, solver="cholesky"),
         "logistic": lambda: LogisticRegression(C=1.0 / ridge, **newton),
+        "classes": lambda: OneVsRestClassifier(LogisticRegression(C=1.0 / ridge, **newton)),
         "poisson": lambda: PoissonRegressor(alpha=ridge / rows, **newton),
     }
     final = finals[kind]()
@@ -127,8 +129,11 @@ def matrix(columns: Columns, rows: Rows, places: Any = slice(None)) -> Values:
 
 
 def parameters(fitted: Pipeline) -> Array:
-    """Return the final step's coefficients, the intercept last."""
+    """Return the final step's coefficients, the intercept last; of several classes, d x C."""
     model = fitted[-1]
+    if isinstance(model, OneVsRestClassifier):
+        parts = [np.append(one.coef_, one.intercept_) for one in model.estimators_]
+        return np.column_stack(parts)
     return np.append(np.ravel(model.coef_), np.ravel(model.intercept_))
 
 

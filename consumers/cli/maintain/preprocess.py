@@ -78,7 +78,7 @@ def preprocess_asked(
     with_intercept = not options["no_intercept"]
     Settings(asked, kind, options["ridge"], with_intercept, penalise_intercept=False)
     if kind is Kind.LINEAR:  # classes are known once the table is read
-        check_outputs(asked, kind, len(options["targets"]))
+        check_outputs(asked, len(options["targets"]))
     return asked
 
 

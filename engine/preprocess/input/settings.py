@@ -81,21 +81,16 @@ class Settings:
         return self.intercept and not self.penalise_intercept
 
 
-def check_outputs(columns: Columns, kind: Kind, m: int) -> None:
-    """Refuse m targets, or classes, that cannot be encoded.
+def check_outputs(columns: Columns, m: int) -> None:
+    """Refuse m targets, or classes, that no column can be encoded by.
 
     Raises
     ------
     InvalidData
-        Several targets with a column that is encoded by them, or several classes.
+        Several targets or classes with a column that is encoded by them.
     """
     if m == 1:
         return
-    if kind is Kind.LOGISTIC:
-        raise InvalidData(
-            "preprocessing inside a logistic model is for two classes; for more, give a fitted "
-            "transformer, which stays as it is"
-        )
     encoded = [name for name, column in columns.items() if isinstance(column, TargetEncode)]
     if encoded:
         raise InvalidData(f"column {encoded[0]!r} is encoded by the target, and there are {m}")

@@ -314,7 +314,7 @@ def packed_since(sums: Sums, before: Sums | None = None) -> dict[str, bytes]:
 
 
 def _as_numbers(part: RowsSummed) -> Array:
-    """Return sign, and then of each row curvature, target, reach, entries, x, response, error."""
+    """Return sign, and then of each row curvatures, target, reach, entries, x, response, error."""
     rows = part.rows
     scalars = np.column_stack([rows.curvature, rows.target, rows.reach, rows.entries])
     return np.append(np.float64(part.sign), np.hstack([scalars, rows.X, rows.response, rows.error]))
@@ -324,18 +324,18 @@ def _unpack_since(
     stored: bytes, layout: Layout, d: int, m: int, what: str, *, kind: Kind
 ) -> RowsSummed:
     """Return what `_as_numbers` was given."""
-    e = 0 if kind is Kind.LINEAR else m
-    width = 3 + layout.moving + d + m + e
+    e, h = (0, 1) if kind is Kind.LINEAR else (m, m)
+    width = h + 2 + layout.moving + d + m + e
     rows = max(1, len(stored) // (8 * width))
     numbers = codec.unpack(stored, (1 + rows * width,), what)
     sign, parts = numbers[0], numbers[1:].reshape(rows, width)
     scalars, entries, X, response, error = np.split(
-        parts, np.cumsum([3, layout.moving, d, m]), axis=1
+        parts, np.cumsum([h + 2, layout.moving, d, m]), axis=1
     )
     known = (entries >= -1) & (entries < layout.entries) & (entries == np.floor(entries))
     if abs(sign) != 1 or not known.all():
         raise CorruptState(f"{what}: a row is none of the model's; run `lethe check`")
-    curvature, target, reach = scalars.T.copy()
+    curvature, (target, reach) = scalars[:, :h].copy(), scalars[:, h:].T.copy()
     cancelled = cancelled_in_errors(kind, curvature, error)
     places = entries.astype(np.intp)
     return RowsSummed(
@@ -353,9 +353,9 @@ def unpack_sums(
     CorruptState
         They are not those of this layout.
     """
-    p, q = layout.features, layout.entries
+    p, q, h = layout.features, layout.entries, 1 if kind is Kind.LINEAR else m
     shapes = {"first": (p,), "second": (p,), "target": (2, q), "all_target": (2,)}
-    shapes |= {"responses": (q, m), "weighted": (d,)}
+    shapes |= {"responses": (q, m), "weighted": (h * d,)}
     shapes["errors"] = (d, 0 if kind is Kind.LINEAR else m)
     sizes = [
         len(_SCALARS),
@@ -372,9 +372,11 @@ def unpack_sums(
     }
     fields |= zip(_SCALARS[1:], map(float, head[1:]), strict=True)
     rows = [stored.get(b"%d" % entry) for entry in range(q)]
-    by_entry = [codec.unpack(row, (2 * (d + q),), what) for row in rows]
-    entries = np.array(by_entry).reshape(q, 2 * (d + q))
-    high, low, paired_high, paired_low = np.split(entries, np.cumsum([d, d, q]), axis=1)
+    width = 2 * h * (d + q)
+    by_entry = [codec.unpack(row, (width,), what) for row in rows]
+    entries = np.array(by_entry).reshape(q, width)
+    cuts = np.cumsum([h * d, h * d, h * q])
+    high, low, paired_high, paired_low = np.split(entries, cuts, axis=1)
     unbounded = kind is not Kind.LINEAR and not fields["balanced"] > 0
     least = min(head.min(), counts.min(initial=0), present.min(initial=0))
     if not head[0] >= 1 or least < 0 or unbounded:

@@ -1,4 +1,4 @@
-"""A logistic or Poisson model with preprocessing: what is stated bounds the distance to the refitted pipeline.
+"""A logistic or Poisson model with preprocessing: the error bounds the distance to a refit.
 
 Between two rebuilds the error is a bound (`engine.preprocess.remainder`); where none is proved, or
 it passes the budget, a rebuild follows.
@@ -111,3 +111,42 @@ def test_a_class_or_the_counts_above_0_that_go_penalise_the_intercept(
     request = memory.send("m", *(f"row-{i}" for i in range(3, 40)))
     assert memory.answer(request).status == "APPLIED"
     assert memory.load("m").meta.status == "EMPTY"
+
+
+CLASSES = ("a", "b", "c")
+STANDARD: Columns = {"a": Numeric(), "b": Numeric(), "town": OneHot()}
+
+
+@pytest.mark.parametrize("method", ["exact", "pru"])
+def test_of_several_classes_each_change_is_within_the_bound(
+    platform: Platform, method: str
+) -> None:
+    rng = np.random.default_rng(1)
+    table = PreparedTable(platform, STANDARD, 1500, kind=Kind.LOGISTIC, classes=CLASSES)
+    table.register(method=method, budget=0.3)
+    requests = [table.change("insert", 1500, 1501, rng=rng), table.change("correct", 3, rng=rng)]
+    platform.drain()
+    table.check()
+    requests.append(table.delete(0, 1500))
+    platform.drain()
+    assert {platform.final(request).status for request in requests} == {"APPLIED"}
+    table.check()
+    assert platform.load("m").meta.generation == 0
+    assert verify(platform.store, "m").holds
+    platform.refresh("m", RefreshSize.REBUILD)
+    table.check()
+
+
+def test_a_class_of_several_that_loses_its_rows_penalises_the_intercepts(memory: Platform) -> None:
+    y = np.array([0.0, 0.0, *[1.0, 2.0] * 40])
+    x = np.random.default_rng(3).standard_normal(len(y)).astype(object)
+    table = PreparedTable(
+        memory, {"x": Numeric()}, rows={"x": x}, y=y, kind=Kind.LOGISTIC, classes=CLASSES
+    )
+    table.register(budget=0.3)
+    table.check()
+    request = table.delete(0, 1)
+    memory.drain()
+    assert memory.final(request).status == "APPLIED"
+    assert memory.load("m").meta.status == "INTERCEPT_PENALISED"
+    assert verify(memory.store, "m").holds

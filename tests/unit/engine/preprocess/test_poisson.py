@@ -141,11 +141,11 @@ def test_a_count_and_its_mean_cancel_and_what_they_are_relative_to_is_kept() -> 
         Kind.POISSON, ridge_penalty(1.0, 3, intercept=False, penalise_intercept=False)
     )
     error, margin = objective.error(rows, theta), X @ theta
-    size = cancelled_in_errors(Kind.POISSON, objective.curvature(rows, theta), error)
+    size = cancelled_in_errors(Kind.POISSON, objective.curvatures(rows, theta), error)
     np.testing.assert_allclose(
         size + np.abs(error[:, 0]), objective.error_size_at(rows, margin)[:, 0], rtol=1e-12
     )
-    assert not cancelled_in_errors(Kind.LOGISTIC, weight, error).any()
+    assert not cancelled_in_errors(Kind.LOGISTIC, weight[:, None], error).any()
 
 
 def test_a_count_below_0_or_a_category_that_is_unknown_is_refused() -> None:
