@@ -19,7 +19,11 @@ from lethe.engine.fit.losses import PoissonLoss
 from lethe.engine.fit.objective import Array, Kind, Rows, check_finite
 from lethe.engine.fitted import Fitted
 from lethe.engine.fitted_softmax import FittedSoftmax
+from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import TableLike
+from lethe.engine.preprocess.library import PreparedModel
+from lethe.engine.preprocess.library.softmax import PreparedSoftmax
+from lethe.engine.preprocess.library.state import GivenRows
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.result import ChangeResult
 
@@ -122,7 +126,8 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
     ``theta`` is (p, C), `predict` gives labels and `predict_proba` probabilities, (n, C). Every
     error is certified by a pass over the live rows, or unknown; none is estimated. A deletion of k
     rows costs O(k C (p C)^2 + n p C), and no dual rows are kept. p C is limited
-    (`engine.fit.multinomial.LARGEST_HESSIAN`).
+    (`engine.fit.multinomial.LARGEST_HESSIAN`). With preprocessing inside, a change is a fit of the
+    pipeline to the live rows, begun at the last answer (`engine.preprocess.library.softmax`).
     """
 
     kind = Kind.SOFTMAX
@@ -135,10 +140,7 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
         classes: tuple[str, ...],
         columns: tuple[str, ...] | None,
     ) -> Fitted:
-        if rows.y.shape[1] < 3:
-            raise InvalidData(
-                "a softmax model needs at least 3 classes; fit two with LogisticModel"
-            )
+        _check_classes(rows.y.shape[1])
         return FittedSoftmax.of_rows(
             penalty,
             names,
@@ -149,11 +151,15 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
             columns=columns,
         )
 
+    def _prepared_to(self, settings: Settings, given: GivenRows) -> PreparedModel:
+        _check_classes(given.y.shape[1])
+        return PreparedSoftmax.of_table(settings, given, self.seed)
+
     def _probabilities(self, margin: Array) -> Array:
         return np.asarray(softmax(margin, axis=1))
 
-    def to_sklearn(self) -> LogisticRegression:
-        """Return a plain fitted ``LogisticRegression`` that predicts the same.
+    def to_sklearn(self) -> LogisticRegression | Pipeline:
+        """Return a plain ``LogisticRegression`` that predicts the same, or a Pipeline of one.
 
         Its parameters are the published ones. If the intercept is penalised, a refit of it is
         another model: scikit-learn's does not penalise it.
@@ -161,3 +167,8 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
         from lethe.engine.conversion import softmax_of  # noqa: PLC0415 (imports scikit-learn)
 
         return softmax_of(self)
+
+
+def _check_classes(count: int) -> None:
+    if count < len("abc"):
+        raise InvalidData("a softmax model needs at least 3 classes; fit two with LogisticModel")

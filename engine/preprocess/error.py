@@ -72,7 +72,7 @@ def pipeline_error(
         return proved
     left = _over_blocks(distance_bound, base, generation, stream, answer, units)
     known, scale = _distance_known(generation, stream, units)
-    estimated = _stated(known + left + remains, scale, ErrorKind.ESTIMATE)
+    estimated = stated(known + left + remains, scale, ErrorKind.ESTIMATE)
     return replace(estimated, bound=proved.bound)
 
 
@@ -97,11 +97,11 @@ def proved_error(
     known, scale = _distance_known(generation, stream, units)
     if generation.objective.kind is Kind.LINEAR:
         left = distance_bound(base, generation, stream, answer, units)
-        return _stated(known + left, scale, ErrorKind.EXACT)
+        return stated(known + left, scale, ErrorKind.EXACT)
     left = _over_blocks(logistic_bound, base, generation, stream, answer, units)
     if math.isinf(left):
         return UNKNOWN
-    return _stated(known + left, scale, ErrorKind.CERTIFICATE)
+    return stated(known + left, scale, ErrorKind.CERTIFICATE)
 
 
 def _over_blocks(
@@ -177,7 +177,8 @@ def _solved(
     return conjugate_gradients(generation, stream, factor, moved, v, enough).step
 
 
-def _stated(value: float, scale: float, kind: ErrorKind) -> PublishedError:
+def stated(value: float, scale: float, kind: ErrorKind) -> PublishedError:
+    """Return an error, relative to ``scale``; raise `IllConditioned` if it cannot be stated."""
     relative = value / scale
     if not math.isfinite(relative):
         raise IllConditioned(UNSTATED)

@@ -126,10 +126,10 @@ def gradient_bound(
     """
     theta = stream.theta_exact
     allowance = answer.sums.allowance(theta) + answer.moved[0].allowance(theta)
-    return answer.left + stream.residual + allowance + _off_centre(generation, stream, units)
+    return answer.left + stream.residual + allowance + off_centre(generation, stream, units)
 
 
-def _off_centre(generation: Generation, stream: Stream, units: PipelineUnits) -> float:
+def off_centre(generation: Generation, stream: Stream, units: PipelineUnits) -> float:
     """Return what centres that are rounded leave in the gradient of a penalised intercept.
 
     The pipeline penalises b + mean.theta, and the engine b: both are the same in columns that are

@@ -43,14 +43,8 @@ class Settings:
         Raises
         ------
         InvalidData
-            A feature is standardised, and no free intercept takes up the mean; or the classes
-            share one softmax.
+            A feature is standardised, and no free intercept takes up the mean.
         """
-        if self.kind is Kind.SOFTMAX:
-            raise InvalidData(
-                f"preprocessing inside a {self.kind} model is not there yet; give a fitted "
-                "transformer, which stays as it is, or transform the table yourself"
-            )
         named = [name for name, column in self.columns.items() if standardised(column)]
         if named and not self.free_intercept:
             raise InvalidData(

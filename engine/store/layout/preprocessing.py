@@ -127,8 +127,12 @@ def settings_of(config: ModelConfig) -> Settings:
     Raises
     ------
     InvalidData
-        The algebra has no place for it.
+        The algebra has no place for it, the sums would be too large, or the classes share one
+        softmax.
     """
+    check_served(config.kind)
+    if config.blocks > 1:
+        _check_sums(layout_of(config.preprocess), config.blocks)
     return Settings(
         columns_of(config.preprocess),
         config.kind,
@@ -136,6 +140,22 @@ def settings_of(config: ModelConfig) -> Settings:
         config.fit_intercept,
         penalise_intercept=False,
     )
+
+
+def check_served(kind: Kind) -> None:
+    """Refuse a kind that has no preprocessing in a service.
+
+    Raises
+    ------
+    InvalidData
+        Softmax: in the library, a change of its pipeline is a pass over all rows.
+    """
+    if kind is Kind.SOFTMAX:
+        raise InvalidData(
+            "preprocessing inside a softmax model is in the library alone; give a fitted "
+            "transformer (--preprocess FILE.skops, --freeze), which stays as it is, or fit each "
+            "class against the rest (--kind logistic, OneVsRestClassifier)"
+        )
 
 
 def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], Table]:
@@ -148,12 +168,7 @@ def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], 
     """
     check_dropped(columns, table)
     layout = lay_out(columns, table)
-    if layout.entries * (layout.entries + layout.features + 1) > MAX_SUMMED:
-        raise InvalidData(
-            f"{layout.entries} categories that are encoded as numbers, or imputed means, beside "
-            f"{layout.features} features are more than a model can keep sums of; put rare "
-            "categories together, or fill in missing values"
-        )
+    _check_sums(layout)
     gaps = {part.name for part in layout.numeric if part.entry >= 0}
     parts: list[CodedPart | OneHotPart] = [*layout.coded, *layout.one_hot]
     codes = table.codes.copy()
@@ -171,6 +186,17 @@ def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], 
         for name, column in columns.items()
     )
     return records, Table(table.numbers, codes, vocabularies_of(records))
+
+
+def _check_sums(layout: Layout, blocks: int = 1) -> None:
+    """Refuse a layout whose sums by entry would be too large, of several classes in blocks."""
+    if blocks * layout.entries * (layout.entries + layout.features + 1) > MAX_SUMMED:
+        classes = f" and {blocks} classes" if blocks > 1 else ""
+        raise InvalidData(
+            f"{layout.entries} categories that are encoded as numbers, or imputed means, beside "
+            f"{layout.features} features{classes} are more than a model can keep sums of; put rare "
+            "categories together, or fill in missing values"
+        )
 
 
 def _record(

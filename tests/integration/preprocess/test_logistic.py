@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lethe.consumers.audit.verify import verify
+from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
 from lethe.engine.refresh.size import RefreshSize
@@ -150,3 +151,20 @@ def test_a_class_of_several_that_loses_its_rows_penalises_the_intercepts(memory:
     assert memory.final(request).status == "APPLIED"
     assert memory.load("m").meta.status == "INTERCEPT_PENALISED"
     assert verify(memory.store, "m").holds
+
+
+def test_a_count_below_0_is_refused_at_registration_and_in_a_request(memory: Platform) -> None:
+    x = np.random.default_rng(3).standard_normal(30).astype(object)
+    y = np.arange(30.0) % 4
+    y[7] = -1.0
+    columns: Columns = {"x": Numeric()}
+    wrong = PreparedTable(memory, columns, rows={"x": x}, y=y, kind=Kind.POISSON)
+    with pytest.raises(InvalidData, match="the count of row 7 is below 0: -1"):
+        wrong.register()
+    y[7] = 1.0
+    PreparedTable(memory, columns, rows={"x": x}, y=y, kind=Kind.POISSON).register()
+    row = {"id": "new", "values": {"x": 0.5}, "target": -1}
+    request = memory.send_change("m", "insert", row)
+    receipt = memory.answer(request)
+    assert (receipt.status, receipt.code) == ("REJECTED", "SCHEMA")
+    assert "below 0" in (receipt.detail or "")

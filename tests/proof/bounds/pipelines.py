@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random import Generator
 from threadpoolctl import threadpool_limits
 
-from lethe.engine import LinearModel, LogisticModel, PoissonModel
+from lethe.engine import LinearModel, LogisticModel, PoissonModel, SoftmaxModel
 from lethe.engine.errors import LetheError
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import (
@@ -37,12 +37,13 @@ from tests.proof.bounds.oracle import Answer, Problem, Real, Wide, distance, len
 
 _MOVED = 1e-9  # relative distance to the optimum: a fit is nearer
 _CHUNK, _ROUND = 25, 200  # streams of a job, and between two looks at the number of states
-_COUNTS = 0.25  # of the streams of models that are not linear
-Model = LinearModel | LogisticModel | PoissonModel
+_COUNTS, _CLASSES = 0.25, 0.25  # of the streams of models that are not linear
+Model = LinearModel | LogisticModel | PoissonModel | SoftmaxModel
 _MODELS: Mapping[Kind, type[Model]] = {
     Kind.LINEAR: LinearModel,
     Kind.LOGISTIC: LogisticModel,
     Kind.POISSON: PoissonModel,
+    Kind.SOFTMAX: SoftmaxModel,
 }
 _EPS = Real(np.finfo(np.float64).eps)
 
@@ -56,7 +57,7 @@ class State(NamedTuple):
     seed: int
     step: int
     how: str
-    kind: Kind
+    family: str
     bound: float
     distance: float
     relative: float
@@ -225,22 +226,29 @@ class Truth:
         y: Array,
         *,
         kind: Kind,
+        classes: int = 2,
     ) -> None:
         self.columns, self.ridge, self.rows, self.y = columns, ridge, rows, y
-        self.kind = kind
+        self.kind, self.classes = kind, classes
+
+    @property
+    def family(self) -> str:
+        """What figures are by: the kind, or logistic models of several classes."""
+        several = self.kind is Kind.LOGISTIC and self.classes > len("ab")
+        return "classes" if several else str(self.kind)
 
     def judge(
         self, model: Model, live: list[int], seed: int, step: int, how: str
     ) -> Iterator[State]:
         """Compare what is published with the pipeline's minimiser over the live rows.
 
-        Estimates are left out. With one class left, or counts of 0 alone, the intercept of a
-        logistic or Poisson model is penalised.
+        Estimates are left out. With a class without rows, or counts of 0 alone, the intercept is
+        penalised, unless the model is linear.
         """
         bound = model.error.bound
         if bound is None:
             return
-        single = _one_sided(self.kind, self.y[live])
+        single = _one_sided(self.kind, self.y[live], self.classes)
         y = widened(self.y[live])
         rows = {name: values[live] for name, values in self.rows.items()}
         features = transformed(self.columns, rows, y)
@@ -248,16 +256,18 @@ class Truth:
         ridge = Real(self.ridge)
         penalty = np.append(np.full(features.shape[1], ridge), ridge if single else Real(0))
         weight = np.ones(len(live), dtype=Real)
-        answer = _minimiser(self.kind, X, y, weight, penalty)
+        answer = _minimiser(self.kind, X, y, weight, penalty, self.classes)
         if not np.isfinite(answer.error):
             return
         theta = self._placed(answer.theta, rows, model)
-        published = np.append(model.theta, model.intercept)[:, None]
+        published = model.published
         away = distance(published, theta)
         excess = float(away - answer.error - Real(bound))
         size = float(length(theta)) or 1.0
         relative = float(away) / size
-        yield State(seed, step, how, self.kind, bound, float(away), relative, bound / size, excess)
+        yield State(
+            seed, step, how, self.family, bound, float(away), relative, bound / size, excess
+        )
 
     def _placed(self, theta: Wide, rows: dict[Any, np.ndarray], model: Model) -> Wide:
         """Return the minimiser with a 0 for each category that the model still has a column of."""
@@ -267,39 +277,64 @@ class Truth:
             names += [f"{name}_{v}" if isinstance(column, OneHot) else name for v in own]
         state: Any = model._state
         place = {name: i for i, name in enumerate(names)}
-        here = [theta[place[n]] if n in place else np.zeros(1, Real) for n in state.feature_names]
+        here = [
+            theta[place[n]] if n in place else np.zeros(theta.shape[1], Real)
+            for n in state.feature_names
+        ]
         return np.stack([*here, theta[-1]])
 
 
-def _one_sided(kind: Kind, y: Array) -> bool:
+def _one_sided(kind: Kind, y: Array, classes: int) -> bool:
     """Return whether a free intercept would be infinite."""
     if kind is Kind.POISSON:
         return not y.any()
-    return kind is Kind.LOGISTIC and len(set(y.tolist())) == 1
+    return kind is not Kind.LINEAR and len(set(y.tolist())) < classes
 
 
-def _minimiser(kind: Kind, X: Wide, y: Wide, weight: Wide, penalty: Wide) -> Answer:
+def _minimiser(kind: Kind, X: Wide, y: Wide, weight: Wide, penalty: Wide, classes: int) -> Answer:
     if kind is Kind.POISSON:
         found = oracle_glm.solve(oracle_glm.Counts(X, y, weight, penalty), X.shape[1])
         return Answer(found.theta[:, None], found.error)
-    return solve(Problem(X, y[:, None], weight, penalty, logistic=kind is Kind.LOGISTIC))
+    if classes <= len("ab"):
+        return solve(Problem(X, y[:, None], weight, penalty, logistic=kind is Kind.LOGISTIC))
+    hot = widened(np.eye(classes)[y.astype(np.intp)])
+    if kind is Kind.SOFTMAX:
+        loss = oracle_glm.Softmax(X, hot, weight, penalty)
+        found = oracle_glm.solve(loss, X.shape[1] * classes)
+        return Answer(found.theta.reshape(classes, -1).T, found.error)
+    each = [solve(Problem(X, own[:, None], weight, penalty, logistic=True)) for own in hot.T]
+    error = length(np.array([one.error for one in each]))
+    return Answer(np.hstack([one.theta for one in each]), error)
+
+
+def _family(kind: Kind, columns: Columns, rng: Generator) -> tuple[Kind, int]:
+    """Return the kind of a stream of models that are not linear, and of how many classes."""
+    if kind is Kind.LINEAR:
+        return kind, 2
+    which, encoded = rng.random(), any(isinstance(one, TargetEncode) for one in columns.values())
+    if which < _COUNTS:
+        return Kind.POISSON, 2
+    if which < _COUNTS + _CLASSES and not encoded:
+        return Kind.SOFTMAX if rng.random() < 0.5 else Kind.LOGISTIC, 3
+    return kind, 2
 
 
 def run_stream(seed: int) -> Outcome:
     """Fit, then delete, insert, correct and refresh; judge every state."""
     rng, outcome = np.random.default_rng([20, seed]), Outcome()
     columns, kind = draw_columns(rng), Kind.LOGISTIC if rng.random() < 0.65 else Kind.LINEAR
-    if kind is Kind.LOGISTIC and np.random.default_rng([21, seed]).random() < _COUNTS:
-        kind = Kind.POISSON
+    kind, classes = _family(kind, columns, np.random.default_rng([21, seed]))
     # Of a small table few deletions are near enough to such a model's fit for a bound.
     n = int(rng.integers(12, 60 if kind is Kind.LINEAR else 200))
     rows = {name: draw_values(column, 2 * n, rng) for name, column in columns.items()}
     y, ridge = draw_targets(rows, 2 * n, rng), power(rng, -6, 2)
-    if kind is Kind.LOGISTIC:
+    if kind is Kind.LOGISTIC and classes == len("ab"):
         y = (y > np.median(y)).astype(np.float64)
+    elif classes > len("ab"):
+        y = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes)).astype(np.float64)
     elif kind is Kind.POISSON:
         y = _counts(y, rng)
-    truth = Truth(columns, ridge, rows, y, kind=kind)
+    truth = Truth(columns, ridge, rows, y, kind=kind, classes=classes)
     live, spare = list(range(n)), list(range(n, 2 * n))
     names = {i: str(i) for i in live}
     try:
@@ -407,12 +442,12 @@ def figures(outcome: Outcome) -> dict[str, Figures]:
     Of logistic and Poisson models also of those alone that a change has taken away from a fit.
     """
     found = {"pipelines": _figures(outcome.states)}
-    for kind in _MODELS:
-        states = [state for state in outcome.states if state.kind is kind]
-        found[str(kind)] = _figures(states)
-        if kind is not Kind.LINEAR:
+    for family in (*map(str, _MODELS), "classes"):
+        states = [state for state in outcome.states if state.family == family]
+        found[family] = _figures(states)
+        if family != Kind.LINEAR:
             moved = [state for state in states if state.relative > _MOVED]
-            found[f"{kind}, changed"] = _figures(moved)
+            found[f"{family}, changed"] = _figures(moved)
     return found
 
 
