@@ -779,7 +779,7 @@ MUTANTS = (
     mutant(
         "a rounded centre moves a penalised intercept",
         "test_one_class_left_far_from_0_has_a_bound_above_the_truth",
-        always("_off_centre", "weight == 0.0"),
+        always("off_centre", "weight == 0.0"),
     ),
     mutant(
         "a change of a library model is adopted once it is whole",
