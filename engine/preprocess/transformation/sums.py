@@ -327,7 +327,7 @@ class Sums:
         self.target.add(sign * (N.T @ np.column_stack([y, y * y])).T)
         self.responses.add(sign * (N.T @ rows.response))
         scaled, late = [(sign * s)[:, None] for s in each], self.late > 0
-        self.crossed.add_product(N, np.hstack([s * rows.X for s in scaled]), late=late)
+        self.crossed.add_product(N, _beside([s * rows.X for s in scaled]), late=late)
         self.paired.add_product(N, _beside([N * s for s in scaled]), late=late)
 
 
