@@ -19,12 +19,17 @@ from lethe.engine.fit.losses import PoissonLoss
 from lethe.engine.fit.objective import Array, Kind, Rows, check_finite
 from lethe.engine.fitted import Fitted
 from lethe.engine.fitted_softmax import FittedSoftmax
+from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import TableLike
+from lethe.engine.preprocess.library import PreparedModel
+from lethe.engine.preprocess.library.softmax import PreparedSoftmax
+from lethe.engine.preprocess.library.state import GivenRows
 from lethe.engine.refresh.policy import Choice
 from lethe.engine.result import ChangeResult
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression, PoissonRegressor
+    from sklearn.pipeline import Pipeline
 
 
 class PoissonModel(ConvertibleModel):
@@ -99,8 +104,8 @@ class PoissonModel(ConvertibleModel):
         members = self._fitted.members
         return float(members.rows.weight[members.live].sum())
 
-    def to_sklearn(self) -> PoissonRegressor:
-        """Return a plain fitted ``PoissonRegressor`` that predicts the same.
+    def to_sklearn(self) -> PoissonRegressor | Pipeline:
+        """Return a plain fitted ``PoissonRegressor`` that predicts the same, or a Pipeline of one.
 
         Its alpha is the ridge strength divided by the weight of the remaining rows: a refit of it
         on these is this model. After a deletion that is another alpha than before it. If the
@@ -121,7 +126,8 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
     ``theta`` is (p, C), `predict` gives labels and `predict_proba` probabilities, (n, C). Every
     error is certified by a pass over the live rows, or unknown; none is estimated. A deletion of k
     rows costs O(k C (p C)^2 + n p C), and no dual rows are kept. p C is limited
-    (`engine.fit.multinomial.LARGEST_HESSIAN`).
+    (`engine.fit.multinomial.LARGEST_HESSIAN`). With preprocessing inside, a change is a fit of the
+    pipeline to the live rows, begun at the last answer (`engine.preprocess.library.softmax`).
     """
 
     kind = Kind.SOFTMAX
@@ -134,10 +140,7 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
         classes: tuple[str, ...],
         columns: tuple[str, ...] | None,
     ) -> Fitted:
-        if rows.y.shape[1] < 3:
-            raise InvalidData(
-                "a softmax model needs at least 3 classes; fit two with LogisticModel"
-            )
+        _check_classes(rows.y.shape[1])
         return FittedSoftmax.of_rows(
             penalty,
             names,
@@ -148,11 +151,15 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
             columns=columns,
         )
 
+    def _prepared_to(self, settings: Settings, given: GivenRows) -> PreparedModel:
+        _check_classes(given.y.shape[1])
+        return PreparedSoftmax.of_table(settings, given, self.seed)
+
     def _probabilities(self, margin: Array) -> Array:
         return np.asarray(softmax(margin, axis=1))
 
-    def to_sklearn(self) -> LogisticRegression:
-        """Return a plain fitted ``LogisticRegression`` that predicts the same.
+    def to_sklearn(self) -> LogisticRegression | Pipeline:
+        """Return a plain ``LogisticRegression`` that predicts the same, or a Pipeline of one.
 
         Its parameters are the published ones. If the intercept is penalised, a refit of it is
         another model: scikit-learn's does not penalise it.
@@ -160,3 +167,8 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
         from lethe.engine.conversion import softmax_of  # noqa: PLC0415 (imports scikit-learn)
 
         return softmax_of(self)
+
+
+def _check_classes(count: int) -> None:
+    if count < len("abc"):
+        raise InvalidData("a softmax model needs at least 3 classes; fit two with LogisticModel")

@@ -31,9 +31,9 @@ def table_graph(event: Parameters, theta: Array, facts: Mapping[str, str]) -> by
 
     Inputs are n x 1, named as the columns: numbers and days since 1970-01-01 as doubles (NaN where
     missing), categories as text (empty where missing), whole numbers or booleans; as doubles if
-    some of these were missing. The output
-    ``variable`` is n x m; of a logistic model, ``label`` (n,) and ``probabilities``, n x 2. A row
-    that the version refuses has the prediction NaN: a graph cannot refuse.
+    some of these were missing. The output ``variable`` is n x m, of a Poisson model the mean; of a
+    logistic model, ``label`` (n,) and ``probabilities``, n x C. A row that the version refuses has
+    the prediction NaN: a graph cannot refuse.
 
     Raises
     ------
@@ -56,7 +56,8 @@ def table_graph(event: Parameters, theta: Array, facts: Mapping[str, str]) -> by
     if event.kind == "logistic":
         outputs = made.classified(out, event.classes)
     else:
-        made.add("Identity", out, output="variable")
+        mean = "Exp" if event.kind == "poisson" else "Identity"
+        made.add(mean, out, output="variable")
         shape = [None, theta.shape[1]]
         outputs = [helper.make_tensor_value_info("variable", TensorProto.DOUBLE, shape)]
     graph = helper.make_graph(made.nodes, "lethe", made.inputs, outputs, made.constants)
@@ -89,22 +90,32 @@ class _Graph:
         return name
 
     def classified(self, margin: str, classes: Sequence[str]) -> list[ValueInfoProto]:
-        """Add a label and the probabilities of two classes, and return these outputs."""
-        one = self.constant(1.0)
-        odds = self.add("Exp", self.add("Neg", margin))
-        second = self.add("Div", one, self.add("Add", one, odds))
-        first = self.add("Div", one, self.add("Add", one, self.add("Exp", margin)))
-        self.add("Concat", first, second, axis=1, output="probabilities")
+        """Add a label and the probabilities of two classes or more, and return these outputs."""
         labels = np.array(classes, dtype=object) if classes else np.array([0, 1])
-        chosen = self.add("Greater", margin, self.constant(0.0))
-        named = [self.constant(labels[[c]]) for c in (1, 0)]
-        label = self.add("Where", chosen, *named)
-        self.add("Reshape", label, self.constant(np.array([-1])), output="label")
-        kind = TensorProto.STRING if classes else TensorProto.INT64
+        odds = self.add("Exp", self.add("Neg", margin))
+        one = self.constant(1.0)
+        likely = self.add("Div", one, self.add("Add", one, odds))
+        if len(labels) > len("ab"):
+            self._among_several(margin, likely, labels)
+        else:
+            first = self.add("Div", one, self.add("Add", one, self.add("Exp", margin)))
+            self.add("Concat", first, likely, axis=1, output="probabilities")
+            chosen = self.add("Greater", margin, self.constant(0.0))
+            named = [self.constant(labels[[c]]) for c in (1, 0)]
+            label = self.add("Where", chosen, *named)
+            self.add("Reshape", label, self.constant(np.array([-1])), output="label")
+        kind, width = TensorProto.STRING if classes else TensorProto.INT64, len(labels)
         return [
             helper.make_tensor_value_info("label", kind, [None]),
-            helper.make_tensor_value_info("probabilities", TensorProto.DOUBLE, [None, 2]),
+            helper.make_tensor_value_info("probabilities", TensorProto.DOUBLE, [None, width]),
         ]
+
+    def _among_several(self, margin: str, likely: str, labels: NDArray[Any]) -> None:
+        """Add the most likely label, and each class's share of the sum of all sigmoids."""
+        total = self.add("ReduceSum", likely, self.constant(np.array([1])), keepdims=1)
+        self.add("Div", likely, total, output="probabilities")
+        place = self.add("ArgMax", margin, axis=1, keepdims=0)
+        self.add("Gather", self.constant(labels), place, output="label")
 
     def features_of(self, column: FittedColumn) -> str:
         """Add what makes a column's features, n x 1 or n x categories."""

@@ -131,6 +131,8 @@ def _fit_sums(
 def _fit_pipeline(config: ModelConfig, data: TrainingData, table: Table, number: int) -> Fit:
     """Fit a model with its preprocessing. Cost O(n d^2)."""
     weight, layout = config.weights_of(data.y), layout_of(config.preprocess)
+    if config.kind is Kind.POISSON:
+        check_counts(Rows(data.X, data.y, weight))
     if config.exact_sums:
         raw = raw_columns(config)
         penalty = ridge_penalty(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,32 +106,30 @@ def plain_estimator(
 
 def ridge_of(model: LinearModel) -> Ridge | Pipeline:
     """Return a Ridge with the published parameters; see `LinearModel.to_sklearn`."""
-    if model.prepared is not None:
-        return _with_transformers(model, model.prepared, Ridge(alpha=model.fitted_ridge))
-    return _ridge(_fit_of(model, None))
+    return _estimator_of(model, _fit_of(model, None))
 
 
 def logistic_of(model: LogisticModel) -> LogisticRegression | OneVsRestClassifier | Pipeline:
     """Return the classifier with the published parameters; see `LogisticModel.to_sklearn`."""
-    fit = _fit_of(model, model.classes_)
-    if model.prepared is None:
-        return plain_estimator(fit)
-    one = _with_transformers(model, model.prepared, _unfitted(fit))
-    one[-1].classes_ = np.array(model.classes_)
-    one[-1].n_iter_ = np.zeros(1, dtype=np.int32)
-    return one
+    return _estimator_of(model, _fit_of(model, model.classes_))
 
 
-def poisson_of(model: PoissonModel) -> PoissonRegressor:
+def poisson_of(model: PoissonModel) -> PoissonRegressor | Pipeline:
     """Return a PoissonRegressor with the published parameters; see `PoissonModel.to_sklearn`."""
     weight = model.live_weight
-    return _poisson(_fit_of(model, None, model.fitted_ridge / weight if weight > 0 else math.nan))
+    ridge = model.fitted_ridge / weight if weight > 0 else math.nan
+    return _estimator_of(model, _fit_of(model, None, ridge))
 
 
-def softmax_of(model: SoftmaxModel) -> LogisticRegression:
+def softmax_of(model: SoftmaxModel) -> LogisticRegression | Pipeline:
     """Return a LogisticRegression with the published parameters; see `SoftmaxModel.to_sklearn`."""
-    fit = _fit_of(model, model.classes_)
-    return _logistic(fit, fit.coefficients, fit.intercepts, model.classes_)
+    return _estimator_of(model, _fit_of(model, model.classes_))
+
+
+def _estimator_of(model: ConvertibleModel, fit: PublishedFit) -> Any:
+    if model.prepared is None:
+        return plain_estimator(fit)
+    return _with_transformers(model.prepared, fit)
 
 
 def _fit_of(
@@ -166,18 +164,11 @@ def _ridge(fit: PublishedFit) -> Ridge:
     return _named(ridge, fit)
 
 
-def _with_transformers(
-    model: LinearModel | LogisticModel, state: PreparedModel, final: Any
-) -> Pipeline:
-    """Return a pipeline that ends in ``final``, which gets the published parameters."""
-    final.fit_intercept = model.has_intercept
-    pipeline, theta = pipeline_of(state, final)
-    p = len(theta) - int(model.has_intercept)
-    coefficients, intercept = theta[:p].T, theta[p] if model.has_intercept else np.zeros(1)
-    flat = isinstance(final, Ridge) and len(coefficients) == 1
-    final.coef_ = coefficients[0].copy() if flat else coefficients.copy()
-    final.intercept_ = float(intercept[0]) if flat else intercept.copy()
-    final.n_features_in_ = p
+def _with_transformers(state: PreparedModel, fit: PublishedFit) -> Pipeline:
+    """Return a pipeline that ends in the estimator of a fit."""
+    pipeline, theta = pipeline_of(state, "passthrough")
+    final = plain_estimator(replace(fit, theta=theta, features=None))
+    pipeline.steps[-1] = (pipeline.steps[-1][0], final)
     return pipeline
 
 

@@ -62,7 +62,7 @@ def read_terms(estimator: Any) -> EstimatorTerms:
     y = getattr(read.final.estimator, "classes_", [0.0])
     given = convert(read.final, y, kind, "a model")
     if read.columns is not None:
-        _check_final(read.final, given, read.columns, kind)
+        _check_final(read.final, given, read.columns)
     return EstimatorTerms(
         kind, given.ridge, given.fit_intercept, read.columns, given.class_weight, given.of_mean
     )
@@ -110,7 +110,7 @@ def from_sklearn(
                 f"X has {np.shape(X)[1]} columns, and the {final.name} was fitted on {p}"
             )
     else:
-        _check_final(final, given, read.columns, model.kind)
+        _check_final(final, given, read.columns)
     total = 1.0
     if given.of_mean:
         total = float(len(np.asarray(y)) if sample_weight is None else np.sum(sample_weight))
@@ -137,27 +137,17 @@ def from_sklearn(
     return fitted
 
 
-def _check_final(
-    final: Step, given: ModelTerms, columns: Mapping[Name, Column], kind: Kind
-) -> None:
+def _check_final(final: Step, given: ModelTerms, columns: Mapping[Name, Column]) -> None:
     """Refuse a last step that a model with these columns cannot be.
 
     Raises
     ------
     InvalidData
-        The model has no preprocessing inside; columns are standardised without an intercept; or it
-        is logistic and of several classes.
+        Columns are standardised without an intercept.
     """
-    if kind not in (Kind.LINEAR, Kind.LOGISTIC):
-        raise final.refusal(f"preprocessing inside a {kind} model is not there yet; {FROZEN}")
     scaled = [name for name, column in columns.items() if standardised(column)]
     if scaled and not given.fit_intercept:
         raise replace(final, column=scaled[0]).refusal(
             "with fit_intercept=False nothing takes up the mean of a standardised column; fit it "
             f"with fit_intercept=True, or {FROZEN}"
-        )
-    if kind is Kind.LOGISTIC and given.theta.shape[1] > 1:
-        raise final.refusal(
-            f"of {given.theta.shape[1]} classes: preprocessing inside a logistic model is for two; "
-            f"fit it on two, or {FROZEN}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 from lethe.engine.deletion.generation import Generation, Stream, begin
 from lethe.engine.deletion.span import project
 from lethe.engine.error.certificate import Measured, gradient_allowance
+from lethe.engine.fit import blocks
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import (
@@ -33,8 +35,12 @@ from lethe.engine.preprocess.transformation.blocks import GivenInBlocks
 from lethe.engine.preprocess.transformation.in_passes import fit_base_in_passes
 from lethe.engine.preprocess.transformation.layout import Layout, Places
 from lethe.engine.preprocess.transformation.statistics import Statistics, live_statistics
-from lethe.engine.preprocess.transformation.sums import Contribution, Sums
-from lethe.engine.refresh.blockwise import precompute_blocks
+from lethe.engine.preprocess.transformation.sums import (
+    Contribution,
+    Sums,
+    cancelled_in_errors,
+)
+from lethe.engine.refresh.blockwise import generation_of, precompute_blocks, stream_of
 from lethe.engine.refresh.refreshes import complete
 
 T = TypeVar("T")
@@ -47,7 +53,7 @@ class LiveAnswer:
     Attributes
     ----------
     sums, live, moved
-        Sums over the live rows, their statistics, and what those change.
+        Sums over the live rows, their statistics, and what those change in each block.
     gradient
         d x m, the generation's own gradient at theta_exact, up to the stream's residual.
     left
@@ -58,10 +64,19 @@ class LiveAnswer:
 
     sums: Sums
     live: Statistics
-    moved: Movement
+    moved: tuple[Movement, ...]
     gradient: Array
     left: float
     corrections: int
+
+    def block(self, c: int) -> LiveAnswer:
+        """Return one block's part; ``left`` is that of all blocks."""
+        h = len(self.moved)
+        if h == 1:
+            return self
+        gradient = blocks.outputs(self.gradient, c, h)
+        sums, moved = self.sums.block(c, h), self.moved[c : c + 1]
+        return replace(self, sums=sums, moved=moved, gradient=gradient)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +232,8 @@ def _contribution(
     weight: Array,
 ) -> Contribution:
     X, entries = base.rows(table, intercept=intercept)
-    return contribution(generation, base, Rows(X, y, weight), entries, dual_rows(factor, X))
+    W = np.hstack([dual_rows(factor.block(c), X) for c in range(generation.blocks)])
+    return contribution(generation, base, Rows(X, y, weight), entries, W)
 
 
 def _gradient_of_fit(
@@ -239,8 +255,9 @@ def summed(
     sums = Sums.of(base.layout, next(parts), parts, base.intervals)
     if generation.objective.kind is Kind.LINEAR:
         return sums
-    balanced = balanced_eigenvalue(base.layout, generation.objective.penalty, factor)
-    return replace(sums, balanced=balanced)
+    penalty, each = generation.objective.penalty, range(generation.blocks)
+    balanced = (balanced_eigenvalue(base.layout, penalty, factor.block(c)) for c in each)
+    return replace(sums, balanced=min(balanced))
 
 
 def contribution(
@@ -253,20 +270,25 @@ def contribution(
 ) -> Contribution:
     """Return rows as they enter the sums of a generation. Cost O(k d m).
 
-    ``W`` are the base dual rows of rows that arrive, and ``dual_error`` bounds the error of
-    those that are not the generation's own.
+    ``W`` (k x h d) are the base dual rows of rows that arrive, and ``dual_error`` bounds the error
+    of those that are not the generation's own.
     """
     objective, theta = generation.objective, generation.theta_b
-    curvature = objective.curvature(rows, theta)
+    curvature = objective.curvatures(rows, theta)
     response = rows.weight[:, None] * rows.y
     target = rows.y[:, 0] - base.target_mean
     error, reach = np.empty((len(rows), 0)), np.zeros(len(rows))
-    if objective.kind is Kind.LOGISTIC:
-        error = objective.error(rows, theta)
-        response = curvature[:, None] * (rows.X @ theta) - error
+    cancelled = np.zeros(len(rows))
+    if objective.kind is not Kind.LINEAR:
+        margin = rows.X @ theta
+        error = objective.error_at(rows, margin)
+        cancelled = cancelled_in_errors(objective.kind, curvature, error)
+        response = curvature * margin - error
         if W is not None:
-            reach = dual_lengths(rows.X, W, max(dual_error, generation.dual_error))
-    return Contribution(rows.X, entries, curvature, response, target, error, reach)
+            off, d = max(dual_error, generation.dual_error), objective.d
+            own = (blocks.part(W, c, d) for c in range(generation.blocks))
+            reach = np.max([dual_lengths(rows.X, part, off) for part in own], axis=0)
+    return Contribution(rows.X, entries, curvature, response, target, error, reach, cancelled)
 
 
 def settled_answer(
@@ -278,25 +300,55 @@ def settled_answer(
     vocabularies: tuple[Vocabulary, ...],
     gradient: Array,
 ) -> tuple[Stream, LiveAnswer]:
-    """Return the stream at the live answer, and that answer."""
+    """Return the stream at the live answer, and that answer: a block after the other."""
+    h, d = generation.blocks, generation.objective.d
     live = live_statistics(base, vocabularies, sums)
-    moved = movement(base, sums, live, generation.objective.penalty)
-    enough = sums.allowance(stream.theta_exact)
-    settled = settle(generation, stream, factor, gradient, moved, enough)
-    answer = LiveAnswer(sums, live, moved, settled.gradient, settled.left, settled.corrections)
-    return settled.stream._replace(gradient=settled.gradient), answer
+    moved = movements(base, sums, live, generation)
+    settled = [
+        settle(
+            generation_of(generation, c),
+            stream_of(stream, c, d),
+            factor.block(c),
+            blocks.outputs(gradient, c, h),
+            moved[c],
+            sums.block(c, h).allowance(blocks.outputs(stream.theta_exact, c, h)),
+        )
+        for c in range(h)
+    ]
+    if h == 1:
+        [one] = settled
+        answer = LiveAnswer(sums, live, moved, one.gradient, one.left, one.corrections)
+        return one.stream._replace(gradient=one.gradient), answer
+    gradient = np.hstack([one.gradient for one in settled])
+    left = math.hypot(*(one.left for one in settled))
+    added = math.hypot(*(one.stream.residual - stream.residual for one in settled))
+    after = stream._replace(
+        theta_exact=np.hstack([one.stream.theta_exact for one in settled]),
+        residual=stream.residual + added,
+        gradient=gradient,
+    )
+    most = max(one.corrections for one in settled)
+    return after, LiveAnswer(sums, live, moved, gradient, left, most)
+
+
+def movements(
+    base: BaseTransformation, sums: Sums, live: Statistics, generation: Generation
+) -> tuple[Movement, ...]:
+    """Return what the live statistics change in each block. Cost O(q (d + q)) a block."""
+    h, penalty = generation.blocks, generation.objective.penalty
+    return tuple(movement(base, sums.block(c, h), live, penalty) for c in range(h))
 
 
 def resumed_answer(
     base: BaseTransformation,
+    generation: Generation,
     stream: Stream,
-    penalty: Array,
     sums: Sums,
     vocabularies: tuple[Vocabulary, ...],
 ) -> LiveAnswer:
     """Return the live answer that a stream is at, from the sums over the live rows.
 
-    ``penalty`` (d,) is the generation's. Cost O(q (d + q)).
+    Cost O(q (d + q)) a block.
 
     Raises
     ------
@@ -306,8 +358,11 @@ def resumed_answer(
     if stream.gradient is None:
         raise AssertionError("the stream is not one of live statistics")
     live = live_statistics(base, vocabularies, sums, read=True)
-    moved = movement(base, sums, live, penalty)
-    left = norm(stream.gradient + moved.gradient(stream.theta_exact))
+    moved, h = movements(base, sums, live, generation), generation.blocks
+    gradients = (
+        one.gradient(blocks.outputs(stream.theta_exact, c, h)) for c, one in enumerate(moved)
+    )
+    left = norm(stream.gradient + np.hstack(list(gradients)))
     return LiveAnswer(sums, live, moved, stream.gradient, left, 0)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from lethe.engine.deletion.generation import (
@@ -14,16 +16,18 @@ from lethe.engine.deletion.generation import (
 )
 from lethe.engine.error.estimate import UNKNOWN, ErrorKind, PublishedError, relative_to
 from lethe.engine.error.sentinels import Sentinels
-from lethe.engine.errors import UNSTATED, IllConditioned
+from lethe.engine.errors import UNSTATED, IllConditioned, StatisticsMoved
+from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, norm
 from lethe.engine.preprocess.answer import LiveAnswer
 from lethe.engine.preprocess.estimate import moved_rows, pipeline_estimate
-from lethe.engine.preprocess.movement import conjugate_gradients
+from lethe.engine.preprocess.movement import Movement, conjugate_gradients
 from lethe.engine.preprocess.published import PipelineUnits, distance_bound
 from lethe.engine.preprocess.remainder import logistic_bound
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Places
+from lethe.engine.refresh.blockwise import generation_of, rows_of, stream_of
 
 _ESTIMATED = 1e-3  # relative residual of the estimate's systems
 
@@ -65,9 +69,9 @@ def pipeline_error(
     remains = sampled_estimate(base, generation, factor, stream, answer, units, sample)
     if remains is None:
         return proved
-    left = distance_bound(base, generation, stream, answer, units)
+    left = _over_blocks(distance_bound, base, generation, stream, answer, units)
     known, scale = _distance_known(generation, stream, units)
-    estimated = _stated(known + left + remains, scale, ErrorKind.ESTIMATE)
+    estimated = stated(known + left + remains, scale, ErrorKind.ESTIMATE)
     return replace(estimated, bound=proved.bound)
 
 
@@ -92,11 +96,31 @@ def proved_error(
     known, scale = _distance_known(generation, stream, units)
     if generation.objective.kind is Kind.LINEAR:
         left = distance_bound(base, generation, stream, answer, units)
-        return _stated(known + left, scale, ErrorKind.EXACT)
-    left = logistic_bound(base, generation, stream, answer, units)
+        return stated(known + left, scale, ErrorKind.EXACT)
+    left = _over_blocks(logistic_bound, base, generation, stream, answer, units)
     if math.isinf(left):
         return UNKNOWN
-    return _stated(known + left, scale, ErrorKind.CERTIFICATE)
+    return stated(known + left, scale, ErrorKind.CERTIFICATE)
+
+
+def _over_blocks(
+    bound: Callable[[BaseTransformation, Generation, Stream, LiveAnswer, PipelineUnits], float],
+    base: BaseTransformation,
+    generation: Generation,
+    stream: Stream,
+    answer: LiveAnswer,
+    units: PipelineUnits,
+) -> float:
+    """Return a bound of a distance of all blocks: theirs are of parts of one vector."""
+    d = generation.objective.d
+    return math.hypot(
+        *(
+            bound(
+                base, generation_of(generation, c), stream_of(stream, c, d), answer.block(c), units
+            )
+            for c in range(generation.blocks)
+        )
+    )
 
 
 def _distance_known(
@@ -121,19 +145,39 @@ def sampled_estimate(
     units: PipelineUnits,
     sample: Sample,
 ) -> float | None:
-    """Return `pipeline_estimate` from the sentinels. Cost O(m' d) and two solves."""
+    """Return `pipeline_estimate` of all blocks, from the sentinels.
+
+    None if one of them has none. Cost O(m' d) and two solves a block.
+    """
     moved = moved_rows(base.layout, answer.live, sample.sentinels.rows.X, sample.entries)
+    h, d, total = generation.blocks, generation.objective.d, 0.0
+    for c in range(h):
+        own = replace(
+            sample.sentinels,
+            rows=rows_of(sample.sentinels.rows, c, h),
+            W=blocks.part(sample.sentinels.W, c, d),
+        )
+        there = generation_of(generation, c), stream_of(stream, c, d)
+        inverse = partial(_solved, *there, factor.block(c), answer.moved[c])
+        try:
+            one = pipeline_estimate(*there, own, moved, units, inverse, sample.rows_live)
+        except StatisticsMoved:  # its systems cannot be solved
+            return None
+        if one is None:
+            return None
+        total = math.hypot(total, one)
+    return total
 
-    def inverse(v: Array) -> Array:
-        enough = _ESTIMATED * norm(v)
-        return conjugate_gradients(generation, stream, factor, answer.moved, v, enough).step
 
-    return pipeline_estimate(
-        generation, stream, sample.sentinels, moved, units, inverse, sample.rows_live
-    )
+def _solved(
+    generation: Generation, stream: Stream, factor: Factor, moved: Movement, v: Array
+) -> Array:
+    enough = _ESTIMATED * norm(v)
+    return conjugate_gradients(generation, stream, factor, moved, v, enough).step
 
 
-def _stated(value: float, scale: float, kind: ErrorKind) -> PublishedError:
+def stated(value: float, scale: float, kind: ErrorKind) -> PublishedError:
+    """Return an error, relative to ``scale``; raise `IllConditioned` if it cannot be stated."""
     relative = value / scale
     if not math.isfinite(relative):
         raise IllConditioned(UNSTATED)

@@ -31,7 +31,7 @@ from lethe.engine.preprocess.transformation.sums import RowsSummed, Sums
 
 @dataclass(frozen=True, slots=True)
 class LivePipeline:
-    """The preprocessing of a model of one block, with a free or no intercept.
+    """The preprocessing of a model, with a free or no intercept.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class LivePipeline:
         StatisticsMoved
             The statistics are too far from the base.
         """
-        answer = resumed_answer(base, stream, generation.objective.penalty, sums, vocabularies)
+        answer = resumed_answer(base, generation, stream, sums, vocabularies)
         return cls(base, vocabularies, answer, intercept)
 
     def at(self, generation: Generation, stream: Stream, sums: Sums) -> LivePipeline:

@@ -121,17 +121,17 @@ def _idle(base: BaseTransformation, answer: LiveAnswer) -> np.ndarray:
 def gradient_bound(
     generation: Generation, stream: Stream, answer: LiveAnswer, units: PipelineUnits
 ) -> float:
-    """Return a bound of the live objective's gradient at theta_exact.
+    """Return a bound of the live objective's gradient at theta_exact, of one block.
 
     What was measured, what rounding had left before (`Stream.residual`), and allowances: for the
     rows in base units and the sums over them, for F, and for the centres of the columns.
     """
     theta = stream.theta_exact
-    allowance = answer.sums.allowance(theta) + answer.moved.allowance(theta)
-    return answer.left + stream.residual + allowance + _off_centre(generation, stream, units)
+    allowance = answer.sums.allowance(theta) + answer.moved[0].allowance(theta)
+    return answer.left + stream.residual + allowance + off_centre(generation, stream, units)
 
 
-def _off_centre(generation: Generation, stream: Stream, units: PipelineUnits) -> float:
+def off_centre(generation: Generation, stream: Stream, units: PipelineUnits) -> float:
     """Return what centres that are rounded leave in the gradient of a penalised intercept.
 
     The pipeline penalises b + mean.theta, and the engine b: both are the same in columns that are
@@ -191,7 +191,7 @@ def _by_ridge(
 
 def rows_moved(answer: LiveAnswer) -> float:
     """Return a bound of |S^1/2 N Delta|: what the live values of entries have moved the rows by."""
-    paired = answer.moved.paired
+    paired = answer.moved[0].paired
     return math.sqrt(float(np.max(np.sum(np.abs(paired), axis=1), initial=0.0)))
 
 

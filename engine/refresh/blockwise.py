@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -268,4 +268,14 @@ def stream_of(stream: Stream, c: int, d: int) -> Stream:
         anchor=blocks.outputs(stream.anchor, c, h),
         published=blocks.outputs(stream.published, c, h),
         V=stream.V.part(c, d),
+        gradient=None if stream.gradient is None else blocks.outputs(stream.gradient, c, h),
     )
+
+
+def generation_of(generation: Generation, c: int) -> Generation:
+    """Return one block's part of a generation; its scalars are those of all blocks."""
+    h = generation.blocks
+    if h == 1:
+        return generation
+    theta_b = blocks.outputs(generation.theta_b, c, h)
+    return replace(generation, objective=generation.objective.of_block(c, h), theta_b=theta_b)

@@ -250,7 +250,9 @@ def test_a_logistic_model_is_preprocessed_from_its_files(tmp_path: Path) -> None
         rest = (*FIT[:6], "--kind", "logistic", "--ridge", "5", "--preprocess", str(steps))
         source = ("--data", str(table), *rest)
         more = ("--data", str(tmp_path / "third.csv"), *rest, "--rows", str(files))
-        assert "is for two classes" in lethe("register", "text", *more, code=2).err
+        assert (
+            "encoded by the target, and there are 3" in lethe("register", "text", *more, code=2).err
+        )
         assert not files.exists()
         lethe("register", "text", *source, "--rows", str(files))
         lethe("register", "other", *source)

@@ -15,7 +15,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -81,16 +82,24 @@ def as_numbers(values: Values) -> Array:
     return values.astype(np.float64)
 
 
-def pipeline(columns: Columns, *, ridge: float = 1.0, kind: str = "linear") -> Pipeline:
-    """Return scikit-learn's pipeline for ``columns``; its X has object columns in their order."""
+def pipeline(
+    columns: Columns, *, ridge: float = 1.0, kind: str = "linear", rows: int = 1
+) -> Pipeline:
+    """Return scikit-learn's pipeline for ``columns``; its X has object columns in their order.
+
+    ``rows``: to which a Poisson pipeline will be fitted.
+    """
     steps = [
         (str(name), _transformer(column), [i]) for i, (name, column) in enumerate(columns.items())
     ]
-    final = (
-        Ridge(alpha=ridge, solver="cholesky")
-        if kind == "linear"
-        else LogisticRegression(C=1.0 / ridge, tol=1e-12, max_iter=10_000, solver="newton-cholesky")
-    )
+    newton = {"tol": 1e-12, "max_iter": 10_000, "solver": "newton-cholesky"}
+    finals = {
+        "linear": lambda: Ridge(alpha=ridge, solver="cholesky"),
+        "logistic": lambda: LogisticRegression(C=1.0 / ridge, **newton),
+        "classes": lambda: OneVsRestClassifier(LogisticRegression(C=1.0 / ridge, **newton)),
+        "poisson": lambda: PoissonRegressor(alpha=ridge / rows, **newton),
+    }
+    final = finals[kind]()
     return Pipeline([("columns", ColumnTransformer(steps)), ("model", final)])
 
 
@@ -141,8 +150,11 @@ def matrix(columns: Columns, rows: Rows, places: Any = slice(None)) -> Values:
 
 
 def parameters(fitted: Pipeline) -> Array:
-    """Return the final step's coefficients, the intercept last."""
+    """Return the final step's coefficients, the intercept last; of several classes, d x C."""
     model = fitted[-1]
+    if isinstance(model, OneVsRestClassifier):
+        parts = [np.append(one.coef_, one.intercept_) for one in model.estimators_]
+        return np.column_stack(parts)
     return np.append(np.ravel(model.coef_), np.ravel(model.intercept_))
 
 

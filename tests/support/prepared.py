@@ -70,9 +70,10 @@ class PreparedTable:
         subjects: Mapping[str, Sequence[str]] | None = None,
         exact_sums: bool = False,
         rows_url: str | None = None,
+        classes: tuple[str, ...] = (),
     ) -> None:
         rng = np.random.default_rng(seed)
-        self.kind, self.threshold = kind, 0.0
+        self.kind, self.threshold, self.classes = kind, 0.0, classes
         self.platform, self.columns, self.model_id, self.ridge = platform, columns, model_id, ridge
         self.rows = pipelines.draw_rows(columns, n, rng) if rows is None else rows
         if y is None:
@@ -90,16 +91,25 @@ class PreparedTable:
         return f"row-{place}"
 
     def _targets(self, drawn: Array, rng: np.random.Generator) -> Array:
-        """Return targets as the model has them: of a logistic one, noisy classes 0 and 1."""
+        """Return targets: noisy classes 0 and 1, places among several, or counts."""
         if self.kind is Kind.LINEAR:
             return drawn
+        if self.kind is Kind.POISSON:
+            margin = np.clip((drawn - self.threshold) / 5.0, -2.0, 2.0)
+            return rng.poisson(np.exp(margin)).astype(np.float64)
         noise = rng.logistic(scale=3.0, size=len(drawn))
+        if self.classes:
+            cuts = np.linspace(-3.0, 3.0, len(self.classes) - 1)
+            return np.digitize(drawn - self.threshold + noise, cuts).astype(np.float64)
         return (drawn - self.threshold + noise > 0).astype(np.float64)
 
     def training_data(self) -> TrainingData:
         """Return the table as a file would give it."""
         names = tuple(self.name(i) for i in range(len(self.y)))
-        return table_data(self.columns, names, self.rows, self.y[:, None], self.subjects)
+        y = self.y[:, None]
+        if self.classes:
+            y = np.eye(len(self.classes))[self.y.astype(np.intp)]
+        return table_data(self.columns, names, self.rows, y, self.subjects, self.classes)
 
     def register(
         self, *, method: str = "exact", budget: float = 0.01, **options: Any
@@ -114,6 +124,7 @@ class PreparedTable:
             fit_intercept=True,
             feature_names=data.feature_names,
             target_names=data.target_names,
+            class_names=self.classes,
             error_budget=budget,
             limits=options.pop("limits", LimitsRecord()),
             over_budget=options.pop("over_budget", OverBudget.COMPLETE),
@@ -164,11 +175,15 @@ class PreparedTable:
             {
                 "id": self.name(place),
                 "values": {str(name): _json(self.rows[name][place]) for name in self.columns},
-                "target": float(self.y[place]),
+                "target": self._target(place),
             }
             for place in places
         ]
         return self.platform.send_change(self.model_id, op, *rows)
+
+    def _target(self, place: int) -> float | str:
+        y = float(self.y[place])
+        return self.classes[int(y)] if self.classes else y
 
     def _drawn(self, n: int, rng: np.random.Generator, missing: float) -> Rows:
         """Return random rows whose categories and gaps the registered model has places for."""
@@ -183,7 +198,8 @@ class PreparedTable:
     def fitted(self) -> Any:
         """Return scikit-learn's pipeline, fitted to the live rows."""
         X = pipelines.matrix(self.columns, self.rows, list(self.live))
-        fresh = pipelines.pipeline(self.columns, ridge=self.ridge, kind=str(self.kind))
+        rows, kind = len(self.live), "classes" if self.classes else str(self.kind)
+        fresh = pipelines.pipeline(self.columns, ridge=self.ridge, kind=kind, rows=rows)
         return fresh.fit(X, self.y[list(self.live)])
 
     def distance(self) -> tuple[float, float]:
@@ -196,7 +212,8 @@ class PreparedTable:
         assert state.published_pipeline is not None
         fitted = state.published_pipeline.fitted  # as the worker wrote it, and as readers write it
         assert fitted.packed == packed_columns(fitted.columns)
-        theta, kept = state.published[:, 0], self._kept(state)
+        theta, kept = state.published, self._kept(state)
+        expected = expected.reshape(len(expected), -1)
         assert not theta[~kept].any()
         length = float(np.linalg.norm(expected))
         return float(np.linalg.norm(theta[kept] - expected)), length
@@ -219,14 +236,14 @@ class PreparedTable:
     def check(self, tolerance: float = 1e-9) -> None:
         """Check what is published: parameters, stated error, and predictions of live rows.
 
-        Of a logistic model the error is a bound, however far it is from the optimum.
+        Of a logistic or Poisson model the error is a bound, however far it is from the optimum.
         """
         distance, length = self.distance()
         state = self.platform.load(self.model_id)
         error = state.meta.error
         assert state.meta.rows_live == len(self.live)
         assert error.bound is not None
-        if self.kind is Kind.LOGISTIC:  # scikit-learn's own solver stops somewhere, too
+        if self.kind is not Kind.LINEAR:  # scikit-learn's own solver stops somewhere, too
             assert error.kind == "certificate"
             assert distance <= error.bound + 1e-8 * length, (distance, error)
             return

@@ -38,7 +38,11 @@ from tests.support.prepared import PreparedTable
 from tests.support.tables import Table
 
 FEW: Columns = {"a": Numeric(), "b": Numeric(), "town": OneHot(), "post": TargetEncode()}
-"""Columns with which the error of a logistic pipeline is bounded between two rebuilds."""
+"""Columns with which errors of logistic and Poisson pipelines are bounded between two rebuilds."""
+
+
+STANDARD: Columns = {"a": Numeric(), "b": Numeric(), "town": OneHot()}
+"""Of these, none is encoded by a target: for several classes."""
 
 
 class Workload:
@@ -319,6 +323,14 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "files-pipeline-logistic": partial(
         Pipeline, files=True, n=1500, columns=FEW, kind=Kind.LOGISTIC
     ),
+    "pipeline-classes": partial(
+        Pipeline, n=1500, columns=STANDARD, kind=Kind.LOGISTIC, classes=("a", "b", "c")
+    ),
+    "files-pipeline-classes": partial(
+        Pipeline, files=True, n=1500, columns=STANDARD, kind=Kind.LOGISTIC, classes=("a", "b", "c")
+    ),
+    "pipeline-counts": partial(Pipeline, n=1500, columns=FEW, kind=Kind.POISSON),
+    "files-pipeline-counts": partial(Pipeline, files=True, n=1500, columns=FEW, kind=Kind.POISSON),
 }
 
 ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {

@@ -19,6 +19,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column
 from lethe.engine.preprocess.input.settings import Settings, check_outputs
+from lethe.engine.store.layout.preprocessing import check_served
 
 if TYPE_CHECKING:  # scikit-learn takes a second
     from lethe.consumers.registration.fitted_estimator import FittedEstimator
@@ -75,10 +76,11 @@ def preprocess_asked(
             f"does not support {unsupported}; give a fitted transformer (.skops), which stays "
             "frozen, or use the library (docs/preprocessing.md)"
         )
+    check_served(kind)
     with_intercept = not options["no_intercept"]
     Settings(asked, kind, options["ridge"], with_intercept, penalise_intercept=False)
     if kind is Kind.LINEAR:  # classes are known once the table is read
-        check_outputs(asked, kind, len(options["targets"]))
+        check_outputs(asked, len(options["targets"]))
     return asked
 
 

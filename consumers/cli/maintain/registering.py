@@ -135,7 +135,7 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
                 texts = with_preprocessing(columns, fitted.preprocess)[1]
                 moved = fitted.conversion(foreseen.opened.whole(texts), read.data)
                 config = fitted.configured(config, moved, len(read.data.ids))
-            proposal = _proposal(options, kind, columns, read)
+            proposal = _proposal(options, columns, read)
             done = registering.register(
                 config,
                 read.data,
@@ -268,7 +268,7 @@ def _register_in_files(
         out.line(f"rows in files at {config.rows_url}")
     if options["estimator"] is not None:
         out.line("not compared with the estimator: rows in files are read in blocks")
-    if proposal := _proposal(options, config.kind, columns, read):
+    if proposal := _proposal(options, columns, read):
         out.line(f"\n{proposal}")
     _warn(done.state, None)
 
@@ -281,13 +281,10 @@ def _terms(options: dict[str, Any]) -> Terms | None:
     return None if asked is None else OutputNoise(*asked)
 
 
-def _proposal(options: dict[str, Any], kind: Kind, columns: Columns, read: TableRead) -> str:
+def _proposal(options: dict[str, Any], columns: Columns, read: TableRead) -> str:
     """Return a file for --preprocess if columns were left out that it could name; else nothing."""
-    served = kind is not Kind.POISSON and len(read.data.class_names) <= 2
     asked = options["preprocess"] or options["estimator"] or columns.features is not None
-    return (
-        "" if asked or not (read.left_out and served) else proposed_file(options["data"], columns)
-    )
+    return "" if asked or not read.left_out else proposed_file(options["data"], columns)
 
 
 def _config(

@@ -132,7 +132,10 @@ def _encoded_targets(request: RowsChanged, config: ModelConfig) -> Array:
     targets = _targets(request, config)
     if config.kind is Kind.LOGISTIC:
         return encoded_as(targets, config.class_names)
-    return np.asarray(targets)
+    counts = np.asarray(targets)
+    if config.kind is Kind.POISSON and (counts < 0).any():
+        raise InvalidData("a row's target is below 0, and the model's targets are counts")
+    return counts
 
 
 def _own_weights(request: RowsChanged, old_weights: Mapping[str, float]) -> list[float]:

@@ -77,7 +77,7 @@ class TableInBlocks:
             prepared = cls(foreseen, named, left_out, preprocess, names=tuple(preprocess))
             prepared = prepared._of_kind(kind)
             classes = prepared.columns.classes or ()
-            check_outputs(preprocess, kind, len(classes) if len(classes) > 2 else 1)
+            check_outputs(preprocess, len(classes) if len(classes) > 2 else 1)
             return prepared
         if not foreseen.kinds:
             raise InvalidData(

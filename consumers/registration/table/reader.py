@@ -232,7 +232,7 @@ def read_prepared_table(
     path = file.path
     ids = _ids(file, columns.id)
     classes, y = _targets(file, columns, kind)
-    check_outputs(preprocess, kind, y.shape[1])
+    check_outputs(preprocess, y.shape[1])
     read = named_columns(preprocess)
     given = prepared.read_table(preprocess, typed_columns(file, read))
     records, table = recorded(preprocess, given)

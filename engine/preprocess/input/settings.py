@@ -43,14 +43,8 @@ class Settings:
         Raises
         ------
         InvalidData
-            A feature is standardised, and no free intercept takes up the mean; or the model is one
-            of counts.
+            A feature is standardised, and no free intercept takes up the mean.
         """
-        if self.kind not in (Kind.LINEAR, Kind.LOGISTIC):
-            raise InvalidData(
-                f"preprocessing inside a {self.kind} model is not there yet; give a fitted "
-                "transformer, which stays as it is, or transform the table yourself"
-            )
         named = [name for name, column in self.columns.items() if standardised(column)]
         if named and not self.free_intercept:
             raise InvalidData(
@@ -81,21 +75,16 @@ class Settings:
         return self.intercept and not self.penalise_intercept
 
 
-def check_outputs(columns: Columns, kind: Kind, m: int) -> None:
-    """Refuse m targets, or classes, that cannot be encoded.
+def check_outputs(columns: Columns, m: int) -> None:
+    """Refuse m targets, or classes, that no column can be encoded by.
 
     Raises
     ------
     InvalidData
-        Several targets with a column that is encoded by them, or several classes.
+        Several targets or classes with a column that is encoded by them.
     """
     if m == 1:
         return
-    if kind is Kind.LOGISTIC:
-        raise InvalidData(
-            "preprocessing inside a logistic model is for two classes; for more, give a fitted "
-            "transformer, which stays as it is"
-        )
     encoded = [name for name, column in columns.items() if isinstance(column, TargetEncode)]
     if encoded:
         raise InvalidData(f"column {encoded[0]!r} is encoded by the target, and there are {m}")

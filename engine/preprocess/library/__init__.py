@@ -3,6 +3,7 @@
 - `rounded`: a linear model of few columns, right to the last bit
 - `state`: the state of a fitted model, and what is read from it
 - `fitted`: its fit, changes and refreshes
+- `softmax`: those of classes that share one softmax
 - `computing`: scikit-learn's transformers for columns that are computed
 - `pipelines`: scikit-learn's pipelines read, and built
 """

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lethe.engine.deletion.change import RowMoves, RowsAndDuals, change
-from lethe.engine.deletion.generation import Stream, at_rest
+from lethe.engine.deletion.generation import Generation, Stream, at_rest
 from lethe.engine.deletion.insertion import base_dual_rows
 from lethe.engine.error.estimate import PublishedError
-from lethe.engine.error.sentinels import SENTINELS
+from lethe.engine.error.sentinels import SENTINELS, Sentinels
 from lethe.engine.errors import IllConditioned, StatisticsMoved
-from lethe.engine.fit.objective import Kind, Rows
+from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.answer import (
     LiveAnswer,
@@ -29,7 +29,7 @@ from lethe.engine.preprocess.answer import (
     settled_answer,
 )
 from lethe.engine.preprocess.input.settings import Settings
-from lethe.engine.preprocess.input.table import Vocabulary
+from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.library.state import GivenRows, PreparedRows, PreparedState
 from lethe.engine.preprocess.transformation.base import ABSENT
 from lethe.engine.preprocess.transformation.sums import Sums
@@ -50,14 +50,14 @@ class PreparedFit(PreparedState):
         InvalidData, IllConditioned, NotConverged
             As `engine.models`.
         """
-        made = prepare(settings, given.table, given.y, given.weight, 0)
+        made = cls._prepare(settings, given.table, given.y, given.weight, 0)
         members = Membership.of(settings.kind, given.names, made.rows, made.dual_rows)
         fitted = cls(
             members=members,
             generation=made.generation,
             stream=made.stream,
             factor=made.factor,
-            sentinels=members.sentinels(made.generation, seed),
+            sentinels=cls._sentinels_of(members, made.generation, seed),
             certified=made.certified,
             classes=given.classes,
             seed=seed,
@@ -72,6 +72,26 @@ class PreparedFit(PreparedState):
         )
         _ = fitted.error
         return fitted
+
+    @classmethod
+    def _prepare(
+        cls,
+        settings: Settings,
+        table: Table,
+        y: Array,
+        weight: Array,
+        number: int,
+        near: PreparedState | None = None,  # noqa: ARG003 (where a search would begin)
+    ) -> Prepared:
+        """Return a generation of a table; ``near`` is the state before, if there is one."""
+        return prepare(settings, table, y, weight, number)
+
+    @classmethod
+    def _sentinels_of(
+        cls, members: Membership, generation: Generation, seed: int, without: tuple[str, ...] = ()
+    ) -> Sentinels:
+        """Return a sample of the live rows, from which errors are estimated."""
+        return members.sentinels(generation, seed, without)
 
     # -- changes ------------------------------------------------------------------------------
 
@@ -91,7 +111,7 @@ class PreparedFit(PreparedState):
         sentinels, remaining = self.sentinels.without(frozenset(ids)), len(self.members) - len(ids)
         if 2 * len(sentinels.ids) < min(SENTINELS, remaining):
             seed = self.seed + self.generation.number
-            sentinels = self.members.sentinels(self.generation, seed, ids)
+            sentinels = self._sentinels_of(self.members, self.generation, seed, ids)
         error = self._error_of(after, answer, sentinels, remaining, None)
         self.stream, self.answer, self.sentinels = after, answer, sentinels
         self.certified, self.method = None, method
@@ -128,7 +148,8 @@ class PreparedFit(PreparedState):
         changed.members.add(new_ids, new, W)
         changed.table = changed.table.below(new.table)
         changed.entries = np.vstack([changed.entries, entries])
-        changed.sentinels = changed.members.sentinels(generation, self.seed + len(self.members.ids))
+        seed = self.seed + len(self.members.ids)
+        changed.sentinels = self._sentinels_of(changed.members, generation, seed)
         _ = changed.error  # it can be stated
         self._take_over(changed)
         self.method = method
@@ -247,7 +268,7 @@ class PreparedFit(PreparedState):
         table = deepcopy(self.table)
         table.forget(self.members.places(leave_out))
         table = table.pruned(self.settings.columns)
-        made = prepare(self.settings, table.take(remain), rows.y, rows.weight, number)
+        made = self._prepare(self.settings, table.take(remain), rows.y, rows.weight, number, self)
         changed = replace(
             self, members=deepcopy(self.members), table=table, generation=made.generation,
             stream=made.stream, factor=made.factor, base=made.base, answer=made.answer,
@@ -255,7 +276,7 @@ class PreparedFit(PreparedState):
         )  # fmt: skip
         changed.members.forget(leave_out)
         changed._place(made, remain)
-        changed.sentinels = changed.members.sentinels(made.generation, self.seed + number)
+        changed.sentinels = self._sentinels_of(changed.members, made.generation, self.seed + number)
         _ = changed.error  # it can be stated
         self._take_over(changed)
 

@@ -73,7 +73,7 @@ class GivenRows:
         names, rows, classes = checked_rows(
             settings.kind, nothing, y, ids, sample_weight, intercept=False
         )
-        check_outputs(settings.columns, settings.kind, rows.y.shape[1])
+        check_outputs(settings.columns, rows.y.shape[1])
         for name, column in zip(numeric_names(settings.columns), table.numbers.T, strict=True):
             if np.isnan(column).all():
                 raise InvalidData(f"column {name!r} has no value in any row; leave it out")

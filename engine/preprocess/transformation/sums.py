@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack, issparse
 
 from lethe.engine.error.certificate import gradient_allowance
-from lethe.engine.fit.objective import Array, lengths, norm
+from lethe.engine.fit.objective import Array, Kind, lengths, norm
 from lethe.engine.preprocess.transformation.layout import Layout, OrderPart, Places
 from lethe.engine.preprocess.transformation.order import Interval, Window
 
@@ -94,7 +94,7 @@ class Contribution:
     entries
         k x g, the places of a row (`BaseTransformation.rows`), -1 for none.
     curvature
-        (k,) of the quadratic model, s_i.
+        k x h, of the quadratic model of each of h blocks (`engine.fit.blocks`), s_i.
     response
         k x m, the working response p_i = s_i m_i - e_i at the reference: for a linear model
         weight times target.
@@ -103,7 +103,9 @@ class Contribution:
     error
         k x m, e_i at the reference; k x 0 of a linear model, which has no use for it.
     reach
-        (k,) bounds of (x_i^T A_b^-1 x_i)^1/2; 0 of rows that leave.
+        (k,) bounds of (x_i^T A_b^-1 x_i)^1/2 in every block; 0 of rows that leave.
+    cancelled
+        (k,) what rounding in e_i is relative to beside |e_i| (`cancelled_in_errors`).
     """
 
     X: Array
@@ -113,6 +115,7 @@ class Contribution:
     target: Array
     error: Array
     reach: Array
+    cancelled: Array
 
     def __len__(self) -> int:
         return len(self.X)
@@ -132,7 +135,20 @@ class Contribution:
             self.target[block],
             self.error[block],
             self.reach[block],
+            self.cancelled[block],
         )
+
+
+def cancelled_in_errors(kind: Kind, curvature: Array, error: Array) -> Array:
+    """Return what rounding in errors (k x m) is relative to beside their length, (k,).
+
+    A count and its mean cancel where a row fits well; s is the mean, and s - e the count, each
+    times the weight. In a logistic error nothing cancels, and a linear model's sums have none.
+    """
+    if kind is not Kind.POISSON:
+        return np.zeros(len(curvature))
+    cancelled: Array = curvature + np.abs(curvature - error) - np.abs(error)
+    return cancelled[:, 0]
 
 
 class RowsSummed(NamedTuple):
@@ -146,7 +162,8 @@ class RowsSummed(NamedTuple):
 class Sums:
     """Sums over the live rows; `changed` returns new ones, and these stay as they are.
 
-    With N the n x q matrix of 0 and 1 that says which entries a row has:
+    With N the n x q matrix of 0 and 1 that says which entries a row has; what has curvatures in it
+    has a part for each of h blocks, side by side (`engine.fit.blocks`):
 
     Attributes
     ----------
@@ -164,23 +181,23 @@ class Sums:
     all_target
         (2,) the same over all rows.
     crossed
-        q x d, C = N^T S X.
+        q x (h d), C = N^T S X.
     paired
-        q x q, B = N^T S N.
+        q x (h q), B = N^T S N.
     responses
         q x m, N^T p.
     weighted
-        (d,) X^T s.
+        (h d,) X^T s.
     errors
         d x m, X^T e; d x 0 of a linear model.
     square_size, response_size, error_size
-        Sums of s |x|^2, |x| |p| and |x| |e|, over every row that ever came or went since the
-        rebuild: what rounding is proportional to.
+        Sums over all blocks of s |x|^2, |x| |p| and |x| |e|, the last two with what cancelled in e,
+        over every row that ever came or went since the rebuild: what rounding is proportional to.
     longest, reach
         The largest |x_i| and (x_i^T A_b^-1 x_i)^1/2 of a row that was ever there since the rebuild.
     balanced
-        A lower bound of the smallest eigenvalue of A_b over balanced directions, which the rebuild
-        fixes (`engine.preprocess.remainder`).
+        A lower bound of the smallest eigenvalue of A_b, in every block, over balanced directions,
+        which the rebuild fixes (`engine.preprocess.remainder`).
     since
         What came and went since these sums were written whole, in that order, where that is noted:
         the store keeps sums as they were at a rebuild, and these rows beside them.
@@ -225,6 +242,7 @@ class Sums:
         ``intervals`` are those of the windows.
         """
         p, q, d, m = layout.features, layout.entries, rows.X.shape[1], rows.response.shape[1]
+        h = rows.curvature.shape[1]
         sums = cls(
             rows=0,
             counts=np.zeros(q, dtype=np.int64),
@@ -233,10 +251,10 @@ class Sums:
             second=Total.zero(p),
             target=Total.zero(2, q),
             all_target=Total.zero(2),
-            crossed=MatrixTotal.zero(q, d),
-            paired=MatrixTotal.zero(q, q),
+            crossed=MatrixTotal.zero(q, h * d),
+            paired=MatrixTotal.zero(q, h * q),
             responses=Total.zero(q, m),
-            weighted=Total.zero(d),
+            weighted=Total.zero(h * d),
             errors=Total.zero(d, rows.error.shape[1]),
             windows=tuple(map(Window.empty, intervals)),
         )
@@ -247,7 +265,7 @@ class Sums:
     def changed(self, layout: Layout, rows: Contribution, sign: int) -> Sums:
         """Return the sums with ``rows`` added (``sign`` 1) or subtracted (-1).
 
-        Cost O(k (p + g d)) and a copy, O(q (d + q)).
+        Cost O(k (p + g h d)) and a copy, O(q h (d + q)).
         """
         late = self.late + len(rows)
         late = late if late <= _LATE and len(rows) <= _DENSE else 0
@@ -267,6 +285,18 @@ class Sums:
             elif isinstance(value, np.ndarray):
                 setattr(copied, each.name, value.copy())
         return copied
+
+    def block(self, c: int, h: int) -> Sums:
+        """Return the sums of block c of h: views, and scalars that bound those of each block."""
+        if h == 1:
+            return self
+        own = copy(self)
+        for name in ("crossed", "paired", "weighted", "responses", "errors"):
+            total = getattr(self, name)
+            width = total.high.shape[-1] // h
+            part = (..., slice(c * width, (c + 1) * width))
+            setattr(own, name, type(total)(total.high[part], total.low[part]))
+        return own
 
     @property
     def nbytes(self) -> int:
@@ -297,12 +327,13 @@ class Sums:
         self.first.add(sign * plain.sum(axis=0))
         self.second.add(sign * (plain * plain).sum(axis=0))
         self.all_target.add(sign * np.array([y.sum(), y @ y]))
-        self.weighted.add(sign * (rows.curvature @ rows.X))
+        each = rows.curvature.T
+        self.weighted.add(sign * np.concatenate([s @ rows.X for s in each]))
         x = lengths(rows.X)
-        self.square_size += float(rows.curvature @ x**2)
-        self.response_size += float(x @ lengths(rows.response))
+        self.square_size += sum(float(s @ x**2) for s in each)
+        self.response_size += float(x @ (lengths(rows.response) + rows.cancelled))
         self.errors.add(sign * (rows.X.T @ rows.error))
-        self.error_size += float(x @ lengths(rows.error))
+        self.error_size += float(x @ (lengths(rows.error) + rows.cancelled))
         self.longest = float(np.max(x, initial=self.longest))
         self.reach = float(np.max(rows.reach, initial=self.reach))
         self.windows = tuple(
@@ -315,9 +346,9 @@ class Sums:
         self.counts += sign * np.bincount(entry, minlength=layout.entries)
         self.target.add(sign * (N.T @ np.column_stack([y, y * y])).T)
         self.responses.add(sign * (N.T @ rows.response))
-        scaled, late = (sign * rows.curvature)[:, None], self.late > 0
-        self.crossed.add_product(N, scaled * rows.X, late=late)
-        self.paired.add_product(N, N * scaled, late=late)
+        scaled, late = [(sign * s)[:, None] for s in each], self.late > 0
+        self.crossed.add_product(N, _beside([s * rows.X for s in scaled]), late=late)
+        self.paired.add_product(N, _beside([N * s for s in scaled]), late=late)
 
 
 def _known(features: Array, entries: Places, of: OrderPart) -> Array:
@@ -343,6 +374,12 @@ def _indicator(row_of: Places, column: Places, shape: tuple[int, int]) -> Array 
     dense = np.zeros(shape)
     dense[row_of, column] = 1.0
     return dense
+
+
+def _beside(parts: list[Array | csr_array]) -> Array | csr_array:
+    if len(parts) == 1:
+        return parts[0]
+    return hstack(parts, format="csr") if issparse(parts[0]) else np.hstack(parts)
 
 
 def _dense(product: Array | csr_array) -> Array:

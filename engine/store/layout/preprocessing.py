@@ -48,6 +48,7 @@ from lethe.engine.preprocess.transformation.sums import (
     RowsSummed,
     Sums,
     Total,
+    cancelled_in_errors,
 )
 from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import (
@@ -136,8 +137,12 @@ def settings_of(config: ModelConfig) -> Settings:
     Raises
     ------
     InvalidData
-        The algebra has no place for it.
+        The algebra has no place for it, the sums would be too large, or the classes share one
+        softmax.
     """
+    check_served(config.kind)
+    if config.blocks > 1:
+        _check_sums(layout_of(config.preprocess), config.blocks)
     return Settings(
         columns_of(config.preprocess),
         config.kind,
@@ -145,6 +150,22 @@ def settings_of(config: ModelConfig) -> Settings:
         config.fit_intercept,
         penalise_intercept=False,
     )
+
+
+def check_served(kind: Kind) -> None:
+    """Refuse a kind that has no preprocessing in a service.
+
+    Raises
+    ------
+    InvalidData
+        Softmax: in the library, a change of its pipeline is a pass over all rows.
+    """
+    if kind is Kind.SOFTMAX:
+        raise InvalidData(
+            "preprocessing inside a softmax model is in the library alone; give a fitted "
+            "transformer (--preprocess FILE.skops, --freeze), which stays as it is, or fit each "
+            "class against the rest (--kind logistic, OneVsRestClassifier)"
+        )
 
 
 def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], Table]:
@@ -157,12 +178,7 @@ def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], 
     """
     check_dropped(columns, table)
     layout = lay_out(columns, table)
-    if layout.entries * (layout.entries + layout.features + 1) > MAX_SUMMED:
-        raise InvalidData(
-            f"{layout.entries} categories that are encoded as numbers, or imputed means, beside "
-            f"{layout.features} features are more than a model can keep sums of; put rare "
-            "categories together, or fill in missing values"
-        )
+    _check_sums(layout)
     gaps = {part.name for part in layout.numeric if part.entry >= 0}
     parts: list[CodedPart | OneHotPart] = [*layout.coded, *layout.one_hot]
     codes = table.codes.copy()
@@ -180,6 +196,17 @@ def recorded(columns: Columns, table: Table) -> tuple[tuple[ColumnRecord, ...], 
         for name, column in columns.items()
     )
     return records, Table(table.numbers, codes, vocabularies_of(records))
+
+
+def _check_sums(layout: Layout, blocks: int = 1) -> None:
+    """Refuse a layout whose sums by entry would be too large, of several classes in blocks."""
+    if blocks * layout.entries * (layout.entries + layout.features + 1) > MAX_SUMMED:
+        classes = f" and {blocks} classes" if blocks > 1 else ""
+        raise InvalidData(
+            f"{layout.entries} categories that are encoded as numbers, or imputed means, beside "
+            f"{layout.features} features{classes} are more than a model can keep sums of; put rare "
+            "categories together, or fill in missing values"
+        )
 
 
 def _record(
@@ -367,29 +394,33 @@ def packed_since(sums: Sums, before: Sums | None = None) -> dict[str, bytes]:
 
 
 def _as_numbers(part: RowsSummed) -> Array:
-    """Return sign, and then of each row curvature, target, reach, entries, x, response, error."""
+    """Return sign, and then of each row curvatures, target, reach, entries, x, response, error."""
     rows = part.rows
     scalars = np.column_stack([rows.curvature, rows.target, rows.reach, rows.entries])
     return np.append(np.float64(part.sign), np.hstack([scalars, rows.X, rows.response, rows.error]))
 
 
-def _unpack_since(stored: bytes, layout: Layout, d: int, m: int, e: int, what: str) -> RowsSummed:
-    """Return what `_as_numbers` was given; ``e`` columns are of the error."""
-    width = 3 + layout.places + d + m + e
+def _unpack_since(
+    stored: bytes, layout: Layout, d: int, m: int, what: str, *, kind: Kind
+) -> RowsSummed:
+    """Return what `_as_numbers` was given."""
+    e, h = (0, 1) if kind is Kind.LINEAR else (m, m)
+    width = h + 2 + layout.places + d + m + e
     rows = max(1, len(stored) // (8 * width))
     numbers = codec.unpack(stored, (1 + rows * width,), what)
     sign, parts = numbers[0], numbers[1:].reshape(rows, width)
     scalars, entries, X, response, error = np.split(
-        parts, np.cumsum([3, layout.places, d, m]), axis=1
+        parts, np.cumsum([h + 2, layout.places, d, m]), axis=1
     )
     most = np.repeat([layout.entries, layout.features], [layout.moving, len(layout.counted)])
     known = (entries >= -1) & (entries < most) & (entries == np.floor(entries))
     if abs(sign) != 1 or not known.all():
         raise CorruptState(f"{what}: a row is none of the model's; run `lethe check`")
-    curvature, target, reach = scalars.T.copy()
+    curvature, (target, reach) = scalars[:, :h].copy(), scalars[:, h:].T.copy()
+    cancelled = cancelled_in_errors(kind, curvature, error)
+    places = entries.astype(np.intp)
     return RowsSummed(
-        Contribution(X, entries.astype(np.intp), curvature, response, target, error, reach),
-        int(sign),
+        Contribution(X, places, curvature, response, target, error, reach, cancelled), int(sign)
     )
 
 
@@ -410,9 +441,9 @@ def unpack_sums(
         They are not those of this layout.
     """
     layout = base.layout
-    p, q = layout.features, layout.entries
+    p, q, h = layout.features, layout.entries, 1 if kind is Kind.LINEAR else m
     shapes = {"first": (p,), "second": (p,), "target": (2, q), "all_target": (2,)}
-    shapes |= {"responses": (q, m), "weighted": (d,)}
+    shapes |= {"responses": (q, m), "weighted": (h * d,)}
     shapes["errors"] = (d, 0 if kind is Kind.LINEAR else m)
     sizes = [
         len(_SCALARS),
@@ -429,9 +460,11 @@ def unpack_sums(
     }
     fields |= zip(_SCALARS[1:], map(float, head[1:]), strict=True)
     rows = [stored.get(b"%d" % entry) for entry in range(q)]
-    by_entry = [codec.unpack(row, (2 * (d + q),), what) for row in rows]
-    entries = np.array(by_entry).reshape(q, 2 * (d + q))
-    high, low, paired_high, paired_low = np.split(entries, np.cumsum([d, d, q]), axis=1)
+    width = 2 * h * (d + q)
+    by_entry = [codec.unpack(row, (width,), what) for row in rows]
+    entries = np.array(by_entry).reshape(q, width)
+    cuts = np.cumsum([h * d, h * d, h * q])
+    high, low, paired_high, paired_low = np.split(entries, cuts, axis=1)
     unbounded = kind is not Kind.LINEAR and not fields["balanced"] > 0
     least = min(head.min(), counts.min(initial=0), present.min(initial=0))
     if not head[0] >= 1 or least < 0 or unbounded:
@@ -448,16 +481,23 @@ def unpack_sums(
         ),
         **fields,
     )
-    return _with_rows_since(written, stored, layout, d, m, what)
+    return _with_rows_since(written, stored, layout, d, m, what, kind=kind)
 
 
 def _with_rows_since(
-    written: Sums, stored: Mapping[bytes, bytes], layout: Layout, d: int, m: int, what: str
+    written: Sums,
+    stored: Mapping[bytes, bytes],
+    layout: Layout,
+    d: int,
+    m: int,
+    what: str,
+    *,
+    kind: Kind,
 ) -> Sums:
     """Return sums with what came and went since they were written."""
-    e, count = written.errors.high.shape[1], sum(field.startswith(_SINCE) for field in stored)
+    count = sum(field.startswith(_SINCE) for field in stored)
     parts = [stored.get(f"{SINCE}{number}".encode()) for number in range(count)]
-    since = [_unpack_since(part or b"", layout, d, m, e, what) for part in parts]
+    since = [_unpack_since(part or b"", layout, d, m, what, kind=kind) for part in parts]
     sums = written
     for sign in (1, -1):
         moved = [part.rows for part in since if part.sign == sign]

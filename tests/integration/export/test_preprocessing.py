@@ -243,6 +243,28 @@ def test_a_model_without_rows_predicts_0(memory: Platform) -> None:
     assert not predicted(as_onnx(exported(memory)), rows).any()
 
 
+def test_a_poisson_model_is_exported_with_the_means_of_its_counts(memory: Platform) -> None:
+    need("skops", "onnxruntime")
+    from skops.io import loads
+
+    columns: Columns = {"age": Numeric(), "town": OneHot(), "post": TargetEncode()}
+    table = PreparedTable(memory, columns, 200, kind=Kind.POISSON)
+    table.register()
+    table.delete(0)
+    memory.drain()
+    table.check()
+    rows, event = live(table), memory.parameters()
+    version = ModelVersion.of(
+        memory.newest_version(), event.feature_names, event.target_names, theta_of(event),
+        event.classes, event.columns,
+    )  # fmt: skip
+    expected = version.predict(rows)
+    assert 0 < expected.min() < 1 < expected.max()
+    pipeline = loads(as_skops(exported(memory)), trusted=TRUSTED)
+    np.testing.assert_allclose(pipeline.predict(frame(rows)), expected, rtol=1e-12)
+    np.testing.assert_allclose(predicted(as_onnx(exported(memory)), rows), expected, rtol=1e-12)
+
+
 def test_a_logistic_model_is_exported_as_a_classifier(memory: Platform) -> None:
     need("skops", "onnxruntime")
     from onnxruntime import InferenceSession
@@ -270,4 +292,34 @@ def test_a_logistic_model_is_exported_as_a_classifier(memory: Platform) -> None:
     label, probabilities = session.run(["label", "probabilities"], given)
     np.testing.assert_allclose(probabilities[:, 1], expected, rtol=1e-12)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-15)
+    np.testing.assert_array_equal(label, pipeline.predict(frame(rows)))
+
+
+def test_several_classes_are_exported_as_a_classifier_of_each_against_the_rest(
+    memory: Platform,
+) -> None:
+    need("skops", "onnx")
+    from onnx.reference import ReferenceEvaluator
+    from skops.io import loads
+
+    columns: Columns = {"age": Numeric(), "town": OneHot()}
+    classes = ("basic", "plus", "pro")
+    table = PreparedTable(memory, columns, 300, kind=Kind.LOGISTIC, classes=classes)
+    table.register()
+    table.delete(0)
+    memory.drain()
+    table.check()
+    rows, event = live(table), memory.parameters()
+    version = ModelVersion.of(
+        memory.newest_version(), event.feature_names, event.target_names, theta_of(event),
+        event.classes, event.columns,
+    )  # fmt: skip
+    expected = version.predict(rows)
+    assert expected.shape == (299, 3)
+    pipeline = loads(as_skops(exported(memory)), trusted=TRUSTED)
+    np.testing.assert_allclose(pipeline.predict_proba(frame(rows)), expected, rtol=1e-12)
+    given = {"town": rows["town"][:, None], "age": rows["age"].astype(np.float64)[:, None]}
+    graph = ReferenceEvaluator(as_onnx(exported(memory)))
+    label, probabilities = graph.run(["label", "probabilities"], given)
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-12)
     np.testing.assert_array_equal(label, pipeline.predict(frame(rows)))

@@ -16,6 +16,7 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -79,20 +80,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]
         yield running
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("form", "several"), [("csv", False), ("parquet", False), ("parquet", True)]
+)
 def test_a_fitted_pipeline_is_registered_by_one_line_and_forgets(
-    server: EmbeddedValkey, tmp_path: Path, form: str
+    server: EmbeddedValkey, tmp_path: Path, form: str, *, several: bool
 ) -> None:
     """Given one row less, the service's model is the Pipeline that is fitted without it."""
-    rows, lethe_ = churn(), Within(server.data_dir)
+    rows, lethe_, final = churn(), Within(server.data_dir), None
+    if several:
+        rows.loc[np.random.default_rng(6).random(N) < 0.3, "left"] = "perhaps"
+        final = OneVsRestClassifier(LogisticRegression(tol=1e-10, max_iter=1000))
     path, file = tmp_path / f"rows.{form}", tmp_path / "pipeline.skops"
     rows.to_csv(path, index=False) if form == "csv" else rows.to_parquet(path)
-    pipeline = fitted(rows)
+    pipeline = fitted(rows, final)
     skops.dump(pipeline, file)
-    model = f"churn-{form}"
+    model = f"churn-{form}-{several}"
     said = lethe_("register", model, "--from", str(file), "--data", str(path), *TABLE,
                   "--method", "exact", "--json").document  # fmt: skip
-    assert (said["kind"], said["classes"]) == ("logistic", ["no", "yes"])
+    assert (said["kind"], said["classes"]) == ("logistic", sorted(set(rows["left"])))
     assert said["fit_intercept"]
     assert said["columns"] == ["months", "fee", "town", "active"]
     assert said["converted_from"]["estimator"] == "Pipeline"

@@ -112,7 +112,7 @@ def _corrections(numbers: int, gaps: int, encoded: int, n: int = 3000) -> Figure
         other += 1.0
         begin = time.process_time()
         settled = conjugate_gradients(
-            state.generation, state.stream, state.factor, state.answer.moved, right, enough
+            state.generation, state.stream, state.factor, state.answer.moved[0], right, enough
         )
         taken, count = taken + time.process_time() - begin, count + settled.corrections
         other += 1.0
@@ -120,7 +120,7 @@ def _corrections(numbers: int, gaps: int, encoded: int, n: int = 3000) -> Figure
         for _ in range(settled.corrections):
             state.factor.solve(right)
         solving += time.process_time() - begin
-        V, Y = state.stream.V.array, state.answer.moved.crossed
+        V, Y = state.stream.V.array, state.answer.moved[0].crossed
         some = right[: len(Y)]
         other += 1.0
         begin = time.process_time()

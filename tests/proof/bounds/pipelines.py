@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,8 +18,9 @@ import numpy as np
 from numpy.random import Generator
 from threadpoolctl import threadpool_limits
 
-from lethe.engine import LinearModel, LogisticModel
+from lethe.engine import LinearModel, LogisticModel, PoissonModel, SoftmaxModel
 from lethe.engine.errors import LetheError
+from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import (
     Column,
     Columns,
@@ -29,13 +30,21 @@ from lethe.engine.preprocess.input.columns import (
     TargetEncode,
     standardised,
 )
+from tests.proof.bounds import oracle_glm
 from tests.proof.bounds.case import Array, power
 from tests.proof.bounds.figures import Figures
-from tests.proof.bounds.oracle import Problem, Real, Wide, distance, length, solve, widened
+from tests.proof.bounds.oracle import Answer, Problem, Real, Wide, distance, length, solve, widened
 
 _MOVED = 1e-9  # relative distance to the optimum: a fit is nearer
 _CHUNK, _ROUND = 25, 200  # streams of a job, and between two looks at the number of states
-Model = LinearModel | LogisticModel
+_COUNTS, _CLASSES = 0.25, 0.25  # of the streams of models that are not linear
+Model = LinearModel | LogisticModel | PoissonModel | SoftmaxModel
+_MODELS: Mapping[Kind, type[Model]] = {
+    Kind.LINEAR: LinearModel,
+    Kind.LOGISTIC: LogisticModel,
+    Kind.POISSON: PoissonModel,
+    Kind.SOFTMAX: SoftmaxModel,
+}
 _EPS = Real(np.finfo(np.float64).eps)
 
 
@@ -48,7 +57,7 @@ class State(NamedTuple):
     seed: int
     step: int
     how: str
-    logistic: bool
+    family: str
     bound: float
     distance: float
     relative: float
@@ -196,10 +205,19 @@ def draw_targets(rows: dict[Any, np.ndarray], n: int, rng: Generator) -> Array:
     return y * power(rng, -3, 3) + (power(rng, 0, 4) if rng.random() < 0.4 else 0.0)
 
 
+def _counts(y: Array, rng: Generator) -> Array:
+    """Return counts whose log means are these targets, brought near 0; most of some are 0."""
+    spread = np.median(np.abs(y - np.median(y))) or 1.0
+    margin = (y - np.median(y)) / spread * rng.uniform(0.2, 1.5) + rng.uniform(-2.0, 3.0)
+    return rng.poisson(np.exp(np.clip(margin, -8.0, 8.0))).astype(np.float64)
+
+
 # -- streams -----------------------------------------------------------------------------------
 
 
-class _Truth:
+class Truth:
+    """The pipeline's minimiser over live rows, against which published states are judged."""
+
     def __init__(
         self,
         columns: Columns,
@@ -207,22 +225,30 @@ class _Truth:
         rows: dict[Any, np.ndarray],
         y: Array,
         *,
-        logistic: bool,
+        kind: Kind,
+        classes: int = 2,
     ) -> None:
         self.columns, self.ridge, self.rows, self.y = columns, ridge, rows, y
-        self.logistic = logistic
+        self.kind, self.classes = kind, classes
+
+    @property
+    def family(self) -> str:
+        """What figures are by: the kind, or logistic models of several classes."""
+        several = self.kind is Kind.LOGISTIC and self.classes > len("ab")
+        return "classes" if several else str(self.kind)
 
     def judge(
         self, model: Model, live: list[int], seed: int, step: int, how: str
     ) -> Iterator[State]:
         """Compare what is published with the pipeline's minimiser over the live rows.
 
-        Estimates are left out. With one class left the intercept of a logistic model is penalised.
+        Estimates are left out. With a class without rows, or counts of 0 alone, the intercept is
+        penalised, unless the model is linear.
         """
         bound = model.error.bound
         if bound is None:
             return
-        single = self.logistic and len(set(self.y[live])) == 1
+        single = _one_sided(self.kind, self.y[live], self.classes)
         y = widened(self.y[live])
         rows = {name: values[live] for name, values in self.rows.items()}
         features = transformed(self.columns, rows, y)
@@ -230,17 +256,17 @@ class _Truth:
         ridge = Real(self.ridge)
         penalty = np.append(np.full(features.shape[1], ridge), ridge if single else Real(0))
         weight = np.ones(len(live), dtype=Real)
-        answer = solve(Problem(X, y[:, None], weight, penalty, logistic=self.logistic))
+        answer = _minimiser(self.kind, X, y, weight, penalty, self.classes)
         if not np.isfinite(answer.error):
             return
         theta = self._placed(answer.theta, rows, model)
-        published = np.append(model.theta, model.intercept)[:, None]
+        published = model.published
         away = distance(published, theta)
         excess = float(away - answer.error - Real(bound))
         size = float(length(theta)) or 1.0
         relative = float(away) / size
         yield State(
-            seed, step, how, self.logistic, bound, float(away), relative, bound / size, excess
+            seed, step, how, self.family, bound, float(away), relative, bound / size, excess
         )
 
     def _placed(self, theta: Wide, rows: dict[Any, np.ndarray], model: Model) -> Wide:
@@ -251,26 +277,68 @@ class _Truth:
             names += [f"{name}_{v}" if isinstance(column, OneHot) else name for v in own]
         state: Any = model._state
         place = {name: i for i, name in enumerate(names)}
-        here = [theta[place[n]] if n in place else np.zeros(1, Real) for n in state.feature_names]
+        here = [
+            theta[place[n]] if n in place else np.zeros(theta.shape[1], Real)
+            for n in state.feature_names
+        ]
         return np.stack([*here, theta[-1]])
+
+
+def _one_sided(kind: Kind, y: Array, classes: int) -> bool:
+    """Return whether a free intercept would be infinite."""
+    if kind is Kind.POISSON:
+        return not y.any()
+    return kind is not Kind.LINEAR and len(set(y.tolist())) < classes
+
+
+def _minimiser(kind: Kind, X: Wide, y: Wide, weight: Wide, penalty: Wide, classes: int) -> Answer:
+    if kind is Kind.POISSON:
+        found = oracle_glm.solve(oracle_glm.Counts(X, y, weight, penalty), X.shape[1])
+        return Answer(found.theta[:, None], found.error)
+    if classes <= len("ab"):
+        return solve(Problem(X, y[:, None], weight, penalty, logistic=kind is Kind.LOGISTIC))
+    hot = widened(np.eye(classes)[y.astype(np.intp)])
+    if kind is Kind.SOFTMAX:
+        loss = oracle_glm.Softmax(X, hot, weight, penalty)
+        found = oracle_glm.solve(loss, X.shape[1] * classes)
+        return Answer(found.theta.reshape(classes, -1).T, found.error)
+    each = [solve(Problem(X, own[:, None], weight, penalty, logistic=True)) for own in hot.T]
+    error = length(np.array([one.error for one in each]))
+    return Answer(np.hstack([one.theta for one in each]), error)
+
+
+def _family(kind: Kind, columns: Columns, rng: Generator) -> tuple[Kind, int]:
+    """Return the kind of a stream of models that are not linear, and of how many classes."""
+    if kind is Kind.LINEAR:
+        return kind, 2
+    which, encoded = rng.random(), any(isinstance(one, TargetEncode) for one in columns.values())
+    if which < _COUNTS:
+        return Kind.POISSON, 2
+    if which < _COUNTS + _CLASSES and not encoded:
+        return Kind.SOFTMAX if rng.random() < 0.5 else Kind.LOGISTIC, 3
+    return kind, 2
 
 
 def run_stream(seed: int) -> Outcome:
     """Fit, then delete, insert, correct and refresh; judge every state."""
     rng, outcome = np.random.default_rng([20, seed]), Outcome()
-    columns, logistic = draw_columns(rng), bool(rng.random() < 0.65)
-    # Of a small table few deletions are near enough to a logistic model's fit for a bound.
-    n = int(rng.integers(12, 200 if logistic else 60))
+    columns, kind = draw_columns(rng), Kind.LOGISTIC if rng.random() < 0.65 else Kind.LINEAR
+    kind, classes = _family(kind, columns, np.random.default_rng([21, seed]))
+    # Of a small table few deletions are near enough to such a model's fit for a bound.
+    n = int(rng.integers(12, 60 if kind is Kind.LINEAR else 200))
     rows = {name: draw_values(column, 2 * n, rng) for name, column in columns.items()}
     y, ridge = draw_targets(rows, 2 * n, rng), power(rng, -6, 2)
-    if logistic:
+    if kind is Kind.LOGISTIC and classes == len("ab"):
         y = (y > np.median(y)).astype(np.float64)
-    truth = _Truth(columns, ridge, rows, y, logistic=logistic)
+    elif classes > len("ab"):
+        y = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes)).astype(np.float64)
+    elif kind is Kind.POISSON:
+        y = _counts(y, rng)
+    truth = Truth(columns, ridge, rows, y, kind=kind, classes=classes)
     live, spare = list(range(n)), list(range(n, 2 * n))
     names = {i: str(i) for i in live}
     try:
-        made = LogisticModel if logistic else LinearModel
-        model = made(ridge, preprocess=columns, seed=seed)
+        model = _MODELS[kind](ridge, preprocess=columns, seed=seed)
         if isinstance(model, LinearModel):  # with bounds: `tests.proof.exact` has exact sums
             model.rounded_features = 0
         model.fit({name: values[:n] for name, values in rows.items()}, y[:n])
@@ -293,7 +361,7 @@ def run_stream(seed: int) -> Outcome:
 
 def _act(
     model: Model,
-    truth: _Truth,
+    truth: Truth,
     names: dict[int, str],
     live: list[int],
     spare: list[int],
@@ -338,7 +406,7 @@ def _act(
     return f"{how} by {method}"
 
 
-def _mistype(truth: _Truth, rows: list[int], rng: Generator) -> None:
+def _mistype(truth: Truth, rows: list[int], rng: Generator) -> None:
     """Put the decimal point of a number elsewhere, or its sign."""
     numeric = [name for name, column in truth.columns.items() if isinstance(column, Numeric)]
     for i in rows[: 1 if numeric else 0]:
@@ -371,15 +439,16 @@ def run(pool: ProcessPoolExecutor, states: int, first: int, seeds: int | None) -
 def figures(outcome: Outcome) -> dict[str, Figures]:
     """Return the number of states, and how far bounds are above the truth where it is not 0.
 
-    Of logistic models those alone that a change has taken away from a fit.
+    Of logistic and Poisson models also of those alone that a change has taken away from a fit.
     """
-    moved = [state for state in outcome.states if state.logistic and state.relative > _MOVED]
-    return {
-        "pipelines": _figures(outcome.states),
-        "linear": _figures([state for state in outcome.states if not state.logistic]),
-        "logistic": _figures([state for state in outcome.states if state.logistic]),
-        "logistic, changed": _figures(moved),
-    }
+    found = {"pipelines": _figures(outcome.states)}
+    for family in (*map(str, _MODELS), "classes"):
+        states = [state for state in outcome.states if state.family == family]
+        found[family] = _figures(states)
+        if family != Kind.LINEAR:
+            moved = [state for state in states if state.relative > _MOVED]
+            found[f"{family}, changed"] = _figures(moved)
+    return found
 
 
 def _figures(states: list[State]) -> Figures:

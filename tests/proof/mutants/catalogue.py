@@ -682,6 +682,31 @@ MUTANTS = (
         without("logistic_bound", "moved.remainder"),
     ),
     mutant(
+        "what cancels in the error of a count is counted in its rounding",
+        "test_a_count_and_its_mean_cancel_and_what_they_are_relative_to_is_kept",
+        put("cancelled_in_errors", "kind is not Kind.POISSON", "True"),
+    ),
+    mutant(
+        "the bound of several classes is that of all of them",
+        "test_it_is_a_model_of_each_class_against_the_rest",
+        put("_over_blocks", "range(generation.blocks)", "range(1)"),
+    ),
+    mutant(
+        "counts of a pipeline are 0 or more",
+        "test_a_count_below_0_is_refused_at_registration_and_in_a_request",
+        never("candidate._fit_pipeline", "config.kind is Kind.POISSON"),
+    ),
+    mutant(
+        "counts that are sent to a pipeline are 0 or more",
+        "test_a_count_below_0_is_refused_at_registration_and_in_a_request",
+        put("changed_rows._encoded_targets", "(counts < 0).any()", "False"),
+    ),
+    mutant(
+        "a softmax pipeline is refused in the service",
+        "test_what_there_is_not_is_refused_by_name",
+        never("check_served", "kind is Kind.SOFTMAX"),
+    ),
+    mutant(
         "rows that came and went since the sums were written are counted",
         "test_sums_come_back_with_the_rows_since",
         put("_with_rows_since", "(1, -1)", "(1,)"),
@@ -769,7 +794,7 @@ MUTANTS = (
     mutant(
         "a rounded centre moves a penalised intercept",
         "test_one_class_left_far_from_0_has_a_bound_above_the_truth",
-        always("_off_centre", "weight == 0.0"),
+        always("off_centre", "weight == 0.0"),
     ),
     mutant(
         "a change of a library model is adopted once it is whole",

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
 
-from lethe import LinearModel, LogisticModel, PoissonModel
+from lethe import LinearModel, LogisticModel, PoissonModel, SoftmaxModel
 from lethe.engine.conversion import final_of, read_terms
 from lethe.engine.errors import LetheError
 from lethe.engine.fit.objective import Kind
@@ -28,6 +29,7 @@ MODELS: Mapping[Kind, Any] = {
     Kind.LINEAR: LinearModel,
     Kind.LOGISTIC: LogisticModel,
     Kind.POISSON: PoissonModel,
+    Kind.SOFTMAX: SoftmaxModel,
 }
 
 
@@ -67,7 +69,7 @@ def _judged(entry: Entry, seed: int) -> Judgement:
     table, draw = customers(seed), np.random.default_rng(seed)
     given = entry.make().fit(table[list(entry.columns)], table[entry.target])
     try:
-        model = MODELS[read_terms(given).kind].from_sklearn(
+        model = MODELS[_kind_of(given)].from_sklearn(
             given, table[list(entry.columns)], table[entry.target], ids=list(map(str, table.index))
         )
     except LetheError as refusal:
@@ -78,7 +80,8 @@ def _judged(entry: Entry, seed: int) -> Judgement:
         model.refresh("rebuild")  # versions in between are as far as their error says
     again = clone(given)
     if model.kind is Kind.POISSON:  # the ridge strength is alpha times the number of rows
-        again.set_params(alpha=again.alpha * len(table) / len(rows))
+        last = final_of(again)
+        last.set_params(alpha=last.alpha * len(table) / len(rows))
     refit = again.fit(rows[list(entry.columns)], rows[entry.target])
     theirs = _predictions(refit, rows[list(entry.columns)])
     worst = max(
@@ -90,6 +93,14 @@ def _judged(entry: Entry, seed: int) -> Judgement:
     allowed = LINEAR if linear else ITERATIVE
     said = "" if worst <= allowed else f"{worst:.2g} away, {allowed:.0e} allowed"
     return Judgement(entry, "wrong" if said else "right", said, worst)
+
+
+def _kind_of(given: Any) -> Kind:
+    """Return the kind of the library's model: a LogisticRegression of several has one softmax."""
+    final = final_of(given)
+    if isinstance(final, LogisticRegression) and len(final.classes_) > len("ab"):
+        return Kind.SOFTMAX
+    return read_terms(given).kind
 
 
 def _changed(

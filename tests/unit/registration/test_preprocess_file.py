@@ -291,7 +291,7 @@ def test_numbers_with_commas_are_proposed_as_numbers_and_refused_as_such(
         read_prepared_table(path, COLUMNS, Kind.LINEAR, columns)
 
 
-def test_the_target_of_a_logistic_model_is_read_as_two_classes(tmp_path: Path) -> None:
+def test_the_target_of_a_logistic_model_is_read_as_two_classes_or_more(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     columns = parsed(tmp_path, "[columns.age]\nstep = 'numeric'")
     lines = ["id,age,y", *(f"u{i},{i}.5,{'yes' if i % 3 else 'no'}" for i in range(9))]
@@ -300,5 +300,9 @@ def test_the_target_of_a_logistic_model_is_read_as_two_classes(tmp_path: Path) -
     assert data.class_names == ("no", "yes")
     assert data.y[:, 0].tolist() == [float(i % 3 > 0) for i in range(9)]
     path.write_text("\n".join([*lines, "u9,1.5,perhaps"]), encoding="utf-8")
-    with pytest.raises(InvalidData, match="is for two classes; for more, give a fitted"):
+    data = read_prepared_table(path, COLUMNS, Kind.LOGISTIC, columns).data
+    assert data.class_names == ("no", "perhaps", "yes")
+    assert data.y[-1].tolist() == [0.0, 1.0, 0.0]
+    columns = parsed(tmp_path, "[columns.age]\nstep = 'target-encode'")
+    with pytest.raises(InvalidData, match="'age' is encoded by the target, and there are 3"):
         read_prepared_table(path, COLUMNS, Kind.LOGISTIC, columns)

@@ -90,12 +90,6 @@ def test_a_multinomial_logistic_regression_becomes_a_model_and_one_again(interce
         (SoftmaxModel, LogisticRegression(), LABELS == "ash", "use LogisticModel.from_sklearn"),
         (LogisticModel, LogisticRegression(), LABELS, "use SoftmaxModel.from_sklearn"),
         (LinearModel, LogisticRegression(), LABELS, "LogisticModel.from_sklearn or SoftmaxModel"),
-        (
-            PoissonModel,
-            make_pipeline(StandardScaler(), PoissonRegressor()),
-            COUNTS,
-            "step 'poissonregressor', PoissonRegressor: preprocessing inside a poisson model",
-        ),
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "get_params") else None,
 )

@@ -10,14 +10,14 @@ import pytest
 from lethe import LogisticModel
 from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.fit.factor import factorise
-from lethe.engine.fit.objective import Array, norm, ridge_penalty
+from lethe.engine.fit.objective import Array, Kind, norm, ridge_penalty
 from lethe.engine.preprocess.estimate import moved_rows
 from lethe.engine.preprocess.extents import balanced_eigenvalue, dual_lengths, unbalanced
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, TargetEncode
 from lethe.engine.preprocess.input.table import read_table
 from lethe.engine.preprocess.remainder import excess, moved_margins
 from lethe.engine.preprocess.transformation.layout import lay_out
-from tests.proof.bounds.pipelines import _Truth
+from tests.proof.bounds.pipelines import Truth
 from tests.support import pipelines
 
 COLUMNS: Columns = {
@@ -143,7 +143,7 @@ def test_one_class_left_far_from_0_has_a_bound_above_the_truth(offset: float) ->
     columns = {"x": Numeric()}
     model = LogisticModel(ridge=1.0, preprocess=columns).fit({"x": x}, y.astype(int))
     model.delete(["3"])
-    truth = _Truth(columns, 1.0, {"x": x.astype(object)}, y, logistic=True)
+    truth = Truth(columns, 1.0, {"x": x.astype(object)}, y, kind=Kind.LOGISTIC)
     [state] = truth.judge(model, [0, 1, 2, 4, 5, 6, 7], 0, 1, "one class left")
     assert state.excess <= 0.0
     assert state.bound <= 1e-12 or state.bound <= 3 * state.distance

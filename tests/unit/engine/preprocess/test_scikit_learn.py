@@ -14,7 +14,6 @@ from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -280,10 +279,6 @@ def test_a_last_step_that_preprocessing_has_no_place_for_is_refused_by_name() ->
         InvalidData, match="step 'ridge', column 0, Ridge: with fit_intercept=False"
     ):
         LinearModel.from_sklearn(bare, X, y)
-    labels = np.arange(40) % 3
-    several = make_pipeline(StandardScaler(), OneVsRestClassifier(LogisticRegression()))
-    with pytest.raises(InvalidData, match="'onevsrestclassifier', OneVsRestClassifier: of 3"):
-        LogisticModel.from_sklearn(several.fit(X, labels), X, labels)
 
 
 def test_categories_that_a_model_cannot_tell_apart_are_refused_by_column() -> None:

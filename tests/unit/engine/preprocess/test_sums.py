@@ -42,10 +42,10 @@ def rows() -> tuple[object, Contribution]:
     y = rng.standard_normal(n)
     base = fit_base(columns, table, y, centred=True)
     features, entries = base.rows(table)
-    X, s = np.hstack([features, np.ones((n, 1))]), rng.uniform(0.5, 2.0, n)
-    response, error = (s * y)[:, None], rng.standard_normal((n, 1))
+    X, s = np.hstack([features, np.ones((n, 1))]), rng.uniform(0.5, 2.0, (n, 1))
+    response, error = s * y[:, None], rng.standard_normal((n, 1))
     return base.layout, Contribution(
-        X, entries, s, response, y - base.target_mean, error, rng.uniform(size=n)
+        X, entries, s, response, y - base.target_mean, error, rng.uniform(size=n), np.zeros(n)
     )
 
 
@@ -55,13 +55,13 @@ def test_the_sums_are_those_of_the_dense_indicator_matrix(rows: tuple) -> None: 
     N = np.zeros((len(contribution), layout.entries))
     for i, entries in enumerate(contribution.entries):
         N[i, entries[entries >= 0]] = 1.0
-    S = np.diag(contribution.curvature)
+    S = np.diag(contribution.curvature[:, 0])
     np.testing.assert_array_equal(sums.counts, N.sum(axis=0))
     np.testing.assert_allclose(sums.crossed.at(), N.T @ S @ contribution.X, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(sums.paired.at(), N.T @ S @ N, rtol=1e-13)
     np.testing.assert_allclose(sums.responses.high, N.T @ contribution.response, rtol=1e-12)
     np.testing.assert_allclose(
-        sums.weighted.high, contribution.X.T @ contribution.curvature, rtol=1e-13, atol=1e-13
+        sums.weighted.high, contribution.X.T @ contribution.curvature[:, 0], rtol=1e-13, atol=1e-13
     )
     np.testing.assert_allclose(
         sums.errors.high, contribution.X.T @ contribution.error, rtol=1e-12, atol=1e-13

@@ -15,6 +15,7 @@ from lethe.engine.preprocess.input.table import Table, read_table
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.store.layout.columns import ColumnRecord
+from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import (
     columns_of,
     given_table,
@@ -24,6 +25,7 @@ from lethe.engine.store.layout.preprocessing import (
     packed_since,
     packed_sums,
     recorded,
+    settings_of,
     unpack_base,
     unpack_sums,
 )
@@ -220,3 +222,18 @@ def test_sums_that_would_be_too_large_are_refused() -> None:
     table = read_table(columns, {"a": names, "b": names, "x": [1.0] * n})
     with pytest.raises(InvalidData, match="more than a model can keep sums of"):
         recorded(columns, table)
+
+
+def test_sums_of_many_classes_that_would_be_too_large_are_refused() -> None:
+    columns: Columns = {f"x{i}": Numeric() for i in range(150)}
+    table = read_table(columns, {name: [1.0, None] for name in columns})
+    records, _ = recorded(columns, table)
+    few = ModelConfig(
+        model_id="m", kind=Kind.LOGISTIC, method="exact", ridge=1.0, fit_intercept=True,
+        feature_names=tuple(layout_of(records).names), target_names=("y",),
+        class_names=tuple("abc"), error_budget=0.01, preprocess=records,
+    )  # fmt: skip
+    assert settings_of(few).kind is Kind.LOGISTIC
+    many = few.model_copy(update={"class_names": tuple(f"c{i:03}" for i in range(100))})
+    with pytest.raises(InvalidData, match="150 features and 100 classes are more than a model can"):
+        settings_of(many)
