@@ -44,8 +44,16 @@ _KNOWN = (
     f"{FROZEN}"
 )
 
+_GIVEN_ROWS = "it keeps rows that it was fitted to, as they are, which no deletion would reach"
+
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
+        "CountVectorizer": f"it learns its words from rows; fit HashingVectorizer, or {FROZEN}",
+        "TfidfVectorizer": f"it learns its words from rows; fit HashingVectorizer, or {FROZEN}",
+        "KBinsDiscretizer": "it learns its edges from rows; fit a Binarizer for each edge that is "
+        f"given, or {FROZEN}",
+        "KNNImputer": f"{_GIVEN_ROWS}; fit SimpleImputer",
+        "Nystroem": f"{_GIVEN_ROWS}; fit RBFSampler",
         "TargetEncoder": "a Pipeline encodes its training rows by cross-fitting, which is another "
         "estimator; preprocess={...: TargetEncode()} encodes them as transform does; or "
         f"{FROZEN}",

@@ -650,7 +650,7 @@ MUTANTS = (
     mutant(
         "a function has the same bits on every machine",
         "test_a_function_is_correctly_rounded_and_so_the_same_on_every_machine",
-        never("derived._applied", "rounded is not None"),
+        never("evaluating._applied", "rounded is not None"),
     ),
     mutant(
         "a function has a value for each row",
