@@ -39,6 +39,8 @@ class EstimatorTerms:
         What is done to each column; None if nothing is.
     class_weight
         The weights of its classes, if any.
+    penalise_intercept
+        Whether its intercept is penalised, which no model of the service has.
     """
 
     kind: Kind
@@ -47,6 +49,7 @@ class EstimatorTerms:
     columns: dict[Name, Column] | None
     class_weight: ClassWeight | None = None
     of_mean: bool = False
+    penalise_intercept: bool = False
 
 
 def read_terms(estimator: Any) -> EstimatorTerms:
@@ -64,8 +67,9 @@ def read_terms(estimator: Any) -> EstimatorTerms:
     if read.columns is not None:
         _check_final(read.final, given, read.columns, kind)
     return EstimatorTerms(
-        kind, given.ridge, given.fit_intercept, read.columns, given.class_weight, given.of_mean
-    )
+        kind, given.ridge, given.fit_intercept, read.columns, given.class_weight, given.of_mean,
+        given.penalise_intercept,
+    )  # fmt: skip
 
 
 def final_of(estimator: Any) -> Any:
@@ -120,6 +124,8 @@ def from_sklearn(
         preprocess=read.preprocess,
         class_weight=given.class_weight,
     )
+    if given.penalise_intercept:
+        fitted.set_params(penalise_intercept=True)
     fitted.fit(X, given.y, ids, sample_weight)
     if fitted.prepared is not None:
         read.check_features(fitted.prepared, X)
@@ -151,10 +157,13 @@ def _check_final(
     if kind not in (Kind.LINEAR, Kind.LOGISTIC):
         raise final.refusal(f"preprocessing inside a {kind} model is not there yet; {FROZEN}")
     scaled = [name for name, column in columns.items() if standardised(column)]
-    if scaled and not given.fit_intercept:
+    if scaled and (given.penalise_intercept or not given.fit_intercept):
+        which, instead = "fit_intercept=False", "fit_intercept=True"
+        if given.penalise_intercept:
+            which, instead = "solver='liblinear', which penalises the intercept,", "solver='lbfgs'"
         raise replace(final, column=scaled[0]).refusal(
-            "with fit_intercept=False nothing takes up the mean of a standardised column; fit it "
-            f"with fit_intercept=True, or {FROZEN}"
+            f"with {which} nothing takes up the mean of a standardised column; fit it with "
+            f"{instead}, or {FROZEN}"
         )
     if kind is Kind.LOGISTIC and given.theta.shape[1] > 1:
         raise final.refusal(

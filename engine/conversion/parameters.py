@@ -164,13 +164,15 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
                 ),
                 "has another penalty of two classes; fit it with multi_class='ovr'",
             ),
-            "solver": If(
-                lambda value, logistic: value != "liblinear" or not logistic.fit_intercept,
-                "penalises the intercept; use another solver",
-            ),
+            "solver": CARRIED,  # liblinear penalises the intercept
             "dual": FREE,
             "tol": FREE,
-            "intercept_scaling": FREE,  # of liblinear with an intercept, which is refused
+            "intercept_scaling": If(
+                lambda scaling, logistic: (
+                    scaling == 1 or logistic.solver != "liblinear" or not logistic.fit_intercept
+                ),
+                "weakens the penalty of the intercept; fit it with 1, or with another solver",
+            ),
             "random_state": FREE,
             "max_iter": FREE,
             "verbose": FREE,
