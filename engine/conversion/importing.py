@@ -16,7 +16,7 @@ from lethe.engine.conversion.parameters import FROZEN
 from lethe.engine.conversion.pipelines import PipelineRead, read_pipeline
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
-from lethe.engine.estimator.columns import check_columns
+from lethe.engine.estimator.columns import MadeFeatures, check_columns
 from lethe.engine.fit.class_weights import ClassWeight
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column, Name, standardised
@@ -127,8 +127,10 @@ def from_sklearn(
     if given.penalise_intercept:
         fitted.set_params(penalise_intercept=True)
     fitted.fit(X, given.y, ids, sample_weight)
-    if fitted.prepared is not None:
-        read.check_features(fitted.prepared, X)
+    compared: tuple[Any, Any, Any] = (estimator, X, X)
+    if fitted.prepared is not None:  # features are made once, and both predict from them
+        made, own = read.check_features(fitted.prepared, X)
+        compared = (final.estimator, made, MadeFeatures(own))
     optimum, theirs = fitted.published, np.ones(len(fitted.published), dtype=np.bool_)
     if fitted.prepared is not None:  # a category that is left out has no parameter of theirs
         theirs[: len(fitted.prepared.left_out)] = ~fitted.prepared.left_out
@@ -139,7 +141,8 @@ def from_sklearn(
         )
     theta = np.zeros_like(optimum)
     theta[theirs] = given.theta
-    fitted.converted_from_ = measured(estimator, final, theta, fitted, X)
+    name = type(estimator).__name__
+    fitted.converted_from_ = measured(name, final.estimator, theta, fitted, compared)
     return fitted
 
 

@@ -22,6 +22,7 @@ from lethe.engine.conversion.parameters import (
 )
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import (
     Column,
     Drop,
@@ -98,8 +99,8 @@ class PipelineRead:
             return None
         return {**self.columns, **dict.fromkeys(self.dropped, Dropped())}
 
-    def check_features(self, prepared: PreparedModel, X: Any) -> None:
-        """Compare the features that the pipeline makes of its rows with the model's.
+    def check_features(self, prepared: PreparedModel, X: Any) -> tuple[Any, Array]:
+        """Compare the features that the pipeline makes of its rows with the model's; return both.
 
         They differ if a transformer has learnt from other rows, or from weighted ones: what it was
         given beside its parameters does not show otherwise. Cost O(n p).
@@ -111,7 +112,8 @@ class PipelineRead:
         """
         theirs = self._features(X)
         kept = ~prepared.left_out
-        ours = prepared.features(X)[:, kept]
+        made = prepared.features(X)
+        ours = made[:, kept]
         if theirs.shape != ours.shape:
             raise InvalidData(
                 f"X has {ours.shape[1]} features once transformed, and the Pipeline makes "
@@ -130,6 +132,7 @@ class PipelineRead:
                 f"{ours[row, feature]:.6g}; fit the Pipeline on the rows given, without weights "
                 f"for its transformers, or {FROZEN}"
             )
+        return theirs, made
 
     def _features(self, X: Any) -> Any:
         made = deepcopy(X)  # with copy=False, a transformer writes into it
