@@ -45,12 +45,23 @@ _KNOWN = (
     f"{FROZEN}"
 )
 
+_NOT_COMPUTED = (
+    "it learns nothing, but a model does not compute what it does; as a step that is kept it holds "
+    f"nothing of deleted rows: {FROZEN}"
+)
+_WORDS = (
+    "it learns its words from rows; fit HashingVectorizer, which learns none and can be kept, or "
+    f"{FROZEN}"
+)
 _GIVEN_ROWS = "it keeps rows that it was fitted to, as they are, which no deletion would reach"
 
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "CountVectorizer": f"it learns its words from rows; fit HashingVectorizer, or {FROZEN}",
-        "TfidfVectorizer": f"it learns its words from rows; fit HashingVectorizer, or {FROZEN}",
+        "AdditiveChi2Sampler": _NOT_COMPUTED,
+        "CountVectorizer": _WORDS,
+        "FeatureHasher": _NOT_COMPUTED,
+        "HashingVectorizer": _NOT_COMPUTED,
+        "TfidfVectorizer": _WORDS,
         "KBinsDiscretizer": "it learns its edges from rows; fit a Binarizer for each edge that is "
         f"given, or {FROZEN}",
         "KNNImputer": f"{_GIVEN_ROWS}; fit SimpleImputer",

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_transformer as beside
+from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -26,6 +27,7 @@ from sklearn.preprocessing import (
 )
 
 from lethe import LinearModel, LogisticModel
+from lethe.engine.conversion import Nature, natures
 from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess.input.columns import Dropped, GivenColumns, Numeric, OneHot
 from lethe.engine.preprocess.input.derived import Product, Same
@@ -213,6 +215,22 @@ def test_a_function_beside_its_domain_is_refused_by_row_and_nothing_changes() ->
     with pytest.raises(InvalidData, match=r"column 'log\(x0\)': .* not a finite number in row 1"):
         model.insert([[1.0], [-1.0]], [1.0, 2.0], ids=["n0", "n1"])
     assert len(model.live_ids) == N
+
+
+def test_of_what_is_kept_the_steps_that_need_no_fit_are_stateless() -> None:
+    columns = beside((HashingVectorizer(n_features=4), "town"), (_SCALE, ["a"]), (_FOURIER, ["b"]))
+    X = FRAME[["town", "a", "b"]]
+    pipeline = make_pipeline(columns, Ridge()).fit(X, Y)
+    assert [step.nature for step in natures(pipeline, freeze=True)] == [
+        Nature.STATELESS, Nature.FROZEN, Nature.STATELESS
+    ]  # fmt: skip
+    assert [step.nature for step in natures(pipeline)] == [
+        Nature.REFUSED, Nature.INSIDE, Nature.STATELESS
+    ]  # fmt: skip
+    learnt = make_pipeline(SplineTransformer(), Ridge()).fit(ARRAY, Y)
+    assert [step.nature for step in natures(learnt, freeze=True)] == [Nature.FROZEN]
+    with pytest.raises(InvalidData, match=r"HashingVectorizer: it learns nothing, but .* --freeze"):
+        LinearModel.from_sklearn(pipeline, X, Y)
 
 
 def test_columns_are_computed_by_hand_as_well() -> None:
