@@ -30,8 +30,13 @@ from lethe.engine.preprocess.library.pipelines import (
 from lethe.engine.store.layout.columns import Category, FittedColumn
 from lethe.engine.store.layout.preprocessing import column_of
 
-TRUSTED = ("numpy.dtype",)
-"""What skops has to trust for an imputed column, beside what it trusts by itself."""
+TRUSTED = (
+    "numpy.dtype",
+    "scipy.interpolate._bsplines.BSpline",
+    "scipy._lib.array_api_compat.numpy._aliases.asarray",
+)
+"""What skops has to trust for an imputed column, and for one of splines, beside what it trusts by
+itself."""
 
 _ROWS = 5  # made up: one for each fold that TargetEncoder fits as well
 _BLANK = ""  # blank text is a missing category, as in every file that is read

@@ -14,7 +14,13 @@ from sklearn.pipeline import Pipeline
 from lethe.consumers.registration.table.file import TableFile
 from lethe.consumers.registration.table.frozen import FrozenFile, frozen_file, given_to
 from lethe.consumers.registration.training_data import TrainingData
-from lethe.engine.conversion import StepNature, final_of, natures, read_terms
+from lethe.engine.conversion import (
+    EstimatorTerms,
+    StepNature,
+    final_of,
+    natures,
+    read_terms,
+)
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.converting import ConvertibleModel
 from lethe.engine.fit.class_weights import ClassWeight
@@ -51,7 +57,7 @@ class FittedEstimator:
     steps
         What becomes of each step of a Pipeline.
     classes
-        (C,) labels of a classifier.
+        (C,) labels of a classifier, if targets are not labels.
     """
 
     estimator: Any
@@ -98,11 +104,7 @@ class FittedEstimator:
         """
         frozen = freeze and type(estimator) is Pipeline and len(estimator.steps) > 1
         terms = read_terms(estimator[-1] if frozen else estimator)
-        if type(final_of(estimator)).__name__ == "RidgeClassifier":
-            raise InvalidData(
-                "RidgeClassifier: is a ridge regression of -1 and 1, and each inserted row would "
-                "need these as its targets; fit LogisticRegression, or Ridge to a column of them"
-            )
+        _check_served(final_of(estimator), terms)
         given = _given_to(estimator, names, path, digest or "")
         columns = given.columns
         preprocess: dict[str, Column] | FrozenFile | None = None
@@ -111,7 +113,9 @@ class FittedEstimator:
         elif terms.columns is not None:
             preprocess = named_by(terms.columns, columns)
             columns = tuple(str(name) for name in given_columns(preprocess))
-        classes = getattr(final_of(estimator), "classes_", None)
+        classes = None  # of a RidgeClassifier, they are the targets themselves
+        if terms.kind is not Kind.LINEAR:
+            classes = getattr(final_of(estimator), "classes_", None)
         return cls(
             estimator, digest, terms.kind, terms.ridge, terms.fit_intercept, columns, preprocess,
             natures(estimator, freeze=frozen), classes, terms.class_weight, given, terms.of_mean,
@@ -184,6 +188,29 @@ class FittedEstimator:
         order = own.argmax(axis=0) if own.shape[1] > 1 else np.argsort(own[:, 0])
         place = data.y.argmax(axis=1) if own.shape[1] > 1 else data.y[:, 0].astype(np.intp)
         return np.asarray(self.classes[order][place])
+
+
+def _check_served(final: Any, terms: EstimatorTerms) -> None:
+    """Refuse an estimator that only the library has.
+
+    Raises
+    ------
+    InvalidData
+        Its intercept is penalised, or it makes numbers of labels.
+    """
+    name = type(final).__name__
+    if terms.penalise_intercept:
+        raise InvalidData(
+            f"{name}: solver='liblinear' penalises the intercept, which models of the service "
+            "leave free; fit it with solver='lbfgs', or use LogisticModel.from_sklearn"
+        )
+    labels = getattr(final, "classes_", None)
+    if terms.kind is Kind.LINEAR and labels is not None and list(labels) != [-1, 1]:
+        shown = ", ".join(map(str, labels.tolist()))
+        raise InvalidData(
+            f"{name}: is a ridge regression of -1 and 1, which rows have as their targets, and it "
+            f"was fitted to {shown}; fit it to a column of -1 and 1, or fit LogisticRegression"
+        )
 
 
 def _given_to(estimator: Any, names: Sequence[str] | None, path: Path, digest: str) -> FrozenFile:

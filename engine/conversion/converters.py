@@ -43,6 +43,8 @@ class ModelTerms:
         The model's weights of classes, if any.
     of_mean
         Whether the estimator's loss is a mean: ``ridge`` is then that of a row of weight 1.
+    penalise_intercept
+        Whether the intercept is, as the coefficients are.
     """
 
     ridge: float
@@ -51,6 +53,7 @@ class ModelTerms:
     theta: Array
     class_weight: ClassWeight | None = None
     of_mean: bool = False
+    penalise_intercept: bool = False
 
 
 def convert_ridge(step: Step, y: ArrayLike) -> ModelTerms:
@@ -78,7 +81,7 @@ def convert_logistic(step: Step, y: ArrayLike) -> ModelTerms:
             "SoftmaxModel.from_sklearn, or fit OneVsRestClassifier(LogisticRegression(...))"
         )
     _known_labels(step, y)
-    return ModelTerms(1.0 / float(logistic.C), bool(logistic.fit_intercept), y, _theta(logistic))
+    return _logistic_terms(logistic, y, _theta(logistic))
 
 
 def convert_softmax(step: Step, y: ArrayLike) -> ModelTerms:
@@ -128,8 +131,13 @@ def convert_one_vs_rest(step: Step, y: ArrayLike) -> ModelTerms:
         raise step.refusal("some class has no row, or every one; leave that class out")
     _known_labels(step, y)
     theta = np.hstack([_theta(part) for part in parts])
-    logistic = inner.estimator
-    return ModelTerms(1.0 / float(logistic.C), bool(logistic.fit_intercept), y, theta)
+    return _logistic_terms(inner.estimator, y, theta)
+
+
+def _logistic_terms(logistic: Any, y: ArrayLike, theta: Array) -> ModelTerms:
+    intercept = bool(logistic.fit_intercept)
+    penalised = intercept and logistic.solver == "liblinear"
+    return ModelTerms(1.0 / float(logistic.C), intercept, y, theta, penalise_intercept=penalised)
 
 
 _WEIGHTS_OF_EACH = (

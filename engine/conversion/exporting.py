@@ -53,6 +53,8 @@ class PublishedFit:
         The classes of a classifier, (C,); None of a regression.
     class_weights
         The weights of two classes that it was fitted with, if any.
+    penalise_intercept
+        Whether the intercept is penalised, as by a LogisticRegression of liblinear alone.
     """
 
     kind: Kind
@@ -63,6 +65,7 @@ class PublishedFit:
     features: NDArray[Any] | None = None
     labels: NDArray[Any] | None = None
     class_weights: ClassWeights | None = None
+    penalise_intercept: bool = False
 
     @property
     def coefficients(self) -> Array:
@@ -144,6 +147,7 @@ def _fit_of(
         getattr(model, "feature_names_in_", None),
         labels,
         model.class_weights,
+        model.has_intercept and model.penalise_intercept,
     )
 
 
@@ -174,13 +178,14 @@ def _with_transformers(state: PreparedModel, fit: PublishedFit) -> Pipeline:
 
 def _unfitted(fit: PublishedFit) -> LogisticRegression:
     weight: Mapping[Any, float] | str | None = None
-    one = fit.labels is not None and (len(fit.labels) == 2 or fit.kind is Kind.SOFTMAX)
-    if fit.class_weights is not None and fit.labels is not None and one:
+    alone = fit.labels is not None and (len(fit.labels) == 2 or fit.kind is Kind.SOFTMAX)
+    if fit.class_weights is not None and fit.labels is not None and alone:
         values, labels = fit.class_weights.values, map(weighed_as, fit.labels.tolist())
         weight = "balanced" if values is None else dict(zip(labels, values, strict=True))
-    return LogisticRegression(
+    one = LogisticRegression(
         C=1.0 / fit.ridge, fit_intercept=fit.fit_intercept, class_weight=weight
     )
+    return one.set_params(solver="liblinear") if fit.penalise_intercept else one
 
 
 def _logistic(

@@ -16,7 +16,7 @@ from lethe.engine.conversion.parameters import FROZEN
 from lethe.engine.conversion.pipelines import PipelineRead, read_pipeline
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
-from lethe.engine.estimator.columns import check_columns
+from lethe.engine.estimator.columns import MadeFeatures, check_columns
 from lethe.engine.fit.class_weights import ClassWeight
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Column, Name, standardised
@@ -39,6 +39,8 @@ class EstimatorTerms:
         What is done to each column; None if nothing is.
     class_weight
         The weights of its classes, if any.
+    penalise_intercept
+        Whether its intercept is penalised, which no model of the service has.
     """
 
     kind: Kind
@@ -47,6 +49,7 @@ class EstimatorTerms:
     columns: dict[Name, Column] | None
     class_weight: ClassWeight | None = None
     of_mean: bool = False
+    penalise_intercept: bool = False
 
 
 def read_terms(estimator: Any) -> EstimatorTerms:
@@ -64,8 +67,9 @@ def read_terms(estimator: Any) -> EstimatorTerms:
     if read.columns is not None:
         _check_final(read.final, given, read.columns)
     return EstimatorTerms(
-        kind, given.ridge, given.fit_intercept, read.columns, given.class_weight, given.of_mean
-    )
+        kind, given.ridge, given.fit_intercept, read.columns, given.class_weight, given.of_mean,
+        given.penalise_intercept,
+    )  # fmt: skip
 
 
 def final_of(estimator: Any) -> Any:
@@ -120,9 +124,13 @@ def from_sklearn(
         preprocess=read.preprocess,
         class_weight=given.class_weight,
     )
+    if given.penalise_intercept:
+        fitted.set_params(penalise_intercept=True)
     fitted.fit(X, given.y, ids, sample_weight)
-    if fitted.prepared is not None:
-        read.check_features(fitted.prepared, X)
+    compared: tuple[Any, Any, Any] = (estimator, X, X)
+    if fitted.prepared is not None:  # features are made once, and both predict from them
+        made, own = read.check_features(fitted.prepared, X)
+        compared = (final.estimator, made, MadeFeatures(own))
     optimum, theirs = fitted.published, np.ones(len(fitted.published), dtype=np.bool_)
     if fitted.prepared is not None:  # a category that is left out has no parameter of theirs
         theirs[: len(fitted.prepared.left_out)] = ~fitted.prepared.left_out
@@ -133,7 +141,8 @@ def from_sklearn(
         )
     theta = np.zeros_like(optimum)
     theta[theirs] = given.theta
-    fitted.converted_from_ = measured(estimator, final, theta, fitted, X)
+    name = type(estimator).__name__
+    fitted.converted_from_ = measured(name, final.estimator, theta, fitted, compared)
     return fitted
 
 
@@ -146,8 +155,11 @@ def _check_final(final: Step, given: ModelTerms, columns: Mapping[Name, Column])
         Columns are standardised without an intercept.
     """
     scaled = [name for name, column in columns.items() if standardised(column)]
-    if scaled and not given.fit_intercept:
+    if scaled and (given.penalise_intercept or not given.fit_intercept):
+        which, instead = "fit_intercept=False", "fit_intercept=True"
+        if given.penalise_intercept:
+            which, instead = "solver='liblinear', which penalises the intercept,", "solver='lbfgs'"
         raise replace(final, column=scaled[0]).refusal(
-            "with fit_intercept=False nothing takes up the mean of a standardised column; fit it "
-            f"with fit_intercept=True, or {FROZEN}"
+            f"with {which} nothing takes up the mean of a standardised column; fit it with "
+            f"{instead}, or {FROZEN}"
         )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lethe.engine.conversion.steps import Step
 from lethe.engine.fit.objective import Array, norm
 from lethe.engine.result import MOVED, Conversion
 
@@ -19,19 +18,23 @@ _WANTED = MOVED / 10
 """Distance of predictions that the advice aims at."""
 
 
-def measured(given: Any, final: Step, theta: Array, model: BaseModel, X: Any) -> Conversion:
+def measured(
+    name: str, final: Any, theta: Array, model: BaseModel, compared: tuple[Any, Any, Any]
+) -> Conversion:
     """Return how far an estimator is from a model, its optimum on the same rows.
 
     Parameters
     ----------
-    given
-        The estimator, or a Pipeline that ends in ``final``.
+    name
+        Of the estimator's class.
+    final
+        It, or the last step of a Pipeline.
     theta
         Its parameters, d x m.
     model
         The fitted model.
-    X
-        The rows that both were fitted on.
+    compared
+        What predicts, and the rows that both were fitted on, as it takes them, and the model.
 
     Notes
     -----
@@ -40,24 +43,24 @@ def measured(given: Any, final: Step, theta: Array, model: BaseModel, X: Any) ->
     optimum = model.published
     distance, size = norm(theta - optimum), norm(optimum)
     relative = distance / size if size > 0 else float(distance > 0)
-    gaps = np.abs(_gaps(given, model, X))
+    gaps = np.abs(_gaps(model, *compared))
     largest, mean = float(gaps.max(initial=0.0)), float(gaps.mean())
-    advice = _advice(final.estimator, largest)
-    return Conversion(type(given).__name__, distance, relative, largest, mean, advice)
+    advice = _advice(final, largest)
+    return Conversion(name, distance, relative, largest, mean, advice)
 
 
-def _gaps(given: Any, model: Any, X: Any) -> Array:
+def _gaps(model: Any, given: Any, X: Any, own: Any) -> Array:
     """Return the estimator's predictions less the model's, (n,) or (n, m)."""
     rows = deepcopy(X)  # with copy=False, a transformer writes into it
     with warnings.catch_warnings():
         # Categories of missing values are spelt in several ways, of which scikit-learn warns.
         warnings.simplefilter("ignore")
         if hasattr(model, "predict_proba"):
-            return np.asarray(np.asarray(given.predict_proba(rows)) - model.predict_proba(X))
+            return np.asarray(np.asarray(given.predict_proba(rows)) - model.predict_proba(own))
         read = given.decision_function if hasattr(given, "decision_function") else given.predict
         theirs = np.asarray(read(rows), dtype=np.float64)
     deviation = theirs.std(axis=0)
-    ours = model.predict(X).reshape(theirs.shape)
+    ours = model.predict(own).reshape(theirs.shape)
     return np.asarray((theirs - ours) / np.where(deviation > 0, deviation, 1.0))
 
 

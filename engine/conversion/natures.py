@@ -97,11 +97,17 @@ def _leaves(step: Step, columns: tuple[str, ...]) -> Iterator[tuple[Step, tuple[
         yield step, columns
 
 
+def _needs_no_fit(estimator: Any) -> bool:
+    """Return whether scikit-learn says of a class of its own that nothing is learnt in a fit."""
+    own = type(estimator).__module__.startswith("sklearn.")
+    return own and not estimator.__sklearn_tags__().requires_fit
+
+
 def _nature(step: Step, columns: tuple[str, ...], *, freeze: bool) -> StepNature:
     shown = step.estimator if isinstance(step.estimator, str) else step.name
     nature, why = Nature.STATELESS, ""
     if not (step.estimator == "drop" or does_nothing(step.estimator)):
-        if computing(step) is None:
+        if computing(step) is None and not (freeze and _needs_no_fit(step.estimator)):
             nature = Nature.FROZEN if freeze else Nature.INSIDE
         try:
             if not freeze:

@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -31,6 +32,7 @@ from sklearn.preprocessing import (
     OrdinalEncoder,
     PolynomialFeatures,
     RobustScaler,
+    SplineTransformer,
     StandardScaler,
 )
 from sklearn.utils.metadata_routing import get_routing_for_object
@@ -166,13 +168,15 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
                 ),
                 "has another penalty of two classes; fit it with multi_class='ovr'",
             ),
-            "solver": If(
-                lambda value, logistic: value != "liblinear" or not logistic.fit_intercept,
-                "penalises the intercept; use another solver",
-            ),
+            "solver": CARRIED,  # liblinear penalises the intercept
             "dual": FREE,
             "tol": FREE,
-            "intercept_scaling": FREE,  # of liblinear with an intercept, which is refused
+            "intercept_scaling": If(
+                lambda scaling, logistic: (
+                    scaling == 1 or logistic.solver != "liblinear" or not logistic.fit_intercept
+                ),
+                "weakens the penalty of the intercept; fit it with 1, or with another solver",
+            ),
             "random_state": FREE,
             "max_iter": FREE,
             "verbose": FREE,
@@ -298,6 +302,36 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "order": FREE,
         },
         Binarizer: {"threshold": CARRIED, "copy": FREE},
+        RBFSampler: {
+            "gamma": If(
+                lambda gamma, _: not isinstance(gamma, str),
+                f"learns the scale from rows; give it as a number, or {FROZEN}",
+            ),  # with it, the weights that were drawn are carried over
+            "n_components": CARRIED,
+            "random_state": FREE,
+        },
+        SplineTransformer: {
+            "n_knots": FREE,  # of knots that are not given
+            "degree": If(
+                lambda degree, _: degree > 0,
+                f"has steps, and scikit-learn no value of theirs beyond the knots; {FROZEN}",
+            ),
+            "knots": If(
+                lambda knots, _: not isinstance(knots, str),
+                "learns the knots from the smallest and largest value, or quantiles, of rows; give "
+                f"them as an array, n_knots x columns, or {FROZEN}",
+            ),
+            "extrapolation": Only(
+                ("constant",),
+                f"goes on otherwise beyond the knots; fit it with 'constant', or {FROZEN}",
+            ),
+            "include_bias": CARRIED,
+            "order": FREE,
+            "handle_missing": Only(
+                ("error",), f"takes zeros for missing values; fill them in before it, or {FROZEN}"
+            ),
+            "sparse_output": FREE,
+        },
         Normalizer: {"norm": CARRIED, "copy": FREE},
         MissingIndicator: {
             "missing_values": _GAPS,

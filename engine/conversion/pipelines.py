@@ -29,6 +29,7 @@ from lethe.engine.conversion.parameters import (
 )
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import (
     Column,
     Drop,
@@ -54,8 +55,27 @@ _KNOWN = (
     f"{FROZEN}"
 )
 
+_NOT_COMPUTED = (
+    "it learns nothing, but a model does not compute what it does; as a step that is kept it holds "
+    f"nothing of deleted rows: {FROZEN}"
+)
+_WORDS = (
+    "it learns its words from rows; fit HashingVectorizer, which learns none and can be kept, or "
+    f"{FROZEN}"
+)
+_GIVEN_ROWS = "it keeps rows that it was fitted to, as they are, which no deletion would reach"
+
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
+        "AdditiveChi2Sampler": _NOT_COMPUTED,
+        "CountVectorizer": _WORDS,
+        "FeatureHasher": _NOT_COMPUTED,
+        "HashingVectorizer": _NOT_COMPUTED,
+        "TfidfVectorizer": _WORDS,
+        "KBinsDiscretizer": "it learns its edges from rows; fit a Binarizer for each edge that is "
+        f"given, or {FROZEN}",
+        "KNNImputer": f"{_GIVEN_ROWS}; fit SimpleImputer",
+        "Nystroem": f"{_GIVEN_ROWS}; fit RBFSampler",
         "TargetEncoder": "a Pipeline encodes its training rows by cross-fitting, which is another "
         "estimator; preprocess={...: TargetEncode()} encodes them as transform does; or "
         f"{FROZEN}",
@@ -102,8 +122,8 @@ class PipelineRead:
             return None
         return {**self.columns, **dict.fromkeys(self.dropped, Dropped())}
 
-    def check_features(self, prepared: PreparedModel, X: Any) -> None:
-        """Compare the features that the pipeline makes of its rows with the model's.
+    def check_features(self, prepared: PreparedModel, X: Any) -> tuple[Any, Array]:
+        """Compare the features that the pipeline makes of its rows with the model's; return both.
 
         They differ if a transformer has learnt from other rows, or from weighted ones: what it was
         given beside its parameters does not show otherwise. Cost O(n p).
@@ -115,7 +135,8 @@ class PipelineRead:
         """
         theirs = self._features(X)
         kept = ~prepared.left_out
-        ours = prepared.features(X)[:, kept]
+        made = prepared.features(X)
+        ours = made[:, kept]
         if theirs.shape != ours.shape:
             raise InvalidData(
                 f"X has {ours.shape[1]} features once transformed, and the Pipeline makes "
@@ -134,6 +155,7 @@ class PipelineRead:
                 f"{ours[row, feature]:.6g}; fit the Pipeline on the rows given, without weights "
                 f"for its transformers, or {FROZEN}"
             )
+        return theirs, made
 
     def _features(self, X: Any) -> Any:
         made = deepcopy(X)  # with copy=False, a transformer writes into it

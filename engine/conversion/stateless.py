@@ -10,7 +10,14 @@ from types import MappingProxyType
 
 import numpy as np
 from sklearn.impute import MissingIndicator, SimpleImputer
-from sklearn.preprocessing import Binarizer, FunctionTransformer, Normalizer, PolynomialFeatures
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.preprocessing import (
+    Binarizer,
+    FunctionTransformer,
+    Normalizer,
+    PolynomialFeatures,
+    SplineTransformer,
+)
 
 from lethe.engine.conversion.parameters import FROZEN, function_name
 from lethe.engine.conversion.steps import Step
@@ -22,6 +29,9 @@ from lethe.engine.preprocess.input.derived import (
     Missing,
     Normalised,
     Product,
+    Scaled,
+    Spline,
+    Sum,
 )
 
 Computing = Callable[[Step, Sequence[Expression]], Sequence[Expression]]
@@ -55,6 +65,29 @@ def indicators(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
     return [] if found is None else [Missing(of[place]) for place in found.features_]
 
 
+def _fourier(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
+    """Return cosines of random sums; the draw is the estimator's, and no row has a part in it."""
+    sampler = step.estimator
+    by = float((2.0 / sampler.n_components) ** 0.5)
+    return [
+        Scaled(Applied(Sum(tuple(map(Scaled, of, weights)), plus), "cos"), by)
+        for weights, plus in zip(
+            sampler.random_weights_.T.tolist(), sampler.random_offset_.tolist(), strict=True
+        )
+    ]
+
+
+def _splines(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
+    splines = step.estimator
+    knots = np.asarray(splines.knots, dtype=np.float64)
+    width = len(knots) + splines.degree - (1 if splines.include_bias else 2)
+    return [
+        Spline(one, tuple(of_one), int(splines.degree), place)
+        for one, of_one in zip(of, knots.T.tolist(), strict=True)
+        for place in range(width)
+    ]
+
+
 STATELESS: Mapping[type, Computing] = MappingProxyType(
     {
         Binarizer: lambda step, of: [Above(one, step.estimator.threshold) for one in of],
@@ -64,9 +97,14 @@ STATELESS: Mapping[type, Computing] = MappingProxyType(
             Normalised(tuple(of), step.estimator.norm, i) for i in range(len(of))
         ],
         PolynomialFeatures: _products,
+        RBFSampler: _fourier,
+        SplineTransformer: _splines,
     }
 )
 """By class, what computes features and learns nothing."""
+
+_GIVEN: Mapping[type, str] = MappingProxyType({RBFSampler: "gamma", SplineTransformer: "knots"})
+"""What text such as "scale" or "uniform" takes from rows; as numbers, it is given."""
 
 
 def computing(step: Step) -> Computing | None:
@@ -74,4 +112,7 @@ def computing(step: Step) -> Computing | None:
     kind = type(step.estimator)
     if kind is SimpleImputer and step.estimator.strategy == "constant":
         return _filled
+    named = _GIVEN.get(kind)
+    if named is not None and isinstance(getattr(step.estimator, named), str):
+        return None
     return STATELESS.get(kind)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import (
+    MadeFeatures,
     check_columns,
     column_names,
     dense_features,
@@ -353,7 +354,7 @@ class BaseModel(Estimator):
             raise AttributeError("the model was not fitted on a data frame with names of columns")
         return np.array(self._fitted.columns, dtype=object)
 
-    def _margin(self, X: TableLike) -> Array:
+    def _margin(self, X: TableLike | MadeFeatures) -> Array:
         """Return x . theta + intercept, n x m, of new rows.
 
         Raises
@@ -364,7 +365,9 @@ class BaseModel(Estimator):
         """
         state, name = self._fitted, type(self).__name__
         p = len(state.published) - int(state.intercept)
-        if isinstance(state, PreparedModel):
+        if isinstance(X, MadeFeatures):
+            features = X.values
+        elif isinstance(state, PreparedModel):
             features = state.features(X)
         else:
             check_columns(X, state.columns, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,20 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.fit.objective import check_finite
+from lethe.engine.fit.objective import Array, check_finite
 from lethe.engine.rows import numbers
 
 _SHOWN = 5  # names in a message
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFeatures:
+    """Features, n x p, that a model with preprocessing has made of a table; it predicts from them.
+
+    In the place of the table: reading one takes longer than predicting.
+    """
+
+    values: Array
 
 
 def dense_features(X: Any) -> ArrayLike:

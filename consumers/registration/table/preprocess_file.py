@@ -30,7 +30,7 @@ from lethe.engine.preprocess.input.columns import (
     TargetEncode,
     checked_columns,
 )
-from lethe.engine.preprocess.input.derived import parsed
+from lethe.engine.preprocess.input.expression_text import parsed
 
 MAX_BYTES = 4 << 20
 """Largest file: 8,000 columns with the longest names that any model takes."""

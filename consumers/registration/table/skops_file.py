@@ -21,8 +21,13 @@ MAX_SCHEMA_BYTES = 16 << 20
 _SCHEMA = "schema.json"
 
 EXTRA = "skops"  # it has both: skops, and pandas, to whose frames estimators are fitted
-_TRUSTED = ("numpy.dtype",)
-"""Types trusted beside scikit-learn's and NumPy's own, as skops does: SimpleImputer has one."""
+_TRUSTED = (
+    "numpy.dtype",
+    "scipy.interpolate._bsplines.BSpline",
+    "scipy._lib.array_api_compat.numpy._aliases.asarray",
+)
+"""Types trusted beside scikit-learn's and NumPy's own, as skops does: SimpleImputer has the first,
+SplineTransformer the others."""
 
 
 def read_skops(path: Path, what: str) -> tuple[Any, str]:

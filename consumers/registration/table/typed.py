@@ -177,7 +177,9 @@ def _categories(file: TableFile, name: str, known: Sequence[Category], as_writte
     whole, fractions = whole_type(kind), pa.types.is_floating(kind)
     if not (textual(kind) or whole or fractions or pa.types.is_boolean(kind)):
         raise _no_categories(file, name)
-    listed: list[Any] = [None if is_missing(value) else value for value in values.to_pylist()]
+    listed: list[Any] = values.to_pylist()
+    if fractions:
+        listed = [None if is_missing(value) else value for value in listed]
     if fractions and not all(value is None or value == value // 1 for value in listed):
         raise _no_categories(file, name)
     if whole or fractions:  # decimals, and integers that had gaps once

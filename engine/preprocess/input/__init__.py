@@ -3,6 +3,8 @@
 May import the rest of the engine; nothing of `engine.preprocess` outside of this package.
 
 - `derived`: what a column is computed from, row by row
+- `expression_text`: the same from text
+- `evaluating`: its values
 - `columns`: what is done to each column
 - `settings`: what a model was asked for, and what of it cannot be
 - `values`: the values of one column: numbers, days or categories

@@ -26,7 +26,8 @@ from lethe.engine.preprocess.input.columns import (
     OneHot,
     given_columns,
 )
-from lethe.engine.preprocess.input.derived import Expression, Filled, Same, evaluated, sources
+from lethe.engine.preprocess.input.derived import Expression, Filled, Same, sources
+from lethe.engine.preprocess.input.evaluating import evaluated
 from lethe.engine.preprocess.input.values import (
     Values,
     is_missing,

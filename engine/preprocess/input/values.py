@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from numbers import Real
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from lethe.engine.preprocess.input.spelling import matched
 
 _SHOWN = 60  # characters of a value in a message
 _MICROSECONDS = 86_400e6  # of a day
+
+_PLAIN: frozenset[type] = frozenset({str, int, bool, NoneType})
+"""Types whose values are categories as they are."""
 
 Values = NDArray[Any]
 
@@ -91,10 +95,11 @@ def read_categories(
     InvalidData
         Text and numbers are mixed, or a value is neither.
     """
-    categories = [_category(name, value) for value in values]
+    categories = _categories(name, values)
     if known is not None:
         categories = matched(known, categories)
-    if len({type(value) is str for value in categories if value is not None}) > 1:
+    kinds = set(map(type, categories)) - {NoneType}
+    if str in kinds and len(kinds) > 1:
         raise InvalidData(f"column {name!r} mixes text and numbers; make them all text")
     return categories
 
@@ -143,6 +148,18 @@ def _moment(name: Name, value: Any) -> np.datetime64:
     except (ValueError, OverflowError):
         pass
     raise InvalidData(f"column {name!r} holds {_shown(value)}, which is not a date")
+
+
+def _categories(name: Name, values: Values) -> list[Category]:
+    """Return what `_category` makes of each value; a call each would be most of a fit's cost."""
+    if values.dtype.kind in "OUbiuf":
+        listed: list[Category] = values.tolist()
+        kinds = set(map(type, listed))
+        if kinds <= _PLAIN:
+            return listed
+        if kinds <= _PLAIN | {float}:
+            return [None if is_missing(value) else value for value in listed]
+    return [_category(name, value) for value in values]
 
 
 def _category(name: Name, value: Any) -> Category:

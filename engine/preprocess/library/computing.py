@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import SparseCoder
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -14,6 +15,7 @@ from sklearn.preprocessing import (
     FunctionTransformer,
     Normalizer,
     PolynomialFeatures,
+    SplineTransformer,
     StandardScaler,
 )
 
@@ -29,6 +31,8 @@ from lethe.engine.preprocess.input.derived import (
     Product,
     Same,
     Scaled,
+    Spline,
+    Sum,
     sources,
 )
 
@@ -52,6 +56,9 @@ def _made(of: Expression, columns: Sequence[Name]) -> Any:
             made = _product([one for one, _ in factors], powers, columns)
         case Normalised(to, norm, place):
             made = make_pipeline(_beside(to, columns), Normalizer(norm), _only(place))
+        case Sum(to, plus):
+            terms = [*to, Product({columns[0]: 0})] if plus else [*to]
+            made = make_pipeline(_beside(terms, columns), _adding(len(to), plus))
         case Scaled(to, by):
             everything = [*range(len(columns))]
             made = ColumnTransformer(
@@ -62,7 +69,7 @@ def _made(of: Expression, columns: Sequence[Name]) -> Any:
     return made
 
 
-def _step(of: Applied | Filled | Missing | Above) -> Any:
+def _step(of: Applied | Filled | Missing | Above | Spline) -> Any:
     match of:
         case Applied():
             return FunctionTransformer(FUNCTIONS[of.function])
@@ -72,6 +79,19 @@ def _step(of: Applied | Filled | Missing | Above) -> Any:
             return MissingIndicator(features="all")
         case Above():
             return Binarizer(threshold=of.threshold)
+        case Spline(_, knots, degree, place):
+            basis = SplineTransformer(degree=degree, knots=np.array(knots)[:, None])
+            return make_pipeline(basis, _only(place))
+
+
+def _adding(summands: int, plus: float) -> SparseCoder:
+    """Return what adds up columns, the last of which is 1 for ``plus``.
+
+    Soft thresholds of 0 leave the products with the dictionary as they are: of scikit-learn's
+    transformers, this one multiplies by a matrix that is given and not learnt.
+    """
+    weights = [1.0] * summands + ([plus] if plus else [])
+    return SparseCoder(np.array([weights]), transform_algorithm="threshold", transform_alpha=0.0)
 
 
 def _product(factors: Sequence[Expression], powers: Sequence[int], columns: Sequence[Name]) -> Any:

@@ -28,7 +28,7 @@ from lethe.engine.preprocess.input.columns import (
     Ordinal,
     TargetEncode,
 )
-from lethe.engine.preprocess.input.derived import parsed
+from lethe.engine.preprocess.input.expression_text import parsed
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table, Vocabulary
 from lethe.engine.preprocess.rounded.raw import RawColumns

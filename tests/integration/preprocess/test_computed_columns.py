@@ -11,12 +11,14 @@ import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     OneHotEncoder,
     PolynomialFeatures,
+    SplineTransformer,
     StandardScaler,
 )
 
@@ -61,10 +63,34 @@ of = "length * width"
 step = "numeric"
 of = "log1p(width)"
 standardise = false
+[columns.wave]
+step = "numeric"
+impute = "none"
+standardise = false
+of = "{wave}"
+[columns.low]
+step = "numeric"
+impute = "none"
+of = "spline(1, 0, width, 1.0, 1.75, 3.0)"
+[columns.middle]
+step = "numeric"
+impute = "none"
+of = "spline(1, 1, width, 1.0, 1.75, 3.0)"
 [columns.town]
 step = "one-hot"
 of = "filled(town, 'none')"
 """
+
+WAVE = RBFSampler(gamma=0.2, n_components=1, random_state=3)
+LOW_AND_MIDDLE = SplineTransformer(degree=1, knots=[[1.0], [1.75], [3.0]], include_bias=False)
+
+
+def file() -> str:
+    """Return the file, with the wave that the sampler draws."""
+    drawn_of = WAVE.fit(np.ones((1, 2)))
+    [one, other], [plus] = drawn_of.random_weights_[:, 0].tolist(), drawn_of.random_offset_.tolist()
+    wave = f"{2**0.5!r} * cos({one!r} * length + {other!r} * width + {plus!r})"
+    return FILE.replace("{wave}", wave)
 
 
 def pipeline() -> Pipeline:
@@ -78,6 +104,8 @@ def pipeline() -> Pipeline:
         make_column_transformer(
             (products, ["length", "width"]),
             (FunctionTransformer(np.log1p), ["width"]),
+            (WAVE, ["length", "width"]),
+            (make_pipeline(LOW_AND_MIDDLE, StandardScaler()), ["width"]),
             (make_pipeline(filled, OneHotEncoder(handle_unknown="ignore")), ["town"]),
         ),
         Ridge(1.0),
@@ -108,7 +136,7 @@ class Registered:
     ) -> None:
         self.platform, self.directory, self.rows = platform, directory, drawn(N, 0, "u")
         toml = directory / "columns.toml"
-        toml.write_text(FILE)
+        toml.write_text(file())
         columns = read_preprocess_file(toml)
         path = self.written(self.rows)
         read = read_prepared_table(path, ROLES, Kind.LINEAR, columns)

@@ -117,6 +117,29 @@ def test_a_fitted_pipeline_is_registered_by_one_line_and_forgets(
     assert apart < 1e-2 * moved
 
 
+def test_a_ridge_classifier_of_signs_is_registered_and_forgets(
+    server: EmbeddedValkey, tmp_path: Path
+) -> None:
+    rows, lethe_ = churn(), Within(server.data_dir)
+    rows["left"] = np.where(rows["left"] == "yes", 1, -1)
+    path, file = tmp_path / "rows.csv", tmp_path / "pipeline.skops"
+    rows.to_csv(path, index=False)
+    pipeline = fitted(rows, RidgeClassifier(alpha=2.0, class_weight={-1: 1.0, 1: 3.0}))
+    skops.dump(pipeline, file)
+    said = lethe_("register", "signs", "--from", str(file), "--data", str(path), *TABLE,
+                  "--method", "exact", "--json").document  # fmt: skip
+    assert (said["kind"], said["classes"], said["class_weights"]) == ("linear", [], [1.0, 3.0])
+    assert said["converted_from"]["largest"] < 1e-9
+    with lethe_.working():
+        lethe_("delete", "signs", "--row", "u7", "--wait")
+    exported = tmp_path / "without.skops"
+    lethe_("export", "signs", "--out", str(exported))
+    less, X = rows[rows["id"] != "u7"], rows.drop(columns=["id", "left"])
+    refit = clone(pipeline).fit(less.drop(columns=["id", "left"]), less["left"])
+    there = skops.load(exported, trusted=["numpy.dtype"])
+    np.testing.assert_allclose(there.predict(X), refit.decision_function(X), rtol=1e-9)
+
+
 def test_rows_in_files_are_not_compared_and_that_is_said(
     server: EmbeddedValkey, tmp_path: Path
 ) -> None:
@@ -263,7 +286,9 @@ def test_what_cannot_be_registered_is_refused_in_one_line(
     numbers = make_pipeline(StandardScaler(), PCA(1), Ridge()).fit(rows[["months"]], rows.index)
     assert "step 'pca', column 'months', PCA" in said(numbers, rows)
     signs = RidgeClassifier().fit(rows[["months"]], rows["left"])
-    assert "fit LogisticRegression, or Ridge to a column of them" in said(signs, rows)
+    assert "was fitted to no, yes; fit it to a column of -1 and 1" in said(signs, rows)
+    penalised = LogisticRegression(solver="liblinear").fit(rows[["months"]], rows["left"])
+    assert "solver='liblinear' penalises the intercept, which models" in said(penalised, rows)
     bare = Ridge().fit(rows[["months"]].to_numpy(), rows.index)
     assert "name them in order with --features" in said(bare, rows)
     assert lethe_("status", "--json").document["models"] is not None

@@ -138,7 +138,8 @@ def offences(estimator: Any) -> list[Offence]:
         mixes = p["penalty"] in ("deprecated", "elasticnet") and p["l1_ratio"] not in (0, None)
         wrong += ["l1_ratio"] if mixes else []
         wrong += ["C"] if np.isinf(p["C"]) else []
-        wrong += ["solver"] if p["solver"] == "liblinear" and p["fit_intercept"] else []
+        penalised = p["solver"] == "liblinear" and p["fit_intercept"]
+        wrong += ["intercept_scaling"] if penalised and p["intercept_scaling"] != 1 else []
     else:
         wrong += ["alpha"] if np.size(p["alpha"]) > 1 or np.min(p["alpha"]) == 0 else []
         wrong += ["positive"] if p.get("positive") else []

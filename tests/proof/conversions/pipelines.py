@@ -138,9 +138,10 @@ def settings(rng: Random, n: int) -> Iterator[Setting]:
         defaults = rng.choice((0.6, 0.93, 1.0))
         transformer, columns, wrong, scales = _of_columns(rng, defaults)
         final, linear, target, wrong_final = _final(rng, defaults)
-        intercept = getattr(final, "estimator", final).fit_intercept
-        if scales and not intercept:
-            name = "fit_intercept=False"
+        one = getattr(final, "estimator", final)
+        penalised = getattr(one, "solver", None) == "liblinear"
+        if scales and (penalised or not one.fit_intercept):
+            name = "solver='liblinear'" if one.fit_intercept else "fit_intercept=False"
             wrong_final.append(("'model'", "column ", name))
         steps = _around(rng, [("columns", transformer)])
         given = {name: rng.choice(options) for name, options in PIPELINE.items()}

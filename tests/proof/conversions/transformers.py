@@ -130,6 +130,17 @@ COMPUTED: Mapping[type, Values] = {
         "error_on_new": (True, False),
     },
     Normalizer: {"norm": ("l1", "l2", "max"), "copy": (True, False)},
+    RBFSampler: {"gamma": (1.0, 0.01), "n_components": (3, 1), "random_state": (0, 7)},
+    SplineTransformer: {
+        "n_knots": (5,),
+        "degree": (1, 2, 3),
+        "knots": ("given",),  # of as many columns as there are
+        "extrapolation": ("constant",),
+        "include_bias": (True, False),
+        "order": ("C", "F"),
+        "handle_missing": ("error",),
+        "sparse_output": (False, True),
+    },
     PolynomialFeatures: {
         "degree": (2, 3, (1, 2), (2, 3)),
         "interaction_only": (False, True),
@@ -214,7 +225,8 @@ def drawn(rng: Random, kind: type, columns: Sequence[str], defaults: float) -> A
 
 
 OTHERS: Sequence[Callable[[], Any]] = (
-    PowerTransformer, SplineTransformer, VarianceThreshold, RBFSampler, Nystroem,
+    PowerTransformer, SplineTransformer, VarianceThreshold, Nystroem,
+    lambda: RBFSampler(gamma="scale"),
     lambda: QuantileTransformer(n_quantiles=10), lambda: PCA(1), lambda: SelectKBest(k=1),
     lambda: KBinsDiscretizer(3, quantile_method="averaged_inverted_cdf"),
 )  # fmt: skip
@@ -226,14 +238,20 @@ _TOGETHER: Sequence[Callable[[], Any]] = (
 )
 
 
-def computing(rng: Random, kind: type) -> Any:
+def computing(rng: Random, kind: type, columns: Sequence[str] = ()) -> Any:
     """Return a transformer that learns nothing, all of its parameters drawn."""
     given = {name: rng.choice(options) for name, options in COMPUTED[kind].items()}
     if kind is FeatureUnion:
         products = ("products", computing(rng, PolynomialFeatures))
         given["transformer_list"] = [("scale", StandardScaler()), products]
+    if kind is SplineTransformer:
+        given["knots"] = np.array([[-1.0, 0.5, 4.0, 90.0]] * len(columns)).T
     return kind(**given)
 
+
+_COMPUTING = (
+    Binarizer, FeatureUnion, Normalizer, PolynomialFeatures, RBFSampler, SplineTransformer
+)  # fmt: skip
 
 OTHERS_OF_GAPS: Sequence[Callable[[], Any]] = (KNNImputer,)
 
@@ -252,8 +270,8 @@ def on_numbers(rng: Random, columns: Sequence[str], defaults: float) -> Part:
     if choice == 3:
         return on_gaps(rng, columns, defaults)
     if choice == 4:
-        kind = rng.choice((Binarizer, FeatureUnion, Normalizer, PolynomialFeatures))
-        choices: list[Callable[[], Any]] = [*_TOGETHER, partial(computing, rng, kind)]
+        kind = rng.choice(_COMPUTING)
+        choices: list[Callable[[], Any]] = [*_TOGETHER, partial(computing, rng, kind, columns)]
         return Part(rng.choice(choices)())
     scaler = drawn(rng, rng.choice(SCALERS), columns, defaults)
     return Part(scaler, tuple(offences(scaler)))

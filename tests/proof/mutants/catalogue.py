@@ -650,7 +650,22 @@ MUTANTS = (
     mutant(
         "a function has the same bits on every machine",
         "test_a_function_is_correctly_rounded_and_so_the_same_on_every_machine",
-        never("derived._applied", "rounded is not None"),
+        never("evaluating._applied", "rounded is not None"),
+    ),
+    mutant(
+        "knots and scales that are learnt are not stateless",
+        "test_of_what_is_kept_the_steps_that_need_no_fit_are_stateless",
+        never("stateless.computing", "named is not None"),
+    ),
+    mutant(
+        "the intercept of liblinear is penalised",
+        "test_liblinear_penalises_the_intercept_and_so_does_the_model",
+        never("importing.from_sklearn", "given.penalise_intercept"),
+    ),
+    mutant(
+        "the service registers no model whose intercept is penalised",
+        "test_what_cannot_be_registered_is_refused_in_one_line",
+        never("fitted_estimator._check_served", "terms.penalise_intercept"),
     ),
     mutant(
         "a function has a value for each row",

@@ -21,9 +21,12 @@ from sklearn.linear_model import (
     SGDClassifier,
 )
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.svm import LinearSVC
 
 from lethe import LinearModel, LogisticModel
+from lethe.engine.conversion import final_of
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 
@@ -75,6 +78,48 @@ def test_a_logistic_regression_becomes_a_model_and_one_again(classes: int) -> No
     clone(back).fit(X, labels)
 
 
+@pytest.mark.parametrize(
+    ("classes", "before"), [(2, None), (3, None), (2, PolynomialFeatures(2, include_bias=False))]
+)
+def test_liblinear_penalises_the_intercept_and_so_does_the_model(
+    classes: int, before: PolynomialFeatures | None
+) -> None:
+    X, _, labels = table(classes)
+    X = X - 0.7  # so that the intercept, and with it its penalty, is not small
+    theirs: Any = LogisticRegression(solver="liblinear", C=0.3, tol=1e-12, max_iter=10_000)
+    if classes > 2:
+        theirs = OneVsRestClassifier(theirs)
+    if before is not None:
+        theirs = make_pipeline(before, theirs)
+    theirs.fit(X, labels)
+    model = LogisticModel.from_sklearn(theirs, X, labels)
+    assert model.converted_from_ is not None
+    assert model.converted_from_.relative < 1e-6
+    model.delete(["0", "1", "2", "3"])
+    model.refresh("rebuild")
+    refit = clone(theirs).fit(X[4:], labels[4:])
+    free = clone(theirs).set_params(**_FREE[classes, before is None]).fit(X[4:], labels[4:])
+    truth = refit.predict_proba(X)
+    assert np.abs(free.predict_proba(X) - truth).max() > 1e-3
+    back = model.to_sklearn()
+    np.testing.assert_allclose(model.predict_proba(X), truth, atol=1e-7)
+    np.testing.assert_allclose(back.predict_proba(X), truth, atol=1e-7)
+    again = clone(back).set_params(**_TIGHT[classes, before is None]).fit(X[4:], labels[4:])
+    np.testing.assert_allclose(again.predict_proba(X), truth, atol=1e-7)
+
+
+_FREE = {
+    (2, True): {"solver": "newton-cholesky"},
+    (2, False): {"logisticregression__solver": "newton-cholesky"},
+    (3, True): {"estimator__solver": "newton-cholesky"},
+}
+_TIGHT: dict[tuple[int, bool], dict[str, Any]] = {
+    (2, True): {"tol": 1e-12, "max_iter": 10_000},
+    (2, False): {"model__tol": 1e-12, "model__max_iter": 10_000},
+    (3, True): {"estimator__tol": 1e-12, "estimator__max_iter": 10_000},
+}
+
+
 def test_a_ridge_classifier_is_a_linear_model_of_signs() -> None:
     X, _, labels = table()
     theirs = RidgeClassifier(alpha=3.0).fit(X, labels)
@@ -100,7 +145,16 @@ def test_a_ridge_classifier_is_a_linear_model_of_signs() -> None:
             LogisticModel,
             "C=inf is no penalty; fit it with",
         ),
-        (LogisticRegression(solver="liblinear"), LogisticModel, "penalises the intercept"),
+        (
+            LogisticRegression(solver="liblinear", intercept_scaling=2.0),
+            LogisticModel,
+            "intercept_scaling=2.0 weakens the penalty of the intercept",
+        ),
+        (
+            make_pipeline(StandardScaler(), LogisticRegression(solver="liblinear")),
+            LogisticModel,
+            "column 0, LogisticRegression: with solver='liblinear', .* mean of a standardised",
+        ),
         (
             LogisticRegression(solver="saga", l1_ratio=0.5),
             LogisticModel,
@@ -120,7 +174,7 @@ def test_another_objective_is_refused_by_name(estimator: Any, model: Any, messag
         target = np.abs(y)
     with pytest.raises(InvalidData, match=message) as refused:
         model.from_sklearn(estimator.fit(X, target), X, target)
-    assert type(estimator).__name__ in str(refused.value)
+    assert type(final_of(estimator)).__name__ in str(refused.value)
 
 
 def test_what_is_not_fitted_or_has_other_rows_is_refused() -> None:

@@ -11,6 +11,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import SplineTransformer
 
 from lethe.engine.conversion.parameters import (
     CARRIED,
@@ -27,6 +28,8 @@ def made(known: type) -> Any:
     """Return an estimator of the class, with its defaults."""
     if known is OneVsRestClassifier:
         return known(Ridge())
+    if known is SplineTransformer:  # whose knots are learnt unless they are given
+        return known(knots=[[0.0], [1.0]])
     composite = (Pipeline, ColumnTransformer, FeatureUnion)
     return known([("one", Ridge())]) if known in composite else known()
 

@@ -9,20 +9,25 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_transformer as beside
+from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import (
     Binarizer,
     FunctionTransformer,
+    KBinsDiscretizer,
     Normalizer,
     OneHotEncoder,
     OrdinalEncoder,
     PolynomialFeatures,
+    SplineTransformer,
     StandardScaler,
 )
 
 from lethe import LinearModel, LogisticModel
+from lethe.engine.conversion import Nature, natures
 from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess.input.columns import Dropped, GivenColumns, Numeric, OneHot
 from lethe.engine.preprocess.input.derived import Product, Same
@@ -45,6 +50,8 @@ Y = (FRAME["a"] ** 2 + FRAME["b"] + _RNG.standard_normal(N)).to_numpy()
 _SCALE = StandardScaler()
 _POLYNOMIAL = PolynomialFeatures(2)
 _CONSTANT = SimpleImputer(strategy="constant", fill_value=-1, add_indicator=True)
+_FOURIER = RBFSampler(gamma=0.7, n_components=5, random_state=1)
+_SPLINES = SplineTransformer(knots=np.array([[-1.0, 1.0], [0.0, 2.5], [0.5, 3.0]]))
 _WORD = SimpleImputer(strategy="constant", fill_value="none")
 
 ACCEPTED: dict[str, tuple[Any, Any]] = {
@@ -96,6 +103,13 @@ ACCEPTED: dict[str, tuple[Any, Any]] = {
             (MissingIndicator(), ["gaps"]),
         ),
         FRAME,
+    ),
+    "random Fourier features": (make_union(_FOURIER, make_pipeline(_FOURIER, _SCALE)), ARRAY),
+    "Fourier features of products": (make_pipeline(_POLYNOMIAL, _FOURIER), FRAME[["a", "b"]]),
+    "splines": (make_pipeline(_SPLINES, _SCALE), ARRAY),
+    "splines of a degree, without the last": (
+        SplineTransformer(degree=1, knots=[[0.0], [0.5], [0.6]], include_bias=False),
+        FRAME[["b"]],
     ),
     "a given category": (beside((make_pipeline(_WORD, OneHotEncoder()), ["kind"])), FRAME),
     "columns within columns": (
@@ -161,6 +175,18 @@ def test_a_logistic_model_computes_columns_too() -> None:
             FRAME[["gaps"]],
             "column 'gaps', PolynomialFeatures: it comes after SimpleImputer",
         ),
+        (make_pipeline(_SCALE, _FOURIER), ARRAY, "RBFSampler: it comes after StandardScaler"),
+        (RBFSampler(gamma="scale"), ARRAY, "gamma='scale' learns .*; give it as a number"),
+        (SplineTransformer(), ARRAY, "column 0, SplineTransformer: knots='uniform' learns .*array"),
+        (SplineTransformer(knots="quantile"), ARRAY, "knots='quantile' learns the knots"),
+        (
+            SplineTransformer(knots=[[0.0], [1.0]], extrapolation="linear"),
+            ARRAY[:, :1],
+            "extrapolation='linear' goes on otherwise",
+        ),
+        (SplineTransformer(degree=0, knots=[[-9.0], [9.0]]), ARRAY[:, :1], "degree=0 has steps"),
+        (KBinsDiscretizer(3), ARRAY, "KBinsDiscretizer: it learns its edges from rows; fit a Bin"),
+        (Nystroem(n_components=4), ARRAY, "Nystroem: it keeps rows .*; fit RBFSampler"),
         (FunctionTransformer(lambda x: x + 1), ARRAY, "func=<function .*has no name.*numpy.log1p"),
         (FunctionTransformer(np.square, kw_args={"dtype": float}), ARRAY, "kw_args=.* changes"),
         (
@@ -189,6 +215,22 @@ def test_a_function_beside_its_domain_is_refused_by_row_and_nothing_changes() ->
     with pytest.raises(InvalidData, match=r"column 'log\(x0\)': .* not a finite number in row 1"):
         model.insert([[1.0], [-1.0]], [1.0, 2.0], ids=["n0", "n1"])
     assert len(model.live_ids) == N
+
+
+def test_of_what_is_kept_the_steps_that_need_no_fit_are_stateless() -> None:
+    columns = beside((HashingVectorizer(n_features=4), "town"), (_SCALE, ["a"]), (_FOURIER, ["b"]))
+    X = FRAME[["town", "a", "b"]]
+    pipeline = make_pipeline(columns, Ridge()).fit(X, Y)
+    assert [step.nature for step in natures(pipeline, freeze=True)] == [
+        Nature.STATELESS, Nature.FROZEN, Nature.STATELESS
+    ]  # fmt: skip
+    assert [step.nature for step in natures(pipeline)] == [
+        Nature.REFUSED, Nature.INSIDE, Nature.STATELESS
+    ]  # fmt: skip
+    learnt = make_pipeline(SplineTransformer(), Ridge()).fit(ARRAY, Y)
+    assert [step.nature for step in natures(learnt, freeze=True)] == [Nature.FROZEN]
+    with pytest.raises(InvalidData, match=r"HashingVectorizer: it learns nothing, but .* --freeze"):
+        LinearModel.from_sklearn(pipeline, X, Y)
 
 
 def test_columns_are_computed_by_hand_as_well() -> None:

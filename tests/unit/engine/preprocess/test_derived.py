@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import SplineTransformer
 
 from lethe import LinearModel
 from lethe.engine.errors import InvalidData
@@ -20,11 +21,13 @@ from lethe.engine.preprocess.input.derived import (
     Product,
     Same,
     Scaled,
-    evaluated,
-    parsed,
+    Spline,
+    Sum,
     renamed,
     sources,
 )
+from lethe.engine.preprocess.input.evaluating import evaluated
+from lethe.engine.preprocess.input.expression_text import parsed
 
 EXPRESSIONS: dict[str, Expression] = {
     "age": Same("age"),
@@ -41,6 +44,12 @@ EXPRESSIONS: dict[str, Expression] = {
     "3.0 * (0.1 * age)": Scaled(Scaled("age", 0.1), 3),
     "filled(age, -1.0)": Filled("age", -1.0),
     "filled(town, 'it\\'s \"none\"')": Filled("town", 'it\'s "none"'),
+    "0.5 * age + -2.0 * income + 3.0": Sum((Scaled("age", 0.5), Scaled("income", -2.0)), 3),
+    "age + 1.0": Sum(("age",), 1),
+    "(age + income)**2": Product({Sum(("age", "income")): 2}),
+    "2.0 * (age + income)": Scaled(Sum(("age", "income")), 2),
+    "0.25 * cos(0.1 * age + 6.0)": Scaled(Applied(Sum((Scaled("age", 0.1),), 6), "cos"), 0.25),
+    "spline(2, 1, log(age), 0.0, 0.5, 2.0)": Spline(Applied("age", "log"), (0, 0.5, 2), 2, 1),
     "missing(age)": Missing("age"),
     "above(age, 1e-05)": Above("age", 1e-5),
     "normalised('l2', 1, age, log(income))": Normalised(
@@ -82,10 +91,29 @@ def test_the_values_are_those_of_numpy_and_gaps_stay_gaps() -> None:
         "above(a, 0)": [1.0, np.nan, 0.0],
         "normalised('max', 0, a, b)": [1.0, np.nan, -0.5],
         "a**0": [1.0, 1.0, 1.0],
+        "a + b + 1.0": [2.5, np.nan, 3.0],
+        "spline(1, 1, a, -2.0, 0.0, 4.0)": [0.75, np.nan, 0.0],
     }.items():
         np.testing.assert_array_equal(
             evaluated(parsed(text), lambda name: numbers[str(name)]), truth
         )
+
+
+def test_sums_of_sums_are_sums() -> None:
+    nested = Sum((Sum(("a", "b"), 1.0), "c"), 2.0)
+    assert nested == Sum(("a", "b", "c"), 3.0) == parsed("1 + (a + b) + c + 2")
+    assert str(renamed(Sum((0, Scaled(1, 2.0)), 1.0), ["a", "b c"])) == "a + 2.0 * 'b c' + 1.0"
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 5])
+def test_a_spline_is_that_of_scipy(degree: int) -> None:
+    knots = np.array([-3.0, -1.0, -0.9, 0.5, 7.0])
+    basis = SplineTransformer(knots=knots[:, None], degree=degree)
+    x = np.r_[np.linspace(-9.0, 12.0, 400), knots, np.nextafter(knots, -9), np.nextafter(knots, 9)]
+    truth = basis.fit(knots[:, None]).transform(x[:, None])
+    for place in range(len(knots) + degree - 1):
+        of = Spline("x", tuple(knots), degree, place)
+        np.testing.assert_allclose(evaluated(of, lambda _: x), truth[:, place], atol=1e-14)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -103,7 +131,11 @@ def test_a_function_is_correctly_rounded_and_so_the_same_on_every_machine(name: 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "1", "a +", "a + b", "a**-1", "a**0.5", "a**99", "__import__('os')", "eval(a, b)",
+        "", "1", "a +", "a + True", "1 + 2", "a + 0", "a - b", "a**-1",
+        "spline(1, 0, a, 0)", "spline(0, 0, a, 0, 1)", "spline(1, 0, a, 1, 0)",
+        "spline(1, 2, a, 0, 1)", "spline(99, 0, a, 0, 1)",
+        "spline(1, 0, a, b, c)", " + ".join(["a"] * 100_000),
+        "a**0.5", "a**99", "__import__('os')", "eval(a, b)",
         "a.b", "lambda: 1", "[a]", "filled(a)", "filled(a, b)", "filled(a, 1e999)",
         "above(a, True)",
         "normalised('l3', 0, a)", "normalised('l2', 2, a)", "log(a, b)", "log(to=a)", "open(a)",
