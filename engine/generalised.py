@@ -1,6 +1,6 @@
 """`PoissonModel` and `SoftmaxModel`: counts, and classes that share one softmax.
 
-The service keeps Poisson models, too; softmax models are in the library alone.
+The service keeps them, too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.converting import ConvertibleModel
 from lethe.engine.fit.counts import out_of_reach
 from lethe.engine.fit.losses import PoissonLoss
+from lethe.engine.fit.multinomial import check_classes
 from lethe.engine.fit.objective import Array, Kind, Rows, check_finite
 from lethe.engine.fitted import Fitted
 from lethe.engine.fitted_softmax import FittedSoftmax
@@ -134,10 +135,7 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
         classes: tuple[str, ...],
         columns: tuple[str, ...] | None,
     ) -> Fitted:
-        if rows.y.shape[1] < 3:
-            raise InvalidData(
-                "a softmax model needs at least 3 classes; fit two with LogisticModel"
-            )
+        check_classes(rows)
         return FittedSoftmax.of_rows(
             penalty,
             names,

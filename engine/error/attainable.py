@@ -67,7 +67,8 @@ def least_error(
     rows, W
         k >= 1 new rows and their base dual rows.
     enough
-        An error that matters: one that is surely smaller is returned as 0. So is that of counts.
+        An error that matters: one that is surely smaller is returned as 0. So is that of counts,
+        and of coupled classes.
 
     Notes
     -----
@@ -82,7 +83,9 @@ def least_error(
         worst = sizes if not norm(sizes) <= LARGEST else pulls
         return LeastError(math.inf, int(np.argmax(worst)))
     least = LeastError(0.0)
-    if kind is Kind.POISSON:  # no bound of curvatures is known: they are the predicted means
+    # Curvatures of counts are the predicted means, and have no bound; of coupled classes there are
+    # no dual rows.
+    if kind in (Kind.POISSON, Kind.SOFTMAX):
         return least
     smallest = smallest_eigenvalue(generation, stream)
     if not may_matter(rows, smallest, enough):

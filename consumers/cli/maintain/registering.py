@@ -182,7 +182,7 @@ def _foreseen(
         try:
             return foresee(data, columns, kind, preprocess)
         except TableTooLarge:
-            if settings.redis_url is not None:
+            if settings.redis_url is not None or kind is Kind.SOFTMAX:
                 raise
             options["rows_url"] = str(settings.data_dir / "rows")
             out.line(f"more rows than the store takes: in files at {options['rows_url']} (--rows)")
@@ -283,7 +283,7 @@ def _terms(options: dict[str, Any]) -> Terms | None:
 
 def _proposal(options: dict[str, Any], kind: Kind, columns: Columns, read: TableRead) -> str:
     """Return a file for --preprocess if columns were left out that it could name; else nothing."""
-    served = kind is not Kind.POISSON and len(read.data.class_names) <= 2
+    served = kind in (Kind.LINEAR, Kind.LOGISTIC) and len(read.data.class_names) <= 2
     asked = options["preprocess"] or options["estimator"] or columns.features is not None
     return (
         "" if asked or not (read.left_out and served) else proposed_file(options["data"], columns)
@@ -333,7 +333,7 @@ def _warnings(state: ModelState) -> list[str]:
     config = state.meta.config
     warnings = fit_warnings(config, state.generation, state.stream)
     if state.meta.status == "INTERCEPT_PENALISED":
-        what = "a class has no rows" if config.blocks > 1 else "all targets are equal"
+        what = "a class has no rows" if config.m > 1 else "all targets are equal"
         what = "all counts are 0" if config.kind is Kind.POISSON else what
         warnings.append(f"{what}: the intercept is penalised like the features; check --target")
     return warnings
