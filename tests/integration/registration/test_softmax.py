@@ -16,8 +16,7 @@ from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.refresh.size import RefreshSize
 from tests.support.families import Array, Data, make
-from tests.support.invariants import check_model, true_error
-from tests.support.oracles import retrain_softmax_wide
+from tests.support.invariants import check_model
 from tests.support.platform import Platform, class_names
 from tests.support.tables import Table
 
@@ -29,7 +28,7 @@ def labels(data: Data) -> list[str]:
     return [class_names(data)[c] for c in data.y.argmax(axis=1)]
 
 
-def many(classes: int, n: int = 1_200, p: int = 6, seed: int = 0) -> Data:
+def many(classes: int, n: int = 700, p: int = 4, seed: int = 0) -> Data:
     """Return rows of so many classes, of which the sentinels are a part."""
     rng = np.random.default_rng([seed, classes])
     X = rng.standard_normal((n, p))
@@ -93,7 +92,9 @@ def test_an_estimate_from_a_sample_is_near_the_truth(memory: Platform, classes: 
         error = memory.load("m").meta.error
         assert error.kind == "estimate"
         assert error.value is not None
-        ratios.append(error.value / true_error(memory))
+        live = np.setdiff1d(np.arange(len(data.X)), data.deleted[: start + 10])
+        away = norm(memory.load("m").published - scikit_learns(data, live))
+        ratios.append(error.value / away)
     assert 0.7 < min(ratios)
     assert max(ratios) < 3.0
 
@@ -151,16 +152,13 @@ def test_a_batch_of_many_rows_and_a_state_that_was_read_again(memory: Platform) 
     memory.delete("m", *range(100))
     state = memory.load("m")
     assert len(state.stream.V) == state.meta.K == 400
-    before = state.stream.theta_exact
-    memory.restart()
     memory.delete("m", 200)
-    after = memory.load("m").stream
-    assert len(after.V) == 404
-    live = np.r_[100:200, 201:1200]
-    X = np.hstack([data.X, np.ones((1200, 1))])
-    truth = retrain_softmax_wide(X[live], data.y[live], data.weight[live], data.penalty)
-    assert norm(after.theta_exact - truth.astype(float)) < norm(before - truth.astype(float)) + 1e-3
-    check_model(memory)
+    again = memory.load("m")
+    assert len(again.stream.V) == again.meta.K == 404
+    model = SoftmaxModel(error_budget=10.0)
+    model.fit(data.X, labels(data), ids=[f"row-{i}" for i in range(len(data.X))])
+    model.delete([f"row-{i}" for i in (*range(100), 200)], method="exact")
+    np.testing.assert_allclose(again.published, model.published, rtol=1e-9, atol=1e-12)
 
 
 def test_a_class_that_loses_its_last_row_waits_for_a_rebuild(memory: Platform) -> None:
