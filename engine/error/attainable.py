@@ -67,8 +67,7 @@ def least_error(
     rows, W
         k >= 1 new rows and their base dual rows.
     enough
-        An error that matters: one that is surely smaller is returned as 0. So is that of counts,
-        and of coupled classes.
+        An error that matters: one that is surely smaller is returned as 0. So is that of counts.
 
     Notes
     -----
@@ -83,10 +82,10 @@ def least_error(
         worst = sizes if not norm(sizes) <= LARGEST else pulls
         return LeastError(math.inf, int(np.argmax(worst)))
     least = LeastError(0.0)
-    # Curvatures of counts are the predicted means, and have no bound; of coupled classes there are
-    # no dual rows.
-    if kind in (Kind.POISSON, Kind.SOFTMAX):
+    if kind is Kind.POISSON:  # no bound of curvatures is known: they are the predicted means
         return least
+    if kind is Kind.SOFTMAX:
+        return _least_of_softmax(generation, stream, rows)
     smallest = smallest_eigenvalue(generation, stream)
     if not may_matter(rows, smallest, enough):
         return least
@@ -99,6 +98,17 @@ def least_error(
         if own > least.relative:
             least = LeastError(own, int(np.argmax(shares)))
     return least
+
+
+def _least_of_softmax(generation: Generation, stream: Stream, rows: Rows) -> LeastError:
+    """Return the least error by curvatures that fitting meets on its way, for there are no duals.
+
+    The largest eigenvalue of S_i is 1/2 at most, and 1 less the probability of the row's class.
+    """
+    error = np.abs(generation.objective.error(rows, stream.theta_exact)).max(axis=1)
+    shares = np.minimum(error, 0.5 * rows.weight) * lengths(rows.X) ** 2
+    least = gradient_allowance(float(shares.sum())) / generation.smallest
+    return LeastError(least, int(np.argmax(shares)))
 
 
 def may_matter(rows: Rows, smallest: float, enough: float) -> bool:

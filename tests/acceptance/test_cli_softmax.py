@@ -1,4 +1,4 @@
-"""One softmax of several classes, from a file to evidence and exported parameters, by the command."""
+"""One softmax of several classes, from a file to evidence and exports, by the command."""
 
 from __future__ import annotations
 

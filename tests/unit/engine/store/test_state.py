@@ -9,7 +9,6 @@ import pytest
 from lethe.engine.errors import CorruptState
 from lethe.engine.store.layout.state import parse_deferred
 
-
 PLACE = {"topic": "lethe.deletions", "partition": 3, "offset": 12}
 
 
