@@ -46,7 +46,7 @@ def new_rows(
     features = numbers(X, "X", (2,))
     if features.shape[1] != p:
         raise InvalidData(f"X has {features.shape[1]} columns; the model was fitted on {p}")
-    labelled = kind in (Kind.LOGISTIC, Kind.SOFTMAX)
+    labelled = kind.has_classes
     targets = encoded_as(y, classes) if labelled else numbers(y, "y", (1, 2))
     k = len(features)
     weight = np.ones(k) if sample_weight is None else numbers(sample_weight, "sample_weight", (1,))

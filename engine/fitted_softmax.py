@@ -13,8 +13,8 @@ from typing import Self
 import numpy as np
 
 from lethe.engine.deletion.correction import INSERTED
-from lethe.engine.deletion.coupled import step
-from lethe.engine.deletion.generation import Generation, Stream, at_rest, has_lost_digits
+from lethe.engine.deletion.coupled import parts_of, step
+from lethe.engine.deletion.generation import Stream, at_rest, has_lost_digits
 from lethe.engine.deletion.methods import method_named
 from lethe.engine.error.coupled import certify
 from lethe.engine.error.estimate import PublishedError, published_error
@@ -24,6 +24,7 @@ from lethe.engine.fit.multinomial import SoftmaxObjective
 from lethe.engine.fit.objective import Array, Kind, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.refresh import coupled
+from lethe.engine.refresh.kinds import rebuild
 from lethe.engine.refresh.refreshes import NewGeneration, adopt_polish, complete
 from lethe.engine.rows import Mask, Membership
 
@@ -58,7 +59,7 @@ class FittedSoftmax(Fitted):
         return cls(
             members,
             new.generation,
-            new.stream,
+            _judged(new.stream),
             new.factor,
             nobody,
             new.certified,
@@ -72,7 +73,7 @@ class FittedSoftmax(Fitted):
     @property
     def objective(self) -> SoftmaxObjective:
         """The objective of the present generation."""
-        return _softmax(self.generation)
+        return parts_of(self.generation)[0]
 
     def estimate(self) -> float | None:
         """Return the certified bound of theta_exact; None without one."""
@@ -113,10 +114,8 @@ class FittedSoftmax(Fitted):
     def polish(self, target: float) -> float:
         """Polish to ``target`` and return the error that is left. Cost O(n d C) a pass."""
         rows = self.members.rows.take(self.members.live)
-        polished = coupled.polish(
-            self.objective, self.generation, self.stream, self.factor, rows, target
-        )
-        stream = adopt_polish(self.stream, polished)._replace(carried=0.0)
+        polished = coupled.polish(self.generation, self.stream, rows, target)
+        stream = _judged(adopt_polish(self.stream, polished))
         published_error(self.generation, stream, self.sentinels, len(rows), polished.certified)
         self.stream, self.certified = stream, polished.certified
         return polished.left
@@ -130,7 +129,7 @@ class FittedSoftmax(Fitted):
             The inverse would no longer be known accurately enough; rebuild instead.
         """
         certified, rows = self.certified, self.members.rows.take(self.members.live)
-        new = coupled.compact(self.objective, self.generation, self.stream, self.factor, rows)
+        new = coupled.compact(self.generation, self.stream, rows)
         self._take(new, self.members.live)
         self.certified = certified  # of theta_exact, which has not moved
 
@@ -146,19 +145,19 @@ class FittedSoftmax(Fitted):
             self.stream = at_rest(origin, 0.0, origin.shape[1])
             self.leave(leave_out)
             return
-        rows, objective = self.members.rows.take(remain), self.objective
+        rows, generation = self.members.rows.take(remain), self.generation
         if self.intercept and one_sided(Kind.SOFTMAX, rows):
-            objective = replace(objective, penalty=np.full(objective.d, self.ridge))
-        rebuilt = coupled.begin(
-            self.generation.number + 1, objective, rows, self.stream.theta_exact
-        )
+            penalised = replace(self.objective, penalty=np.full(self.objective.d, self.ridge))
+            generation = replace(generation, objective=penalised)
+        rebuilt = rebuild(generation, rows, self.stream.theta_exact)
         published_error(
             rebuilt.generation, rebuilt.stream, self.sentinels, len(rows), rebuilt.certified
         )
         self._take(rebuilt, remain, leave_out)
 
     def _take(self, new: NewGeneration, live: Mask, leave_out: tuple[str, ...] = ()) -> None:  # noqa: ARG002 (there are no dual rows)
-        self.generation, self.stream, self.factor = new.generation, new.stream, new.factor
+        self.generation, self.factor = new.generation, new.factor
+        self.stream = _judged(new.stream)
         self.certified = new.certified
         self.leave(leave_out)
 
@@ -167,9 +166,7 @@ class FittedSoftmax(Fitted):
         return self.stream if self.method in (None, method) else complete(self.stream)
 
     def _stepped(self, stream: Stream, rows: Rows, method: str, sign: float = 1.0) -> Stream:
-        return step(
-            self.objective, self.generation, stream, self.factor, rows, method_named(method), sign
-        )
+        return _judged(step(self.generation, stream, rows, method_named(method), sign))
 
     def _certified(self, stream: Stream, live: Rows) -> float | None:
         """Return a bound of |theta_exact - theta*| over ``live`` rows. Cost O(n d C).
@@ -183,8 +180,6 @@ class FittedSoftmax(Fitted):
         ).bound
 
 
-def _softmax(generation: Generation) -> SoftmaxObjective:
-    objective = generation.objective
-    if not isinstance(objective, SoftmaxObjective):
-        raise TypeError(f"a softmax model has no {objective.kind} objective")
-    return objective
+def _judged(stream: Stream) -> Stream:
+    """Return the stream without what it knows of its error: a pass says all of it."""
+    return stream._replace(carried=0.0, residual=0.0)

@@ -1,6 +1,6 @@
 """`PoissonModel` and `SoftmaxModel`: counts, and classes that share one softmax.
 
-The service keeps Poisson models, too; softmax models are in the library alone.
+The service keeps them, too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.converting import ConvertibleModel
 from lethe.engine.fit.counts import out_of_reach
 from lethe.engine.fit.losses import PoissonLoss
+from lethe.engine.fit.multinomial import check_classes
 from lethe.engine.fit.objective import Array, Kind, Rows, check_finite
 from lethe.engine.fitted import Fitted
 from lethe.engine.fitted_softmax import FittedSoftmax
@@ -140,7 +141,7 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
         classes: tuple[str, ...],
         columns: tuple[str, ...] | None,
     ) -> Fitted:
-        _check_classes(rows.y.shape[1])
+        check_classes(rows.y.shape[1])
         return FittedSoftmax.of_rows(
             penalty,
             names,
@@ -152,7 +153,7 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
         )
 
     def _prepared_to(self, settings: Settings, given: GivenRows) -> PreparedModel:
-        _check_classes(given.y.shape[1])
+        check_classes(given.y.shape[1])
         return PreparedSoftmax.of_table(settings, given, self.seed)
 
     def _probabilities(self, margin: Array) -> Array:
@@ -167,8 +168,3 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
         from lethe.engine.conversion import softmax_of  # noqa: PLC0415 (imports scikit-learn)
 
         return softmax_of(self)
-
-
-def _check_classes(count: int) -> None:
-    if count < len("abc"):
-        raise InvalidData("a softmax model needs at least 3 classes; fit two with LogisticModel")

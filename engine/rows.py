@@ -254,7 +254,7 @@ def checked_rows(
             f"there is no feature to fit: X has 0 feature(s) (shape=({n}, 0)) while a minimum of 1 "
             "is required."
         )
-    labelled = kind in (Kind.LOGISTIC, Kind.SOFTMAX)
+    labelled = kind.has_classes
     classes, targets = encoded(y) if labelled else ((), numbers(y, "y", (1, 2)))
     weight = np.ones(n) if sample_weight is None else numbers(sample_weight, "sample_weight", (1,))
     if len(targets) != n:

@@ -2,8 +2,8 @@
 
 Nothing of `engine.fit.fit` or `engine.fit.objective` is used for it. Linear models: QR of
 the augmented system [sqrt(w) X; sqrt(penalty)], which never forms X^T X, of each block of rows
-and then of the triangles (TSQR: Demmel, Grigori, Hoemmen and Langou 2012). Logistic and Poisson
-models: ``scipy.optimize.minimize`` with loss, gradient and Hessian written here. All end with
+and then of the triangles (TSQR: Demmel, Grigori, Hoemmen and Langou 2012). All other models:
+``scipy.optimize.minimize`` with loss, gradient and Hessian written here. All end with
 Newton steps whose gradient is summed in extended precision; the length of the last step bounds how
 far off the oracle itself may be, and is added to the tolerance.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 from scipy.optimize import minimize
-from scipy.special import expit, log_expit
+from scipy.special import expit, log_expit, log_softmax
 
 from lethe.engine.errors import NotConverged
 from lethe.engine.fit.objective import Array, Kind, Rows, RowsInBlocks, norm
@@ -35,6 +35,7 @@ _ITERATIONS = 500
 
 Long: TypeAlias = NDArray[np.longdouble]
 _StepAt: TypeAlias = Callable[[Array], Array]
+_Kernel: TypeAlias = Callable[[Array, Rows], tuple[float, Array, Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,8 @@ class Oracle:
 def refit(kind: Kind, penalty: Array, rows: RowsInBlocks, noise: Array | None = None) -> Oracle:
     """Return the minimiser over ``rows`` by code that the engine does not use.
 
-    With several classes, each is refitted against the rest. ``noise`` is the linear term of a
-    certified model, d x m.
+    With several classes, each is refitted against the rest, or all as one softmax. ``noise`` is
+    the linear term of a certified model, d x m.
 
     Raises
     ------
@@ -59,6 +60,8 @@ def refit(kind: Kind, penalty: Array, rows: RowsInBlocks, noise: Array | None = 
     """
     if kind is Kind.LINEAR:
         oracle = _linear(penalty, rows, noise)
+    elif kind is Kind.SOFTMAX:
+        oracle = _coupled(penalty, rows)
     else:
         h = rows.outputs
         parts = [
@@ -119,10 +122,10 @@ def _triangular(stack: list[Array]) -> Array:
 
 
 class _LogLoss:
-    """The penalised loss of one class, or of counts, with gradient and Hessian; one pass."""
+    """The penalised loss of one vector theta, with gradient and Hessian; one pass."""
 
-    def __init__(self, kind: Kind, penalty: Array, rows: RowsInBlocks, tilt: Array) -> None:
-        self._kernel = _log_likelihood if kind is Kind.LOGISTIC else _log_likelihood_of_counts
+    def __init__(self, kernel: _Kernel, penalty: Array, rows: RowsInBlocks, tilt: Array) -> None:
+        self._kernel = kernel
         self._penalty = penalty
         self._rows = rows
         self._tilt = tilt
@@ -172,9 +175,55 @@ def _log_likelihood_of_counts(theta: Array, rows: Rows) -> tuple[float, Array, A
         )
 
 
-def _optimised(kind: Kind, penalty: Array, rows: RowsInBlocks, noise: Array | None) -> Oracle:
-    d = len(penalty)
-    loss = _LogLoss(kind, penalty, rows, np.zeros(d) if noise is None else noise)
+def _multinomial_log_likelihood(
+    basis: Array, flat: Array, rows: Rows
+) -> tuple[float, Array, Array]:
+    """Return the same of one softmax, in the d (C - 1) coordinates B of theta = B basis^T.
+
+    Columns of ``basis`` (C x (C - 1)) are orthonormal, and each of sum 0: so is theta's every row.
+    """
+    (d, classes), target = (rows.X.shape[1], len(basis)), rows.y
+    margin = rows.X @ (flat.reshape(d, classes - 1) @ basis.T)
+    logs = log_softmax(margin, axis=1)
+    probability, weight = np.exp(logs), rows.weight
+    likely = float(weight @ np.sum(target * logs, axis=1))
+    pulled = rows.X.T @ (weight[:, None] * (probability - target)) @ basis
+    bent = np.einsum("ic,cj,ck->ijk", probability, basis, basis)
+    inner = probability @ basis
+    bent -= inner[:, :, None] * inner[:, None, :]
+    size = classes - 1
+    curved = np.empty((d, size, d, size))
+    for j in range(size):
+        for k in range(size):
+            curved[:, j, :, k] = (rows.X.T * (weight * bent[:, j, k])) @ rows.X
+    return likely, pulled.ravel(), curved.reshape(d * size, d * size)
+
+
+def _coupled(penalty: Array, rows: RowsInBlocks) -> Oracle:
+    """Refit classes that share one softmax, among the theta whose rows have sum 0.
+
+    The minimiser is one of them (docs/algebra.md, Softmax), and among them it is the only one.
+    """
+    classes = rows.outputs
+    basis = np.linalg.svd(np.eye(classes) - 1.0 / classes)[0][:, : classes - 1]
+    d, size = len(penalty), classes - 1
+    weights = np.repeat(penalty, size)
+    kernel = partial(_multinomial_log_likelihood, basis)
+    loss = _LogLoss(kernel, weights, rows, np.zeros(d * size))
+    point, method = _minimised(loss, d * size)
+
+    def step_at(theta: Array) -> Array:
+        slope = gradient_of(rows, penalty, theta, Kind.SOFTMAX) @ basis
+        curved = loss.hessian((theta @ basis).ravel())
+        step: Array = cho_solve(cho_factor(curved), slope.ravel()).reshape(d, size) @ basis.T
+        return step
+
+    theta, residual = _refined(point.reshape(d, size) @ basis.T, step_at)
+    return Oracle(theta, method, residual)
+
+
+def _minimised(loss: _LogLoss, d: int) -> tuple[Array, str]:
+    """Return the minimiser as SciPy finds it, (d,), and by what."""
     method = "trust-exact" if d <= _EXACT_LIMIT else "trust-krylov"
     solution = minimize(
         loss.value,
@@ -184,6 +233,14 @@ def _optimised(kind: Kind, penalty: Array, rows: RowsInBlocks, noise: Array | No
         method=method,
         options={"gtol": 1e-8 * max(1.0, norm(loss.gradient(np.zeros(d)))), "maxiter": _ITERATIONS},
     )
+    return np.asarray(solution.x), f"scipy.optimize {method}"
+
+
+def _optimised(kind: Kind, penalty: Array, rows: RowsInBlocks, noise: Array | None) -> Oracle:
+    d = len(penalty)
+    kernel = _log_likelihood if kind is Kind.LOGISTIC else _log_likelihood_of_counts
+    loss = _LogLoss(kernel, penalty, rows, np.zeros(d) if noise is None else noise)
+    point, method = _minimised(loss, d)
 
     def step_at(point: Array) -> Array:
         tilt = None if noise is None else noise[:, None]
@@ -191,8 +248,8 @@ def _optimised(kind: Kind, penalty: Array, rows: RowsInBlocks, noise: Array | No
         step: Array = cho_solve(cho_factor(loss.hessian(point[:, 0])), slope)
         return step
 
-    theta, residual = _refined(np.asarray(solution.x).reshape(d, 1), step_at)
-    return Oracle(theta, f"scipy.optimize {method}", residual)
+    theta, residual = _refined(point.reshape(d, 1), step_at)
+    return Oracle(theta, method, residual)
 
 
 def _refined(theta: Array, step_at: _StepAt) -> tuple[Array, float]:
@@ -220,7 +277,8 @@ def _means(kind: Kind, margin: Long) -> Long:
         case Kind.POISSON:
             return np.exp(margin)
         case Kind.SOFTMAX:
-            raise AssertionError("the service keeps none of them")
+            odds = np.exp(margin - margin.max(axis=1, keepdims=True))
+            return np.asarray(odds / odds.sum(axis=1, keepdims=True))
 
 
 def gradient_of(

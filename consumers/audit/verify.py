@@ -13,17 +13,23 @@ from lethe.consumers.audit.oracle import Oracle, gradient_of, refit
 from lethe.consumers.audit.pipeline_rows import PipelineRows
 from lethe.consumers.subscriber.published import published_of
 from lethe.consumers.versions.certificates import certificate_of
+from lethe.engine.error.certificate import Certificate
 from lethe.engine.errors import NotConverged
 from lethe.engine.fit.blocks import outputs
+from lethe.engine.fit.fit import fit
+from lethe.engine.fit.multinomial import SoftmaxObjective
 from lethe.engine.fit.objective import (
     Array,
     Kind,
     Objective,
+    Rows,
     RowsInBlocks,
+    in_memory,
     norm,
     ridge_penalty,
 )
 from lethe.engine.fit.precompute import certify_afresh
+from lethe.engine.refresh import coupled
 from lethe.engine.refresh.blockwise import precompute_blocks, rows_in_block, together
 from lethe.engine.store.layout.meta import Meta
 from lethe.engine.store.layout.records import ErrorRecord, OutputCertificateRecord
@@ -202,24 +208,48 @@ def _bound_at(
     """
     if error.bound is not None:
         return error.bound, "version", error.kind
-    h = objective.blocks(theta.shape[1])
-    certificate = together(
-        [
-            certify_afresh(objective, rows_in_block(rows, c, h), outputs(theta, c, h))
-            for c in range(h)
-        ]
-    )
+    certificate = _certified(objective, rows, theta)
     if certificate.bound is not None:
         return certificate.bound, "audit", certificate.argument
     # Too far away for a certificate at theta: certify the optimum, and add the distance to it.
-    optimum = precompute_blocks(objective, rows, theta)
-    if optimum.certificate.bound is None:
+    optimum, certificate = _optimum(objective, rows, theta)
+    if certificate.bound is None:
         raise NotConverged(
             f"model {model_id!r}: no bound can be computed at this point or at its optimum; "
             "run `lethe refresh --size rebuild`, and raise the ridge strength if that fails too"
         )
     return (
-        norm(theta - optimum.theta) + optimum.certificate.bound,
+        norm(theta - optimum) + certificate.bound,
         "audit",
-        f"distance to a certified optimum ({optimum.certificate.argument})",
+        f"distance to a certified optimum ({certificate.argument})",
     )
+
+
+def _certified(objective: Objective, rows: RowsInBlocks, theta: Array) -> Certificate:
+    """Return a certificate of theta by the Hessian at theta itself."""
+    if objective.kind is Kind.SOFTMAX:
+        rows = in_memory(rows)
+        return coupled.certify_afresh(_of_softmax(objective, rows), rows, theta)
+    h = objective.blocks(theta.shape[1])
+    return together(
+        [
+            certify_afresh(objective, rows_in_block(rows, c, h), outputs(theta, c, h))
+            for c in range(h)
+        ]
+    )
+
+
+def _optimum(objective: Objective, rows: RowsInBlocks, theta: Array) -> tuple[Array, Certificate]:
+    """Return the optimum by the engine, from ``theta`` on, and its certificate."""
+    if objective.kind is Kind.SOFTMAX:
+        rows = in_memory(rows)
+        objective = _of_softmax(objective, rows)
+        best = fit(objective, rows, theta).theta
+        return best, coupled.certify_afresh(objective, rows, best)
+    optimum = precompute_blocks(objective, rows, theta)
+    return optimum.theta, optimum.certificate
+
+
+def _of_softmax(objective: Objective, rows: Rows) -> SoftmaxObjective:
+    """Return the objective with a gauge: a reader of an evidence bundle does not know any."""
+    return SoftmaxObjective.of(objective.penalty, rows)

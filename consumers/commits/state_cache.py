@@ -91,4 +91,5 @@ def size_of(state: ModelState) -> int:
     waiting = sum(len(request.row_ids) for request in state.deferred.values())
     sums = 0 if state.pipeline is None else state.pipeline.answer.sums.nbytes
     sums += 0 if stream.solution is None else stream.solution.nbytes
+    sums += 0 if state.generation.factor is None else state.generation.factor.L.nbytes
     return sum(array.nbytes for array in arrays) + sums + 100 * waiting + 4096

@@ -290,7 +290,7 @@ class Version(SparseEvent):
     digest: str
     parameters_digest: str
     method: str
-    kind: Literal["linear", "logistic", "poisson"]
+    kind: Literal["linear", "logistic", "poisson", "softmax"]
     status: Status
     rows_live: int
     rows_deleted: int
@@ -324,7 +324,7 @@ class Parameters(Event):
     digest: str
     parameters_digest: str
     method: str
-    kind: Literal["linear", "logistic", "poisson"]
+    kind: Literal["linear", "logistic", "poisson", "softmax"]
     status: Status
     created_at: Time
     feature_names: Texts

@@ -182,7 +182,7 @@ def _delete(
     leaving = read_rows(config, at.pipeline, [lookup.records[row] for row in ids], what).moved
     moved, kept = RowMoves(leaving=leaving), at.sentinels.without(frozenset(ids))
     counts = _class_counts(at, moved)
-    if len(at.stream.V) + len(ids) > limit:
+    if len(at.stream.V) // config.rank + len(ids) > limit:
         raise GuardRefusal(codes.GENERATION_FULL, full)
     if at.pipeline is not None and factor is None:
         raise AssertionError(f"model {at.model_id!r}: its factor was not loaded")
@@ -218,8 +218,8 @@ def _ends_pause(state: ModelState, requests: Sequence[AcceptedDeletion], lookup:
     if not rows:
         return False
     # With sums a rebuild fails only where it is no row's fault, or any row's; and how much a row
-    # adds to the Hessian of counts is not known without its prediction.
-    if config.exact_sums or config.kind is Kind.POISSON:
+    # adds to the Hessian of counts, or of coupled classes, is not known without its prediction.
+    if config.exact_sums or config.kind in (Kind.POISSON, Kind.SOFTMAX):
         return True
     records = [lookup.records[row] for row in rows if row in lookup.records]
     what = f"model {config.model_id!r}, rows to delete"
@@ -236,7 +236,7 @@ def _change(
     at, config = step.after, step.after.meta.config
     limit = config.hard_rows
     rows = sum(len(change.kept.row_ids) * (1 if change.kept.inserts else 2) for change in requests)
-    if len(at.stream.V) + rows > limit:
+    if len(at.stream.V) // config.rank + rows > limit:
         raise GuardRefusal(
             codes.GENERATION_FULL,
             f"more than {limit} rows would be changed since the last rebuild; send the request "

@@ -25,6 +25,7 @@ from lethe.engine.error.attainable import BLAMED, LeastError, least_error
 from lethe.engine.error.estimate import PublishedError
 from lethe.engine.fit.counts import out_of_reach
 from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.multinomial import SoftmaxObjective
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.store.layout.state import ModelState
 
@@ -130,14 +131,17 @@ def typical_values(state: ModelState, factor: Factor) -> Typical:
     person's and would stay in receipts after that person's rows are erased. Without an intercept
     the mean is taken to be 0.
     """
-    L, penalty = factor.block(0).L, state.generation.objective.penalty
-    squares = np.maximum(np.einsum("ij,ij->i", L, L) - penalty, 0.0)
+    objective = state.generation.objective
+    L, base = factor.block(0).L[: objective.d, : objective.d], objective.penalty
+    if isinstance(objective, SoftmaxObjective):
+        base = base + objective.gauge
+    squares = np.maximum(np.einsum("ij,ij->i", L, L) - base, 0.0)
     mean, total = np.zeros(len(L)), float(max(state.meta.rows_live, 1))
     if state.meta.config.fit_intercept and squares[-1] > 0:
         total = float(squares[-1])
         mean = L @ L[-1] / total
         mean[-1] = 1.0  # the column of ones
-    elif state.meta.config.kind is Kind.LOGISTIC:
+    elif state.meta.config.kind.has_classes:
         total *= 0.25  # no curvature is larger, and no deviation smaller
     deviation = np.sqrt(np.maximum(squares / total - mean**2, 0.0))
     return Typical(mean, deviation)

@@ -67,6 +67,6 @@ def _estimator(columns: tuple[FittedColumn, ...], fit: PublishedFit) -> Any:
 
 def _labels(kind: str, classes: tuple[str, ...]) -> Any:
     """Return the labels of a classifier in the order of theta's columns; None of a regression."""
-    if kind != "logistic":
+    if not Kind(kind).has_classes:
         return None
     return np.array(classes) if classes else np.array([0, 1])

@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 from lethe.consumers.contract.events import Parameters
 from lethe.consumers.service.extras import extra
-from lethe.engine.fit.objective import Array
+from lethe.engine.fit.objective import Array, Kind
 
 METADATA = "lethe.json"
 """Member of a ``.skops`` file that says which version of which model it holds."""
@@ -150,7 +150,7 @@ def as_onnx(exported: Exported) -> bytes:
     if exported.event.kind == "linear":  # its converter reads the dtype of the intercept
         estimator.intercept_ = np.asarray(estimator.intercept_, dtype=np.float64)[()]
     options = None
-    if exported.event.kind == "logistic":
+    if Kind(exported.event.kind).has_classes:
         options = {id(estimator): {"zipmap": False}}  # an array of probabilities, not dictionaries
     width = len(exported.event.feature_names)
     graph = to_onnx(

@@ -25,17 +25,12 @@ from lethe.engine.error.terms import gradient_limit
 from lethe.engine.errors import CommitConflict, CorruptState, IllConditioned, LetheError
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.classes import one_sided
-from lethe.engine.fit.objective import Array, Objective, Rows
+from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.live import LivePipeline
+from lethe.engine.refresh.kinds import compact, polish_snapshot, rebuild
 from lethe.engine.refresh.policy import Choice
-from lethe.engine.refresh.refreshes import (
-    NewGeneration,
-    begin_with_sums,
-    compact,
-    polish_snapshot,
-    rebuild,
-)
+from lethe.engine.refresh.refreshes import NewGeneration, begin_with_sums
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.exact_sums import solution_of
 from lethe.engine.store.layout.preprocessing import layout_of, raw_columns, settings_of
@@ -308,4 +303,5 @@ def _penalised_if_needed(state: ModelState, rows: Rows) -> tuple[Generation, Sta
     if not (config.fit_intercept and one_sided(config.kind, rows)):
         return generation, state.meta.status
     penalty = np.full(config.d, config.ridge)
-    return replace(generation, objective=Objective(config.kind, penalty)), "INTERCEPT_PENALISED"
+    penalised = replace(generation.objective, penalty=penalty, linear=None)
+    return replace(generation, objective=penalised), "INTERCEPT_PENALISED"

@@ -126,7 +126,8 @@ def memory_of(state: ModelState) -> float:
     if state.meta.row_files is not None:
         per_row = 0 if config.kind is Kind.LINEAR else 8  # what its sentinels are chosen by
         rows = min(rows, _IN_FILES + per_row * state.meta.rows_live)
-    return rows + 3 * 8 * config.d**2 * max(config.blocks, 1)
+    hessians, size = config.hessian
+    return rows + 3 * 8 * hessians * size**2
 
 
 class JobQueue:

@@ -20,11 +20,11 @@ from lethe.consumers.versions.receipts import Asked
 from lethe.consumers.versions.refresh_schedule import one_more_failure
 from lethe.engine.deletion.generation import Stream
 from lethe.engine.error.certified import after_polish
+from lethe.engine.refresh.kinds import concurrent_remainder
 from lethe.engine.refresh.refreshes import (
     Polished,
     adopt_polish,
     complete,
-    concurrent_remainder,
     disbelieve,
 )
 from lethe.engine.refresh.size import RefreshSize

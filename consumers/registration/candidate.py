@@ -27,12 +27,14 @@ from lethe.engine.fit.classes import class_counts, one_sided
 from lethe.engine.fit.counts import check_counts
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.magnitude import check_data
+from lethe.engine.fit.multinomial import SoftmaxObjective, check_classes
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, ridge_penalty
 from lethe.engine.fit.precompute import Precomputation
 from lethe.engine.preprocess.answer import prepare
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.rounded.raw import RawColumns
+from lethe.engine.refresh import coupled
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.refreshes import begin_with_sums
 from lethe.engine.store.generation import Sampled, scalars_of
@@ -101,6 +103,8 @@ def _fit(config: ModelConfig, data: TrainingData, number: int) -> Fit:
     except OutOfRange as error:
         columns = () if config.preprocess else (*config.coefficient_names, *config.target_names)
         raise error.named(data.ids, columns) from None
+    if config.kind is Kind.SOFTMAX:
+        return _fit_coupled(config, data, number)
     objective, rows, fit, status = _precompute(config, data)
     generation, stream = begin(number, objective, fit)
     check_error_budget(config, generation, stream)
@@ -108,6 +112,16 @@ def _fit(config: ModelConfig, data: TrainingData, number: int) -> Fit:
     check_first(config, ledger, generation, stream, fit.factor)
     return Fit(
         generation, stream, rows, fit.dual_rows, fit.factor, status, fit.certificate.bound, ledger
+    )
+
+
+def _fit_coupled(config: ModelConfig, data: TrainingData, number: int) -> Fit:
+    """Fit classes that share one Hessian. Cost O(n d^2 C^2 + (d C)^3)."""
+    plain, rows, status = _objective(config, data)
+    made = coupled.begin(number, SoftmaxObjective.of(plain.penalty, rows), rows)
+    check_error_budget(config, made.generation, made.stream)
+    return Fit(
+        made.generation, made.stream, rows, made.dual_rows, made.factor, status, made.certified
     )
 
 
@@ -163,6 +177,8 @@ def _objective(config: ModelConfig, data: TrainingData) -> tuple[Objective, Rows
     rows.check_finite()
     if config.kind is Kind.POISSON:
         check_counts(rows)
+    if config.kind is Kind.SOFTMAX:
+        check_classes(rows.y.shape[1])
     unbounded = config.fit_intercept and one_sided(config.kind, rows)
     penalty = ridge_penalty(
         config.ridge,

@@ -200,6 +200,11 @@ def check_row_files(config: ModelConfig) -> None:
             "--rows: the URL holds a name, a password or options; it is stored and in commits, so "
             "give those to the workers by the environment of their storage (docs/scale.md)"
         )
+    if config.rows_url is not None and config.kind is Kind.SOFTMAX:
+        raise InvalidData(
+            "--rows: rows in files are not there yet for softmax models; register the model "
+            "without it, which keeps its rows in the store, or with --kind logistic"
+        )
     age = config.limits.limits().age_seconds
     if config.rows_url is not None and age > MOST_FILE_AGE:
         raise InvalidData(

@@ -26,7 +26,7 @@ from lethe.engine.estimator.converting import ConvertibleModel
 from lethe.engine.fit.class_weights import ClassWeight
 from lethe.engine.fit.classes import encoded
 from lethe.engine.fit.objective import Kind
-from lethe.engine.generalised import PoissonModel
+from lethe.engine.generalised import PoissonModel, SoftmaxModel
 from lethe.engine.models import LinearModel, LogisticModel
 from lethe.engine.preprocess.input.columns import Column, given_columns, named_by
 from lethe.engine.preprocess.input.frozen import transformed
@@ -37,6 +37,7 @@ _MODELS: Mapping[Kind, type[ConvertibleModel]] = {
     Kind.LINEAR: LinearModel,
     Kind.LOGISTIC: LogisticModel,
     Kind.POISSON: PoissonModel,
+    Kind.SOFTMAX: SoftmaxModel,
 }
 
 

@@ -39,6 +39,7 @@ _FIT_SECONDS = {
     Kind.LINEAR: (90e-9, 0.5e-9),
     Kind.LOGISTIC: (150e-9, 0.5e-9),
     Kind.POISSON: (150e-9, 0.5e-9),
+    Kind.SOFTMAX: (150e-9, 0.5e-9),
 }
 """To fit, for each number of the features, and times the number of features."""
 
@@ -90,7 +91,7 @@ def plan(config: ModelConfig, *, rows: int, files: int, table_bytes: int, is_csv
     ``config``: of the model, with its features; of a logistic model without class names two classes
     are assumed.
     """
-    d, m, dual = config.d, config.m, config.blocks
+    (d, m, dual), (hessians, size) = (config.d, config.m, config.blocks), config.hessian
     blocks = max(1, dual)
     record = codec.row_size(d, m, dual)
     numbers = rows * d
@@ -107,8 +108,8 @@ def plan(config: ModelConfig, *, rows: int, files: int, table_bytes: int, is_csv
         files=files,
         table_bytes=table_bytes,
         memory_bytes=_PROCESS_BYTES + pages + held,
-        store_bytes=stored + 16 * d * d * blocks,
+        store_bytes=stored + 16 * hessians * size**2,
         reading=numbers * (_CSV_SECONDS if is_csv else _PARQUET_SECONDS) + rows * _ROW_SECONDS,
-        fitting=numbers * blocks * (each + squared * d),
+        fitting=numbers * (hessians * size // d) * (each + squared * size),
         storing=rows * (_STORED_ROW_SECONDS + _STORED_BYTE_SECONDS * record),
     )

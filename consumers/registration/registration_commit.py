@@ -91,7 +91,7 @@ def unregistration(state: ModelState, now: datetime) -> Transition:
         failures=None,
         row_files=without_files(state.meta.row_files),
     )
-    stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
+    stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.stacked)
     draft = Draft(state, CommitKind.UNREGISTRATION, now)
     draft.state = replace(state, meta=meta, stream=stream, deferred={})
     detail = (

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from lethe.consumers.contract.events import Version
 from lethe.consumers.subscriber.features import features_of
@@ -95,7 +96,7 @@ class ModelVersion:
 
     @property
     def kind(self) -> str:
-        """``linear``, ``logistic`` or ``poisson``."""
+        """``linear``, ``logistic``, ``poisson`` or ``softmax``."""
         return self.event.kind
 
     @property
@@ -116,11 +117,12 @@ class ModelVersion:
     def predict(self, X: Any) -> Array:
         """Return predictions: X theta + intercept, or what that stands for.
 
-        Of a logistic model these are probabilities, of a Poisson model means e^(X theta +
+        Of a classifier these are probabilities, of a Poisson model means e^(X theta +
         intercept).
 
-        With more than two classes, each class's probability against the rest, divided by their
-        sum (as scikit-learn's OneVsRestClassifier has it): a row's sum is 1.
+        Of a logistic model with more than two classes, each class's probability against the rest,
+        divided by their sum (as scikit-learn's OneVsRestClassifier has it): a row's sum is 1. Of a
+        softmax model the softmax of the scores.
 
         Parameters
         ----------
@@ -148,6 +150,8 @@ class ModelVersion:
             raise InvalidData(
                 f"a prediction of model {self.model_id!r} overflows float64; rescale the rows"
             )
+        if self.kind == "softmax":
+            return np.asarray(softmax(scores, axis=-1))
         if self.kind != "logistic":
             return scores
         flat = self.theta.ndim == 1

@@ -50,10 +50,10 @@ def check_terms(config: ModelConfig) -> None:
     """
     if config.certify is None:
         return
-    if config.kind is Kind.POISSON:
+    if config.kind in (Kind.POISSON, Kind.SOFTMAX):
         raise InvalidData(
-            "certified removal is for linear and logistic models; register counts without "
-            "--certify and --certify-output"
+            f"certified removal is for linear and logistic models; register a {config.kind} model "
+            "without --certify and --certify-output"
         )
     if config.method != "exact":
         raise InvalidData(

@@ -251,7 +251,7 @@ def without_rows(state: ModelState) -> ModelState:
     """
     config, number = state.meta.config, state.meta.generation + 1
     counts = state.meta.class_counts
-    stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.blocks)
+    stream = at_rest(np.zeros((config.d, config.m)), 0.0, config.stacked)
     meta = with_meta(
         state.meta,
         **scalars_of(stream),

@@ -215,7 +215,10 @@ def kind_of(step: Step) -> Kind:
         known = ", ".join(one.__name__ for one in CONVERTERS)
         why = REFUSED.get(step.name, "it minimises another objective, or none")
         raise step.refusal(f"{why}. Models are made from {known}")
-    return next(iter(CONVERTERS[type(step.estimator)]))
+    kinds = CONVERTERS[type(step.estimator)]
+    if Kind.SOFTMAX in kinds and len(getattr(step.estimator, "classes_", ())) > 2:
+        return Kind.SOFTMAX
+    return next(iter(kinds))
 
 
 def _alpha(estimator: Any) -> float:

@@ -10,12 +10,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lethe.engine.deletion import coupled
+from lethe.engine.deletion.correction import INSERTED
 from lethe.engine.deletion.generation import Generation, Stream
 from lethe.engine.deletion.insertion import insert
 from lethe.engine.deletion.methods import method_named
+from lethe.engine.deletion.methods.method import DeletionMethod
 from lethe.engine.deletion.stream import delete
 from lethe.engine.fit.classes import class_counts
-from lethe.engine.fit.objective import Array, Rows
+from lethe.engine.fit.objective import Array, Kind, Rows
 
 
 class RowsAndDuals(NamedTuple):
@@ -28,6 +31,7 @@ class RowsAndDuals(NamedTuple):
     W, dual_error
         k x (h d), their base dual rows; of rows that arrive, a bound of the error of those
         (`engine.deletion.insertion.base_dual_rows`).
+        A softmax model has none (k x 0).
     entries
         With preprocessing, their places (`engine.preprocess.transformation.layout`).
     """
@@ -68,13 +72,25 @@ def change(generation: Generation, stream: Stream, moved: RowMoves, method: str)
 
     Notes
     -----
-    Cost O(K k d + k^2 d).
+    Cost O(K k d + k^2 d); of a softmax model that of `engine.deletion.coupled.step`.
     """
     publishes = method_named(method)
+    if generation.objective.kind is Kind.SOFTMAX:
+        return _change_coupled(generation, stream, moved, publishes)
     if moved.arriving is not None:
         rows, W, dual_error, _ = moved.arriving
         stream = insert(generation, stream, rows, W, publishes, dual_error).stream
     if moved.leaving is not None:
         rows, W, *_ = moved.leaving
         stream = delete(generation, stream, rows, W, publishes).stream
+    return stream
+
+
+def _change_coupled(
+    generation: Generation, stream: Stream, moved: RowMoves, method: DeletionMethod
+) -> Stream:
+    if moved.arriving is not None:
+        stream = coupled.step(generation, stream, moved.arriving.rows, method, INSERTED)
+    if moved.leaving is not None:
+        stream = coupled.step(generation, stream, moved.leaving.rows, method)
     return stream

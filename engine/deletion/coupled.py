@@ -10,28 +10,55 @@ Errors e_i never have to be written in the pseudo-rows, so saturated rows divide
 K x (d C), one block of d C coordinates, and theta stays d x C.
 
 No dual rows are stored: they would be C (d C) numbers a row. A step solves for those of its own
-rows, and reads the factor.
+rows, and reads the factor (`Generation.factor`).
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from lethe.engine.deletion.correction import DELETED, Correction
 from lethe.engine.deletion.crossover import step_seconds
 from lethe.engine.deletion.downdate import bring_in, leave_out
-from lethe.engine.deletion.generation import Generation, Stream, has_lost_digits, inverse_error
+from lethe.engine.deletion.generation import (
+    Generation,
+    Stream,
+    has_lost_digits,
+    inverse_error,
+    largest_eigenvalue,
+)
 from lethe.engine.deletion.methods.method import DeletionMethod, Step
-from lethe.engine.deletion.residual import dual_row_error, inverse_grown, magnified
+from lethe.engine.deletion.residual import (
+    dual_row_error,
+    inverse_grown,
+    magnified,
+    storing_error,
+)
 from lethe.engine.error.certificate import gradient_allowance
-from lethe.engine.errors import IllConditioned
+from lethe.engine.errors import UNSTATED, IllConditioned
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.multinomial import SoftmaxObjective, curvature_roots, unvec, vec
-from lethe.engine.fit.objective import Array, Rows, lengths
+from lethe.engine.fit.objective import Array, Rows, lengths, norm
 from lethe.engine.fit.precompute import check_inverse
 
 BLOCK = 256
 """Pseudo-rows of one step, as the rows of `engine.deletion.stream.BLOCK`."""
+
+
+def parts_of(generation: Generation) -> tuple[SoftmaxObjective, Factor]:
+    """Return the objective and the factor of a softmax model's generation.
+
+    Raises
+    ------
+    TypeError
+        It is another model's, or its factor was not read.
+    """
+    objective, factor = generation.objective, generation.factor
+    if not isinstance(objective, SoftmaxObjective) or factor is None:
+        raise TypeError(f"a generation of a {objective.kind} model has no coupled classes to step")
+    return objective, factor
 
 
 def stale_inverse(factor: Factor, V: Correction, g: Array) -> Array:
@@ -49,7 +76,7 @@ def pseudo_rows(objective: SoftmaxObjective, rows: Rows, theta: Array) -> Array:
 
 
 def base_dual_rows(generation: Generation, factor: Factor, U: Array) -> tuple[Array, float]:
-    """Return U A_b^-1, and a bound of |u - A_b w| / |w| over its rows.
+    """Return W = U A_b^-1, and a bound of |u - A_b w| / |w| over its rows.
 
     Measured against L L^T; the factor's own error is `Generation.dual_error`. Cost O(k (d C)^2).
     """
@@ -70,10 +97,8 @@ def linearised_error(
 
 
 def step(
-    objective: SoftmaxObjective,
     generation: Generation,
     stream: Stream,
-    factor: Factor,
     rows: Rows,
     method: DeletionMethod,
     sign: float = DELETED,
@@ -93,34 +118,36 @@ def step(
     size = max(BLOCK // (rows.y.shape[1] - 1), 1)
     for start in range(0, len(rows), size):
         block = rows.take(slice(start, start + size))
-        stream = _block(objective, generation, stream, factor, block, method, sign)
+        stream = _block(generation, stream, block, method, sign)
     return stream
 
 
 def _block(
-    objective: SoftmaxObjective,
     generation: Generation,
     stream: Stream,
-    factor: Factor,
     rows: Rows,
     method: DeletionMethod,
     sign: float,
 ) -> Stream:
+    objective, factor = parts_of(generation)
     U = pseudo_rows(objective, rows, generation.theta_b)
-    W, off = base_dual_rows(generation, factor, U)
+    pulled = vec(rows.X.T @ linearised_error(objective, generation, stream, rows))
+    at_reference = vec(rows.X.T @ objective.error(rows, stream.theta_r))
+    # One pass over L for all of them.
+    solved, off = base_dual_rows(generation, factor, np.vstack([U, pulled.T, at_reference.T]))
+    W, z = solved[: len(U)], solved[len(U)][:, None]
     dual = W + stream.V.of_rows(U) if len(stream.V) else W
     change = leave_out if sign == DELETED else bring_in
     moved = change(U, dual, np.zeros((len(U), 1)), np.ones(len(U)))
     V = stream.V.append(moved.V, sign)
-    pulled = rows.X.T @ linearised_error(objective, generation, stream, rows)
-    theta = stream.theta_exact + sign * stale_inverse(factor, V, pulled)
+    corrected = V.times(pulled)
+    theta = stream.theta_exact + sign * unvec(z + corrected, len(stream.theta_exact))
     if not np.isfinite(theta).all():
         raise IllConditioned("the step is not a finite number")
-    at_reference = sign * factor.solve(vec(rows.X.T @ objective.error(rows, stream.theta_r)))
     published, basis_rows = method.publish(
         Step(  # the influence of the whole block, as if it were one dual row of C blocks
             rows.X,
-            at_reference.reshape(1, -1),
+            sign * solved[len(U) + 1 :],
             lambda: np.ones((1, theta.shape[1])),
             theta,
             stream,
@@ -128,21 +155,40 @@ def _block(
     )
     deleted = sign == DELETED
     trace = float(np.sum(moved.V**2)) if deleted else 0.0
-    if not has_lost_digits(stream):
-        smallest = 1.0 / (1.0 / generation.smallest + stream.v_trace + trace)
-        check_inverse(smallest, max(inverse_error(generation, stream), off))
     summed = lengths(W) + (lengths(dual - W) if len(stream.V) else 0.0)
     wrong = dual_row_error(generation, stream, min(stream.least_pivot, moved.smallest_pivot))
+    wrong = max(wrong, off)
+    residual = stream.residual + wrong * (norm(z) + norm(corrected))
+    residual += _rounding(objective, generation, stream, rows, theta)
+    if not has_lost_digits(stream):
+        smallest = 1.0 / (1.0 / generation.smallest + stream.v_trace + trace)
+        error = max(inverse_error(generation, stream), off)
+        check_inverse(smallest, error)
+        if not math.isfinite(residual / (smallest - error)):
+            raise IllConditioned(UNSTATED)
     lost = 2.0 * wrong * magnified(moved.V, summed, moved.smallest_pivot)
-    after = stream._replace(
+    return stream._replace(
         theta_exact=theta,
         published=published,
         V=V,
         Q=stream.Q.append(basis_rows) if len(basis_rows) else stream.Q,
+        residual=residual,
         v_seconds=stream.v_seconds + step_seconds(theta.size, len(stream.V), len(U)),
         v_trace=inverse_grown(generation, stream, trace, lost),
         least_pivot=min(stream.least_pivot, moved.smallest_pivot),
         added=stream.added + (0.0 if deleted else float(np.sum(U**2))),
         dual_error=max(stream.dual_error, off),
     )
-    return after
+
+
+def _rounding(
+    objective: SoftmaxObjective, generation: Generation, stream: Stream, rows: Rows, theta: Array
+) -> float:
+    """Return what rounding in the rows' errors, and storing theta, add to the gradient.
+
+    No eigenvalue of S is above 1/2.
+    """
+    curved = 0.5 * float(rows.weight @ np.einsum("ij,ij->i", rows.X, rows.X))
+    scale = objective.error_scale(rows, stream.theta_r) + norm(theta - stream.theta_r) * curved
+    stored = largest_eigenvalue(generation, stream) * storing_error(norm(theta))
+    return gradient_allowance(scale) + stored

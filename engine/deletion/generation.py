@@ -24,7 +24,7 @@ from lethe.engine.deletion.correction import Correction
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.exact.running import Solution
 from lethe.engine.fit import blocks
-from lethe.engine.fit.factor import EPS
+from lethe.engine.fit.factor import EPS, Factor
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, lengths, norm
 from lethe.engine.fit.precompute import Precomputation
 
@@ -35,7 +35,7 @@ records keep no infinity."""
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What one precomputation fixes, as far as a deletion needs it (no d x d matrix).
+    """What one precomputation fixes, as far as a deletion needs it.
 
     Attributes
     ----------
@@ -55,6 +55,9 @@ class Generation:
         (`engine.fit.precompute.factor_error`); 0 while it is the one that the dual rows came from.
     rounded
         Whether theta_b is a linear model's minimiser, correctly rounded (`engine.exact`).
+    factor
+        L with A_b = L L^T, of a softmax model: it has no dual rows, and a step solves for those of
+        its own (`engine.deletion.coupled`). None of the others, whose steps need no d x d matrix.
     """
 
     number: int
@@ -65,6 +68,7 @@ class Generation:
     dual_error: float
     factor_error: float = 0.0
     rounded: bool = False
+    factor: Factor | None = None
 
     @property
     def by_factor(self) -> Generation:

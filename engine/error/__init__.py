@@ -9,6 +9,7 @@ into blocks. `budget` imports nothing: a command line need not wait for NumPy.
 - `stiffness`: how much of a quadratic model is left in the direction that lost most
 - `certificate`: bounds that a pass over the live rows proves
 - `coupled`: the same of a softmax model
+- `coupled_sample`: the estimate of one, from its sentinels
 - `certified`: certified removal, the gradient residual that the noise has to hide
 - `terms`: what is promised, by noise in the objective or on the output
 - `gaussian`: the Gaussian mechanism, and noise from the operating system's randomness

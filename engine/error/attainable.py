@@ -84,6 +84,8 @@ def least_error(
     least = LeastError(0.0)
     if kind is Kind.POISSON:  # no bound of curvatures is known: they are the predicted means
         return least
+    if kind is Kind.SOFTMAX:
+        return _least_of_softmax(generation, stream, rows)
     smallest = smallest_eigenvalue(generation, stream)
     if not may_matter(rows, smallest, enough):
         return least
@@ -96,6 +98,17 @@ def least_error(
         if own > least.relative:
             least = LeastError(own, int(np.argmax(shares)))
     return least
+
+
+def _least_of_softmax(generation: Generation, stream: Stream, rows: Rows) -> LeastError:
+    """Return the least error by curvatures that fitting meets on its way, for there are no duals.
+
+    The largest eigenvalue of S_i is 1/2 at most, and 1 less the probability of the row's class.
+    """
+    error = np.abs(generation.objective.error(rows, stream.theta_exact)).max(axis=1)
+    shares = np.minimum(error, 0.5 * rows.weight) * lengths(rows.X) ** 2
+    least = gradient_allowance(float(shares.sum())) / generation.smallest
+    return LeastError(least, int(np.argmax(shares)))
 
 
 def may_matter(rows: Rows, smallest: float, enough: float) -> bool:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lethe.engine.deletion.coupled import parts_of, stale_inverse
 from lethe.engine.deletion.generation import Generation, Stream, rounding, smallest_eigenvalue
 from lethe.engine.error.certificate import roundoff_allowance
 from lethe.engine.error.estimate import remainder
@@ -31,6 +32,7 @@ from lethe.engine.error.second_opinion import second_opinion
 from lethe.engine.exact.running import Solution
 from lethe.engine.fit import blocks
 from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.multinomial import unvec, vec
 from lethe.engine.fit.objective import Array, Kind, Rows, RowsInBlocks, lengths, norm
 from lethe.engine.refresh.blockwise import rows_of, stream_of
 
@@ -134,6 +136,8 @@ def audit(
     Cost of each block: O(n d) a probe, O(d^2 + K d) for each solve, and that of
     `engine.error.second_opinion`.
     """
+    if generation.objective.kind is Kind.SOFTMAX:
+        return _audit_coupled(generation, stream, rows, tolerated)
     h, d = generation.blocks, generation.objective.d
     parts = [
         _audit_block(
@@ -195,6 +199,37 @@ def _audit_block(
         max(norm(factor.solve(gradient) + V.times(gradient)), opinion.distance(smallest)),
         rounding(generation, stream) + carried + own,
         opinion.smallest,
+        smallest,
+    )
+
+
+def _audit_coupled(generation: Generation, stream: Stream, rows: Rows, tolerated: float) -> Drift:
+    """Measure the claims of a softmax model: it has no dual rows, and no second opinion.
+
+    A certificate of its own follows at once where a polish looks at it, from these rows.
+    """
+    objective, factor = parts_of(generation)
+    smallest, rng = smallest_eigenvalue(generation, stream), np.random.default_rng(0)
+    z = rng.standard_normal((stream.theta_exact.size, PROBES))
+    u = factor.solve(z) + stream.V.times(z)
+    d = objective.d
+    back = np.hstack(
+        [
+            vec(objective.hessian_times(rows, generation.theta_b, unvec(one[:, None], d)))
+            for one in u.T
+        ]
+    )
+    gradient = objective.gradient(rows, stream.theta_exact)
+    gradient = gradient - rows.X.T @ remainder(generation, stream, rows)
+    scale = objective.gradient_scale(rows, stream.theta_exact)
+    carried = stream.carried * generation.smallest / smallest + tolerated
+    own = roundoff_allowance(scale, smallest, stream.theta_exact)
+    return Drift(
+        0.0,
+        relative_residual(factor, u, back, z),
+        norm(stale_inverse(factor, stream.V, gradient)),
+        rounding(generation, stream) + carried + own,
+        smallest,
         smallest,
     )
 

@@ -28,7 +28,9 @@ from lethe.engine.deletion.generation import (
     has_lost_digits,
     rounding,
 )
+from lethe.engine.error import coupled_sample
 from lethe.engine.error.budget import over_budget
+from lethe.engine.error.coupled_sample import SampledStep
 from lethe.engine.error.sentinels import Sentinels
 from lethe.engine.error.stiffness import least_stiffness
 from lethe.engine.errors import UNSTATED, IllConditioned
@@ -94,6 +96,8 @@ def remainder(generation: Generation, stream: Stream, rows: Rows) -> Array:
     The live gradient at theta_exact is exactly the sum of x_i rem_i over the live rows (plus
     what polishing left at theta_r). Cost O(k d m).
     """
+    if generation.objective.kind is Kind.SOFTMAX:
+        return coupled_sample.remainder(generation, stream, rows)
     return _remainder(generation, stream, rows)[0]
 
 
@@ -176,38 +180,62 @@ def _estimated(
     """Return the estimate; with ``judged``, also whether it is believed."""
     if generation.objective.kind is Kind.LINEAR or rows_live == 0:
         return _Estimate(0.0)
-    if len(sentinels.ids) == 0:
+    unread = generation.objective.kind is Kind.SOFTMAX and generation.factor is None
+    if len(sentinels.ids) == 0 or unread:
         return _Estimate(norm(stream.theta_exact - stream.theta_r), believed=False)
     limit = leverage_limit(
         generation.objective.d, rows_live, complete=len(sentinels.ids) == rows_live
     )
     covered = 1.0 - stream.least_pivot < limit
     rows, pi = sentinels.rows, sentinels.chances(rows_live)[:, None]
+    least, most = STIFFNESS
+    if generation.objective.kind is Kind.SOFTMAX:
+        sampled = coupled_sample.sampled_step(generation, stream, rows, pi, least)
+    else:
+        sampled = _sampled_step(generation, stream, rows, sentinels.W, pi)
+    if sampled.length == 0.0:
+        return _Estimate(0.0, believed=covered)
+    stiffness = 1.0
+    if sampled.stale > 0.0:
+        stiffness += sampled.length * sampled.change / sampled.stale
+    longest = sampled.length + _STANDARD_ERRORS * sampled.spread
+    estimate = longest / min(max(stiffness, least), most)
+    believed = judged and covered and stiffness > least and math.isfinite(estimate)
+    return _Estimate(estimate, believed and sampled.fallen() > least)
+
+
+def _sampled_step(
+    generation: Generation, stream: Stream, rows: Rows, W: Array, pi: Array
+) -> SampledStep:
+    """Return the step of sampled rows with base dual rows W, each drawn with its chance (k x 1)."""
     rem, base, changed = _remainder(generation, stream, rows)
     weighted = rem / pi
     pulled = rows.X.T @ weighted
-    step = blocks.weighted_sum(sentinels.W, weighted, len(pulled)) + stream.V.times(pulled)
+    step = blocks.weighted_sum(W, weighted, len(pulled)) + stream.V.times(pulled)
     length = norm(step)
     if length == 0.0:
-        return _Estimate(0.0, believed=covered)
+        return SampledStep(0.0)
     along = step / length
     # along . A_t^-1 x_i for every sentinel, without its A_t^-1 x_i.
     products = rows.X @ np.hstack([along, stream.V.times(along)])
     m = along.shape[1]
     margins, rest = products[:, :m], products[:, m:]
-    reach = blocks.row_products(sentinels.W, along) + rest
+    reach = blocks.row_products(W, along) + rest
     parts = np.sum(reach * weighted, axis=1, keepdims=True)
-    spread = float(np.sqrt(np.sum((1.0 - pi) * parts**2)))
-    stiffness = 1.0
-    stale = float(np.sum(along * pulled))  # along . A_t along, times the length
-    if stale > 0.0:
-        stiffness += length * float(np.sum(changed / pi * margins**2)) / stale
-    least, most = STIFFNESS
-    estimate = (length + _STANDARD_ERRORS * spread) / min(max(stiffness, least), most)
-    believed = judged and covered and stiffness > least and math.isfinite(estimate)
-    if believed and np.any(base + changed < least * base):  # else H >= A_t / 2 at once
-        believed = least_stiffness(rows.X, sentinels.W, stream.V, changed / pi, least) > least
-    return _Estimate(estimate, believed)
+    least, _ = STIFFNESS
+
+    def fallen() -> float:
+        if not np.any(base + changed < least * base):  # H >= A_t / 2 at once
+            return 1.0
+        return least_stiffness(rows.X, W, stream.V, changed / pi, least)
+
+    return SampledStep(
+        length,
+        spread=float(np.sqrt(np.sum((1.0 - pi) * parts**2))),
+        stale=float(np.sum(along * pulled)),
+        change=float(np.sum(changed / pi * margins**2)),
+        fallen=fallen,
+    )
 
 
 def leverage_limit(d: int, rows_live: int, *, complete: bool = False) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.engine.deletion.generation import Generation
+from lethe.engine.error import coupled_sample
 from lethe.engine.fit import blocks
 from lethe.engine.fit.objective import Array, Kind, Rows
 
@@ -82,8 +83,11 @@ def possible_parts(generation: Generation, rows: Rows, W: Array) -> Array:
     To second order row i adds w_i rem_i with rem_i = s'_i (x_i.step)^2 / 2 (`Loss.skewness`). The
     step is not known yet; after random deletions (x_i.step)^2 is like x_i.w_i, so that the length
     is like |w_i| h_ii |s'_i / s_i|, h_ii = s_i x_i.w_i the leverage. With several classes the
-    root of the sum of squares. Cost O(n h d), no copy of X or W.
+    root of the sum of squares. Cost O(n h d), no copy of X or W. A softmax model has no W, and
+    random steps in its place (`engine.error.coupled_sample`).
     """
+    if generation.objective.kind is Kind.SOFTMAX:
+        return coupled_sample.possible_parts(generation, rows)
     if generation.objective.kind is Kind.LINEAR:  # its error is known without a sample
         return np.ones(len(rows))
     d, h = rows.X.shape[1], generation.blocks

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.engine.deletion.correction import Correction
 from lethe.engine.fit import blocks
@@ -46,9 +47,6 @@ def least_stiffness(X: Array, W: Array, V: Correction, changed: Array, least: fl
     Cost O(m' d + K d) a step.
     """
     root, d = np.sqrt(np.maximum(-changed, 0.0)), X.shape[1]
-    fallen = int(np.count_nonzero(root))
-    if fallen == 0:
-        return 1.0
 
     def applied(u: Array) -> Array:
         weighted = root * u.reshape(root.shape)
@@ -56,8 +54,19 @@ def least_stiffness(X: Array, W: Array, V: Correction, changed: Array, least: fl
         product: Array = (root * (X @ (blocks.weighted_sum(W, weighted, d) + pulled))).ravel()
         return product
 
-    start = np.random.default_rng(0).standard_normal(root.size) * (root.ravel() > 0)
-    return 1.0 - _largest(applied, start, min(LANCZOS_STEPS, fallen), 1.0 - least)
+    return least_of(applied, root.ravel() > 0, least)
+
+
+def least_of(applied: Callable[[Array], Array], fallen: NDArray[np.bool_], least: float) -> float:
+    """Return 1 less the largest eigenvalue of a symmetric operator on the ``fallen`` coordinates.
+
+    `LANCZOS_STEPS` applications at most, and none once it has reached ``least``.
+    """
+    steps = min(LANCZOS_STEPS, int(np.count_nonzero(fallen)))
+    if steps == 0:
+        return 1.0
+    start = np.random.default_rng(0).standard_normal(len(fallen)) * fallen
+    return 1.0 - _largest(applied, start, steps, 1.0 - least)
 
 
 def _largest(applied: Callable[[Array], Array], start: Array, steps: int, enough: float) -> float:

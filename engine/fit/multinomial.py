@@ -139,6 +139,21 @@ class SoftmaxObjective(Objective):
         return self.base_gradient(v) + pulled
 
 
+def check_classes(count: int) -> None:
+    """Refuse fewer than three classes.
+
+    Raises
+    ------
+    InvalidData
+        There are two classes at most.
+    """
+    if count < 3:
+        raise InvalidData(
+            "a softmax model needs at least 3 classes; two are a logistic model (`LogisticModel`, "
+            "--kind logistic)"
+        )
+
+
 def vec(theta: Array) -> Array:
     """Return the classes of a d x C array one below the other, d C x 1."""
     return theta.reshape(-1, 1, order="F")

@@ -53,6 +53,11 @@ class Kind(StrEnum):
     POISSON = "poisson"
     SOFTMAX = "softmax"
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether targets are classes."""
+        return self in (Kind.LOGISTIC, Kind.SOFTMAX)
+
 
 LOSSES: Mapping[Kind, Loss] = MappingProxyType(
     {Kind.LINEAR: SquareLoss(), Kind.LOGISTIC: LogisticLoss(), Kind.POISSON: PoissonLoss()}

@@ -8,6 +8,7 @@ need not wait for NumPy.
 - `refreshes`: what each of them does
 - `blockwise`: precomputation, polish and compacting of every block, one after another
 - `coupled`: fit, polish, compact and rebuild of a softmax model
+- `kinds`: polish, compact and rebuild of a model of any kind
 - `folding`: V folded into factor and dual rows, for a compact
 - `polish`: back to the optimum of the live rows without a new factor
 - `live`: the live rows as a polish sees them

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from lethe.engine.deletion.correction import Correction
-from lethe.engine.deletion.coupled import stale_inverse
+from lethe.engine.deletion.coupled import linearised_error, parts_of, stale_inverse
 from lethe.engine.deletion.generation import Generation, Stream, at_rest
 from lethe.engine.deletion.growing import GrowingRows
 from lethe.engine.error.certificate import Certificate, gradient_allowance
 from lethe.engine.error.coupled import certify, certify_fit, certify_solved
-from lethe.engine.fit.factor import Factor
+from lethe.engine.fit.factor import Factor, factorise
 from lethe.engine.fit.fit import fit
 from lethe.engine.fit.multinomial import SoftmaxObjective, unvec, vec
 from lethe.engine.fit.objective import Array, Rows
@@ -43,15 +44,14 @@ def begin(
     theta, factor = fitted.theta, fitted.factor
     off = _factor_error(objective, rows, theta, factor)
     check_inverse(factor.smallest, off)
-    generation = Generation(number, objective, theta, factor.smallest, factor.largest, off)
-    certificate = certify_fit(objective, rows, theta, factor, factor.smallest - off)
-    return NewGeneration(
-        generation, _resting(theta), factor, np.empty((len(rows), 0)), certificate.bound
+    generation = Generation(
+        number, objective, theta, factor.smallest, factor.largest, off, factor=factor
     )
-
-
-def _resting(theta: Array) -> Stream:
-    return at_rest(theta, 0.0, theta.shape[1])
+    certificate = certify_fit(objective, rows, theta, factor, factor.smallest - off)
+    stream = at_rest(theta, certificate.left, theta.shape[1])
+    if certificate.bound is None:  # the reference has no bound: no estimate from it
+        stream = stream._replace(least_pivot=0.0)
+    return NewGeneration(generation, stream, factor, np.empty((len(rows), 0)), certificate.bound)
 
 
 def _factor_error(
@@ -82,9 +82,23 @@ def _factor_error(
     return PROBED * worst + gradient_allowance(factor.largest)
 
 
-def compact(
-    objective: SoftmaxObjective, generation: Generation, stream: Stream, factor: Factor, rows: Rows
-) -> NewGeneration:
+def certify_afresh(objective: SoftmaxObjective, rows: Rows, theta: Array) -> Certificate:
+    """Return the certificate of any theta by the Hessian at theta itself.
+
+    As `engine.fit.precompute.certify_afresh`. Cost O(n d^2 C^2 + (d C)^3).
+
+    Raises
+    ------
+    IllConditioned
+        That Hessian cannot be factored.
+    """
+    factor = factorise(objective.hessian(rows, theta))
+    off = _factor_error(objective, rows, theta, factor)
+    check_inverse(factor.smallest, off)
+    return certify_fit(objective, rows, theta, factor, factor.smallest - off)
+
+
+def compact(generation: Generation, stream: Stream, rows: Rows) -> NewGeneration:
     """Fold V into the factor; nothing is refitted. Cost O(n d C + K (d C)^2 + (d C)^3).
 
     The error of the new factor is measured against the live ``rows``.
@@ -94,6 +108,7 @@ def compact(
     IllConditioned
         The inverse would not be known accurately enough; rebuild instead.
     """
+    objective, factor = parts_of(generation)
     theta = stream.theta_exact
     folded = downdated_factor(factor, stream)
     off = _factor_error(objective, rows, generation.theta_b, folded, made_of_rows=False)
@@ -106,26 +121,28 @@ def compact(
         smallest,
         folded.largest,
         off,
+        factor=folded,
     )
-    emptied = Stream(
-        theta_exact=theta,
-        theta_r=stream.theta_r,
+    emptied = stream._replace(
         anchor=theta,
         published=theta,
         V=Correction.empty(theta.size),
         Q=GrowingRows.empty(len(theta)),
-        least_pivot=stream.least_pivot,
+        v_trace=0.0,
+        added=0.0,
+        dual_error=0.0,
+        v_seconds=0.0,
+        completions=0,
     )
-    return NewGeneration(after, emptied, folded, np.empty((0, 0)), None)
+    return NewGeneration(after, emptied, folded, np.empty((len(rows), 0)), None)
 
 
 def polish(
-    objective: SoftmaxObjective,
     generation: Generation,
     stream: Stream,
-    factor: Factor,
     rows: Rows,
     target: float,
+    on_pass: Callable[[int], None] = lambda _: None,
 ) -> Polished:
     """Minimise the live loss from theta_exact until the certificate is at most ``target``.
 
@@ -133,6 +150,7 @@ def polish(
     preconditioner, and its solution certifies the point it was made at. Cost O(n d C + (d C)^2) a
     pass; the best point is returned at `PASS_LIMIT`.
     """
+    objective, factor = parts_of(generation)
     theta, passes = stream.theta_exact, 1
     best = (certify(objective, generation, stream, factor, rows, theta), theta)
     while not _reached(best[0], target) and passes < PASS_LIMIT:
@@ -146,6 +164,7 @@ def polish(
                 break
         moved = _searched(objective, rows, theta, x, float(np.sum(gradient * x)))
         passes += 1
+        on_pass(passes)
         if moved is None:
             break
         theta = moved
@@ -154,6 +173,30 @@ def polish(
             best = (there, theta)
     certificate, theta = best
     return Polished(theta, stream.theta_exact, certificate.bound, passes, certificate.left)
+
+
+def concurrent_remainder(
+    generation: Generation,
+    stream: Stream,
+    polished: Polished,
+    rows: Rows,
+    concurrent: int,
+    pi: Array | None = None,
+) -> float:
+    """Estimate the error that ``concurrent`` deletions during a polish leave.
+
+    As `engine.refresh.refreshes.concurrent_remainder`. Cost O(k (d C)^2) for k sampled rows.
+    """
+    if concurrent == 0 or len(rows) == 0:
+        return 0.0
+    objective, factor = parts_of(generation)
+    at_snapshot = stream._replace(theta_exact=polished.theta_snapshot)
+    used = linearised_error(objective, generation, at_snapshot, rows)
+    missed = objective.error(rows, polished.theta) - used
+    pulls = np.einsum("ic,ia->ica", missed, rows.X).reshape(len(rows), -1).T
+    squares = np.sum((factor.solve(pulls) + stream.V.times(pulls)) ** 2, axis=0)
+    typical = np.average(squares, weights=None if pi is None else 1.0 / pi)
+    return concurrent * float(np.sqrt(typical))
 
 
 def _reached(certificate: Certificate, target: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,7 +20,8 @@ from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import CorruptState, IllConditioned
 from lethe.engine.exact.rows import MOST
 from lethe.engine.fit.factor import Factor
-from lethe.engine.fit.objective import Array, Objective
+from lethe.engine.fit.multinomial import SoftmaxObjective
+from lethe.engine.fit.objective import Array, Kind, Objective
 from lethe.engine.fit.precompute import SAFE
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.store.layout import codec
@@ -82,6 +84,8 @@ def generation_info(
     }
     if sampled.pi is not None:
         info["sentinel_chances"] = sampled.pi
+    if isinstance(generation.objective, SoftmaxObjective):
+        info["gauge"] = generation.objective.gauge
     fields = {
         "theta_b": codec.pack(generation.theta_b),
         "penalty": codec.pack(np.asarray(generation.objective.penalty)),
@@ -102,8 +106,16 @@ def empty_generation(config: ModelConfig, number: int) -> Generation:
     """
     penalty = np.full(config.d, config.ridge)
     origin = np.zeros((config.d, config.m))
-    objective = Objective(config.kind, penalty)
+    objective = _objective(config, penalty, 1.0)
     return Generation(number, objective, origin, config.ridge, config.ridge, 0.0)
+
+
+def _objective(
+    config: ModelConfig, penalty: Array, gauge: float, noise: Array | None = None
+) -> Objective:
+    if config.kind is Kind.SOFTMAX:
+        return SoftmaxObjective(config.kind, penalty, gauge=gauge)
+    return Objective(config.kind, penalty, noise)
 
 
 def queue_generation(pipeline: Any, where: GenerationKeys) -> None:
@@ -136,7 +148,7 @@ def read_fixed(
         noise = codec.unpack(fixed.get(b"noise"), (config.d, config.m), f"{what}, noise")
     generation = Generation(
         number=meta.generation,
-        objective=Objective(config.kind, penalty, noise),
+        objective=_objective(config, penalty, info.get("gauge", 1.0), noise),
         theta_b=codec.unpack(fixed.get(b"theta_b"), (config.d, config.m), what),
         smallest=float(info["smallest"]),
         largest=float(info["largest"]),
@@ -157,6 +169,8 @@ def _info(stored: bytes, what: str) -> dict[str, Any]:
         raise CorruptState(f"{what}: its info has no spectrum; register it with --replace")
     if not info["smallest"] >= SAFE * max(info["dual_error"], info["factor_error"], 0.0):
         raise CorruptState(f"{what}: its info is not that of a precomputation; run `lethe check`")
+    if not (_is_number(info.get("gauge", 1.0)) and info.get("gauge", 1.0) > 0):
+        raise CorruptState(f"{what}: its info has no valid gauge; run `lethe check`")
     ids = info.get("sentinels")
     if not isinstance(ids, list) or not all(isinstance(row, str) for row in ids):
         raise CorruptState(f"{what}: its sentinels are not ids; run `lethe check`")
@@ -203,11 +217,28 @@ def read_factor(client: redis.Redis, where: GenerationKeys, generation: Generati
     CorruptState
         It is missing, or has another size.
     """
+    if generation.factor is not None:
+        return generation.factor
     d, h = generation.objective.d, generation.blocks
+    if generation.objective.kind is Kind.SOFTMAX:
+        d = generation.theta_b.size
     with reachable(client):
         data: Any = client.get(where.factor)
     L = codec.unpack(data, (h, d, d), f"model {where.model.model_id!r}, factor")
     return Factor(np.tril(L).reshape(h * d, d), generation.smallest, generation.largest)
+
+
+def with_factor(client: redis.Redis, where: GenerationKeys, generation: Generation) -> Generation:
+    """Return a generation with its factor, if it is one whose steps need it.
+
+    Raises
+    ------
+    CorruptState
+        As `read_factor`.
+    """
+    if generation.objective.kind is not Kind.SOFTMAX:
+        return generation
+    return replace(generation, factor=read_factor(client, where, generation))
 
 
 THETAS = ("theta_exact", "theta_r", "anchor", "published")
@@ -256,7 +287,7 @@ def read_stream(head: Mapping[bytes, bytes], meta: Meta, V: list[bytes], Q: list
         theta_r=theta("theta_r"),
         anchor=theta("anchor"),
         published=theta("published"),
-        V=stored_correction(V, config.blocks * config.d, f"{what}, V"),
+        V=stored_correction(V, config.stacked * config.d, f"{what}, V"),
         Q=GrowingRows.of(codec.unpack_matrix(Q, config.d, f"{what}, Q")),
         gradient=gradient,
         **scalars_in(meta),

@@ -25,6 +25,7 @@ from lethe.engine.store.generation import (
     read_pipeline,
     read_published,
     read_stream,
+    with_factor,
     with_solution,
 )
 from lethe.engine.store.layout.config import parse_config
@@ -202,6 +203,8 @@ class ModelStore:
             # The stream first: the sizes of its bytes bound what an empty generation allocates.
             stream = read_stream(head, meta, stored.V, stored.Q)
             generation, sampled = read_fixed(stored.fixed, meta)
+            if meta.rows_live:
+                generation = with_factor(self.client, where.generation(rows), generation)
             stream = with_solution(
                 stream, stored.sums, meta, generation, encrypted=self.row_keys is not None
             )

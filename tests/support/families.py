@@ -245,7 +245,8 @@ def families(kind: str) -> tuple[str, ...]:
 def make(name: str, kind: str, seed: int = 0) -> Data:
     """Return the family's data for one seed."""
     if name in CLASSES:
-        return CLASSES[name](np.random.default_rng([seed, *name.encode()]), "logistic")
+        of = "softmax" if kind == "softmax" else "logistic"
+        return CLASSES[name](np.random.default_rng([seed, *name.encode()]), of)
     rng = np.random.default_rng([seed, sorted(MAKERS).index(name)])
     return MAKERS[name](rng, kind)
 

@@ -161,6 +161,17 @@ def retrain_logistic(X: Array, y: Array, weight: Array, penalty: Array) -> Array
     return retrain_logistic_wide(X, y, weight, penalty).astype(np.float64)
 
 
+def retrain_softmax_wide(
+    X: Array, y: Array, weight: Array, penalty: Array, start: Array | None = None
+) -> Wide:
+    """Return the minimiser of one softmax, d x C, each row of sum 0, in extended precision."""
+    from tests.proof.bounds.oracle_glm import Softmax, solve
+
+    loss = Softmax(*(_wide(part) for part in (X, y, weight, penalty)))
+    begin = None if start is None else _wide(start).T.ravel()
+    return solve(loss, X.shape[1] * y.shape[1], begin).theta.reshape(y.shape[1], -1).T
+
+
 def retrain_wide(
     kind: str, X: Array, y: Array, weight: Array, penalty: Array, start: Array | None = None
 ) -> Wide:
@@ -178,6 +189,7 @@ def retrain_wide(
         "linear": retrain_linear_wide,
         "logistic": retrain_logistic_wide,
         "poisson": retrain_poisson_wide,
+        "softmax": retrain_softmax_wide,
     }[kind]
     return train(X, y, weight, penalty, start)
 

@@ -133,7 +133,7 @@ def target_names(data: Data) -> tuple[str, ...]:
 
 def class_names(data: Data) -> tuple[str, ...]:
     """Return the names of a family's classes, if it has more than two."""
-    several = data.kind == "logistic" and data.y.shape[1] > 1
+    several = data.kind in ("logistic", "softmax") and data.y.shape[1] > 1
     return tuple(f"class {c}" for c in range(data.y.shape[1])) if several else ()
 
 

@@ -295,6 +295,8 @@ WORKLOADS: dict[str, Callable[[Platform], Workload]] = {
     "logistic-exact": partial(Workload, kind="logistic", method="exact"),
     "classes": partial(Workload, family="classes", kind="logistic"),
     "counts": partial(Workload, kind="poisson"),
+    "softmax": partial(Workload, family="classes", kind="softmax"),
+    "softmax-exact": partial(Workload, family="classes", kind="softmax", method="exact"),
     "disclosure": partial(Workload, method="exact", disclosure=True),
     "certified": partial(Certified, kind="logistic", terms=noise.TERMS),
     "noise": partial(Certified, kind="linear", terms=noise.LINEAR),
@@ -338,6 +340,7 @@ ENCRYPTED: dict[str, Callable[[Platform], Workload]] = {
     "encrypted-sums": partial(Encrypted, method="exact", exact_sums=True),
     "encrypted-classes": partial(Encrypted, family="classes", kind="logistic"),
     "encrypted-counts": partial(Encrypted, kind="poisson"),
+    "encrypted-softmax": partial(Encrypted, family="classes", kind="softmax"),
     "encrypted-files": partial(EncryptedFiles, exact_sums=True),
     "encrypted-files-logistic": partial(EncryptedFiles, kind="logistic"),
 }

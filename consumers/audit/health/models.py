@@ -144,6 +144,8 @@ def _probe(store: ModelStore, state: ModelState) -> Check:
         fine = state.meta.rows_live == 0 or not drawn_all
         return Check(subject, fine, f"none of {len(places)} rows drawn has a record")
     config = state.meta.config
+    if not config.blocks:
+        return Check(subject, True, f"it has none; {len(records)} random rows have their records")
     rows = read_rows(config, state.pipeline, records, subject)
     factor = load_factor(store, state)
     worst = max(

@@ -102,8 +102,9 @@ _GROUPS = {
     "and a step that cannot be is refused.",
 )  # fmt: skip
 @click.option(
-    "--kind", type=click.Choice(["linear", "logistic", "poisson"]),
-    help="The loss; poisson is of counts, with log link. Required without --from.",
+    "--kind", type=click.Choice(["linear", "logistic", "poisson", "softmax"]),
+    help="The loss; poisson is of counts, with log link; softmax is multinomial logistic, of at "
+    "least 3 classes. Required without --from.",
 )  # fmt: skip
 @click.option(
     "--ridge", type=Number("1 is a usual start"), metavar="F",

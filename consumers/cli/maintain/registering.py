@@ -135,7 +135,7 @@ def fit_and_publish(ctx: click.Context, options: dict[str, Any]) -> None:
                 texts = with_preprocessing(columns, fitted.preprocess)[1]
                 moved = fitted.conversion(foreseen.opened.whole(texts), read.data)
                 config = fitted.configured(config, moved, len(read.data.ids))
-            proposal = _proposal(options, columns, read)
+            proposal = _proposal(options, kind, columns, read)
             done = registering.register(
                 config,
                 read.data,
@@ -182,7 +182,7 @@ def _foreseen(
         try:
             return foresee(data, columns, kind, preprocess)
         except TableTooLarge:
-            if settings.redis_url is not None:
+            if settings.redis_url is not None or kind is Kind.SOFTMAX:
                 raise
             options["rows_url"] = str(settings.data_dir / "rows")
             out.line(f"more rows than the store takes: in files at {options['rows_url']} (--rows)")
@@ -268,7 +268,7 @@ def _register_in_files(
         out.line(f"rows in files at {config.rows_url}")
     if options["estimator"] is not None:
         out.line("not compared with the estimator: rows in files are read in blocks")
-    if proposal := _proposal(options, columns, read):
+    if proposal := _proposal(options, config.kind, columns, read):
         out.line(f"\n{proposal}")
     _warn(done.state, None)
 
@@ -281,9 +281,11 @@ def _terms(options: dict[str, Any]) -> Terms | None:
     return None if asked is None else OutputNoise(*asked)
 
 
-def _proposal(options: dict[str, Any], columns: Columns, read: TableRead) -> str:
+def _proposal(options: dict[str, Any], kind: Kind, columns: Columns, read: TableRead) -> str:
     """Return a file for --preprocess if columns were left out that it could name; else nothing."""
     asked = options["preprocess"] or options["estimator"] or columns.features is not None
+    if kind is Kind.SOFTMAX:  # the library alone has preprocessing inside these
+        return ""
     return "" if asked or not read.left_out else proposed_file(options["data"], columns)
 
 
@@ -330,7 +332,7 @@ def _warnings(state: ModelState) -> list[str]:
     config = state.meta.config
     warnings = fit_warnings(config, state.generation, state.stream)
     if state.meta.status == "INTERCEPT_PENALISED":
-        what = "a class has no rows" if config.blocks > 1 else "all targets are equal"
+        what = "a class has no rows" if config.m > 1 else "all targets are equal"
         what = "all counts are 0" if config.kind is Kind.POISSON else what
         warnings.append(f"{what}: the intercept is penalised like the features; check --target")
     return warnings

@@ -204,7 +204,7 @@ def _placed(
 
 def _parts(data: GivenRows, config: ModelConfig, op: Op) -> Iterator[_Part]:
     """Split rows into requests that the log takes, and that one generation takes several of."""
-    most = config.limits.limits().hard_rows(config.d) // _SHARE
+    most = config.hard_rows // _SHARE
     most = max(1, min(MAX_ROWS, most if op == "insert" else most // 2))
     parts = in_parts(_rows(data, config), _bytes_of, most, _ROWS_BYTES)
     return (_Part(number, rows) for number, rows in enumerate(parts))

@@ -120,7 +120,7 @@ def _targets(request: RowsChanged, config: ModelConfig) -> ArrayLike:
     outputs = len(config.target_names)
     if any(len(target) != outputs for target in targets):
         raise InvalidData(f"a row does not have the model's {outputs} targets")
-    if config.kind is Kind.LOGISTIC:
+    if config.kind.has_classes:
         return [label for (label,) in targets]
     if any(isinstance(number, str) for target in targets for number in target):
         raise InvalidData("a row's target is text, and the model's targets are numbers")
@@ -130,7 +130,7 @@ def _targets(request: RowsChanged, config: ModelConfig) -> ArrayLike:
 def _encoded_targets(request: RowsChanged, config: ModelConfig) -> Array:
     """Return the targets as rows of the model have them, k x m."""
     targets = _targets(request, config)
-    if config.kind is Kind.LOGISTIC:
+    if config.kind.has_classes:
         return encoded_as(targets, config.class_names)
     counts = np.asarray(targets)
     if config.kind is Kind.POISSON and (counts < 0).any():
@@ -210,7 +210,7 @@ def changed_rows(
     d, h = config.d, config.blocks
     rows, given, entries = _rows_and_records(state, requests, weights)
     W, dual_error = np.zeros((len(rows), h * d)), 0.0
-    if factor is not None and len(rows):
+    if factor is not None and h and len(rows):
         W, dual_error = base_dual_rows(state.generation, factor, rows.X)
     ids = [row for request in requests for row in request.row_ids]
     written = {

@@ -92,8 +92,8 @@ class TableInBlocks:
         return cls(foreseen, named, left_out, names=names)._of_kind(kind)
 
     def _of_kind(self, kind: Kind) -> TableInBlocks:
-        """Return the table with the classes of a logistic model."""
-        if kind is not Kind.LOGISTIC:
+        """Return the table with the classes of a classifier."""
+        if not kind.has_classes:
             return self
         targets = self.columns.targets
         classes = class_names(self._files(targets), targets[0])

@@ -122,7 +122,7 @@ def read_table(
         raise InvalidData(f"{path}: no numeric column is left to be a feature; see --features")
     check_size(path, rows, len(names))
     classes, y = _targets(file, columns, kind)
-    if kind is Kind.LOGISTIC:
+    if kind.has_classes:
         check_size(path, rows, len(names), y.shape[1])
     design = None
     if streamed is not None:
@@ -326,8 +326,8 @@ def _opened(
 
 
 def _targets(file: TableFile, columns: Columns, kind: Kind) -> tuple[tuple[str, ...], Array]:
-    """Return the classes of a logistic model, and the targets, n x m."""
-    if kind is Kind.LOGISTIC:
+    """Return the classes of a classifier, and the targets, n x m."""
+    if kind.has_classes:
         return class_column(file, columns.targets[0], columns.classes)
     return (), np.column_stack([numbers(file, name) for name in columns.targets])
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.error.terms import OutputNoise, Terms
@@ -94,15 +94,6 @@ class ModelConfig(Stored):
     rows_url: str | None = Field(default=None, exclude_if=lambda url: url is None)
     """Where the files of rows lie (`engine.rowstore`); None if the store keeps the rows."""
 
-    @field_validator("kind")
-    @classmethod
-    def _served(cls, kind: Kind) -> Kind:
-        if kind is Kind.SOFTMAX:
-            raise ValueError(
-                f"{kind} models are in the library only; the service does not keep them"
-            )
-        return kind
-
     @model_validator(mode="after")
     def _one_weight_a_class(self) -> Self:
         names = self.target_names if self.kind is Kind.LINEAR else self.class_names
@@ -126,7 +117,7 @@ class ModelConfig(Stored):
         return np.ones(len(y)) if weights is None else weights.of_rows(y)
 
     @property
-    def kind_name(self) -> Literal["linear", "logistic", "poisson"]:
+    def kind_name(self) -> Literal["linear", "logistic", "poisson", "softmax"]:
         """The kind, as versions and parameters name it."""
         match self.kind:
             case Kind.LINEAR:
@@ -136,7 +127,7 @@ class ModelConfig(Stored):
             case Kind.POISSON:
                 return "poisson"
             case Kind.SOFTMAX:
-                raise AssertionError("the service keeps none of them")
+                return "softmax"
 
     @property
     def completes(self) -> bool:
@@ -166,7 +157,7 @@ class ModelConfig(Stored):
     @property
     def hard_rows(self) -> int:
         """The most rows that may change between two rebuilds."""
-        return self.limits.limits().hard_rows(self.d)
+        return self.limits.limits().hard_rows(self.hessian[1]) // self.rank
 
     @property
     def row_width(self) -> int:
@@ -180,13 +171,30 @@ class ModelConfig(Stored):
 
     @property
     def blocks(self) -> int:
-        """Number of blocks: outputs that share one Hessian (`engine.fit.blocks`).
+        """Number of blocks that a dual row has: outputs that share one Hessian.
 
-        With exact sums there is none: no V, and no dual rows.
+        0 of a model without dual rows: with exact sums, or of coupled classes.
         """
+        return 0 if self.kind is Kind.SOFTMAX else self.stacked
+
+    @property
+    def stacked(self) -> int:
+        """Times d coordinates of a row of V (`engine.fit.blocks`); 0 with exact sums: no V."""
         if self.exact_sums:
             return 0
         return 1 if self.kind is Kind.LINEAR else self.m
+
+    @property
+    def rank(self) -> int:
+        """Rows of V that a row of the model makes (`engine.deletion.coupled`)."""
+        return max(self.m - 1, 1) if self.kind is Kind.SOFTMAX else 1
+
+    @property
+    def hessian(self) -> tuple[int, int]:
+        """Number of Hessians of a generation, stacked in its factor, and their size."""
+        if self.kind is Kind.SOFTMAX:
+            return 1, self.d * self.m
+        return max(self.blocks, 1), self.d
 
 
 def parse_config(data: bytes | None, model_id: str) -> ModelConfig:

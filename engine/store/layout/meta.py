@@ -141,7 +141,8 @@ def parse_meta(data: bytes | None, config: ModelConfig) -> Meta:
     if not isinstance(fields, dict):
         raise CorruptState(f"{what}: is not an object; run `lethe check`")
     meta = checked(Meta, {**fields, "config": config}, what)
-    widest = config.d * max(config.m, config.blocks * config.d)
+    hessians, size = config.hessian
+    widest = max(config.d * config.m, hessians * size**2)
     if not (config.d and config.m) or 8 * widest > MAX_VALUE_BYTES:
         raise CorruptState(
             f"{what}: a model cannot have {config.d} coefficients of {config.m} outputs; run "

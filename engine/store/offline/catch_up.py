@@ -130,7 +130,7 @@ def catch_up(
     if new:
         stored = _decoded(staged, meta, new)
         arriving = stored.moved
-        if factor is not None:
+        if factor is not None and meta.config.blocks:
             W, dual_error = base_dual_rows(staged.generation, factor, arriving.rows.X)
             arriving = arriving._replace(W=W, dual_error=dual_error)
         moved = moved._replace(arriving=arriving)

@@ -30,6 +30,7 @@ from lethe.engine.store.generation import (
     read_pipeline,
     scalars_in,
     stored_correction,
+    with_factor,
     with_solution,
 )
 from lethe.engine.store.layout import codec
@@ -240,6 +241,7 @@ def read_staged(
         return None
     staged = meta.model_copy(update={"generation": result.generation})
     generation, sampled = read_fixed(stored.fixed, staged)
+    generation = with_factor(store.client, where, generation)
     shape = (config.d, config.m)
     settled = config.preprocess and not config.exact_sums
     names = (*THETAS, GRADIENT) if settled else THETAS
@@ -248,7 +250,7 @@ def read_staged(
     fields |= {name: codec.unpack(arrays.get(name.encode()), shape, what) for name in names}
     stream = Stream(
         **fields,
-        V=stored_correction(stored.V, config.blocks * config.d, what),
+        V=stored_correction(stored.V, config.stacked * config.d, what),
         Q=GrowingRows.of(codec.unpack_matrix(stored.Q, config.d, what)),
     )
     encrypted = store.row_keys is not None

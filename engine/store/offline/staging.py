@@ -33,6 +33,7 @@ from lethe.engine.store.generation import (
     read_fixed,
     read_pipeline,
     read_stream,
+    with_factor,
     with_solution,
 )
 from lethe.engine.store.layout import codec
@@ -373,6 +374,7 @@ def read_live(
     if stored is None:
         return None
     generation, _ = read_fixed(stored.fixed, meta)
+    generation = with_factor(store.client, where, generation)
     head = {name.encode(): data for name, data in thetas.items()}
     stream = read_stream(head, meta, stored.V, stored.Q)
     encrypted = store.row_keys is not None

@@ -554,6 +554,17 @@ def test_predictions_of_a_logistic_model_are_probabilities() -> None:
     assert _version("logistic").predict([[-1e6, 1e6]]).tolist() == [0.0]  # no overflow
 
 
+def test_predictions_of_a_softmax_model_are_one_softmax() -> None:
+    theta = np.array([[1.0, 0.0, -1.0], [0.0, 2.0, 0.0], [0.5, 0.0, 0.0]])
+    one = release(None, [0.0], kind="softmax").version
+    version = ModelVersion.of(one, ("age", "visits"), ("y",), theta)
+    odds = np.exp([[1.5, 2.0, -1.0], [0.5, 0.0, 0.0]])
+    expected = odds / odds.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(version.predict([[1.0, 1.0], [0.0, 0.0]]), expected, rtol=1e-15)
+    np.testing.assert_allclose(version.predict([1.0, 1.0]), expected[0], rtol=1e-15)
+    assert version.predict([1e6, 0.0]).tolist() == [1.0, 0.0, 0.0]  # no overflow
+
+
 def test_predictions_of_several_targets() -> None:
     parameters = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
     version = ModelVersion.of(releases(1)[0].version, ("age", "visits"), ("y", "z"), parameters)

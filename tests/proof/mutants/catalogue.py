@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     mutant(
         "counts of which none is 0 have lost no class",
-        "test_no_bound_of_hostile_counts_is_below_the_truth",
+        "test_no_bound_of_hostile_rows_is_below_the_truth",
         put("successor_of", "unbounded(objective.kind, counts)", "0 in counts"),
     ),
     mutant(
@@ -109,6 +109,41 @@ MUTANTS = (
         "an independent refit of counts expects means",
         "test_versions_are_those_of_the_library",
         put("oracle._means", "np.exp(margin)", "margin"),
+    ),
+    # -- classes that share one softmax
+    mutant(
+        "a softmax model has at least three classes",
+        "test_two_classes_are_refused_and_so_is_a_hessian_that_is_too_large",
+        without("candidate._objective", "check_classes(rows.y.shape[1])"),
+    ),
+    mutant(
+        "a row that no softmax fit can take is out of range",
+        "test_a_row_that_is_too_large_is_out_of_range_and_an_unknown_class_is_refused",
+        put(
+            "attainable._least_of_softmax",
+            "gradient_allowance(float(shares.sum())) / generation.smallest",
+            "0.0",
+        ),
+    ),
+    mutant(
+        "rows in files of a softmax model are refused",
+        "test_what_softmax_models_have_not_is_refused_in_a_line",
+        put("checks.check_row_files", "config.kind is Kind.SOFTMAX", "False"),
+    ),
+    mutant(
+        "an estimate is not believed where a softmax has left its curvatures",
+        "test_a_state_that_has_left_its_curvatures_is_unknown",
+        put("coupled_sample._least_stiffness", "not far.any()", "True"),
+    ),
+    mutant(
+        "an independent refit of a softmax expects probabilities",
+        "test_a_rebuilt_version_passes_and_another_one_does_not",
+        put("oracle._means", "odds / odds.sum(axis=1, keepdims=True)", "odds"),
+    ),
+    mutant(
+        "a stored gauge is above 0",
+        "test_a_factor_that_is_damaged_or_gone_halts_the_model",
+        put("generation._info", 'info.get("gauge", 1.0) > 0', "True"),
     ),
     # -- rows out of range
     mutant(

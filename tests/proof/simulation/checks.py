@@ -219,7 +219,9 @@ def _check_values(held: Mapping[str, bytes], rows: LiveRows, data: Data, fold: M
             values = stored_values(record, fold.config, name)
             assert values == (*row.x, *row.y, row.weight), f"{name}: other values are stored"
             continue
-        blocks = m if fold.config.get("class_names") else 1 - fold.config.get("exact_sums", False)
+        blocks = m if fold.config.get("class_names") else 1
+        if data.kind == "softmax" or fold.config.get("exact_sums", False):
+            blocks = 0  # no dual rows
         found = codec.unpack_rows([record], d, m, name, blocks)
         row = rows.live[name]
         values = (*found.X[0, : len(row.x)].tolist(), *found.y[0].tolist(), found.weight[0])

@@ -43,6 +43,7 @@ _TERMS = (ObjectiveNoise(1.0, 1e-4, 5.0), OutputNoise(1.0, 1e-4, 1e-3, 1000))
 _FAMILIES = ("benign", "sparse", "duplicated", "wide", "wide", "classes", TABLE, CERTIFIED)
 _RULES = (OverBudget.COMPLETE, OverBudget.COMPLETE, OverBudget.PUBLISH, OverBudget.HOLD)
 _COUNTS = 0.15  # of the models that can be, are of counts
+_COUPLED = 0.4  # of those of several classes, share one softmax
 _PARTITIONS = 6  # of a topic, at most
 _IMAGES = 8  # earlier states of the store that could come back, at most
 
@@ -95,6 +96,8 @@ class People:
         kind = "logistic" if family == "classes" else rng.choice(["linear", "linear", "logistic"])
         if family not in ("classes", TABLE, CERTIFIED) and rng.random() < _COUNTS:
             kind = "poisson"
+        if family == "classes" and rng.random() < _COUPLED:
+            kind = "softmax"
         certified = family == CERTIFIED
         method = "exact" if certified else rng.choice(["pru", "pru", "exact", "influence"])
         method = "exact" if (family, method) == (TABLE, "influence") else method
@@ -115,7 +118,7 @@ class People:
         config = with_columns(config, data)
         sums = sums and can_have_exact_sums(config)
         config = config.model_copy(update={"exact_sums": sums})
-        files = rng.random() < (0.5 if sums else 0.3)
+        files = rng.random() < (0.5 if sums else 0.3) and kind != "softmax"
         if files:
             where = {"rows_url": self._world.platform.folder()}
             config = config.model_copy(update=where | {"subject_namespace": DEFAULT_NAMESPACE})

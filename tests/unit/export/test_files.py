@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 
@@ -23,7 +24,7 @@ from tests.support.extras import need
 
 P = 4
 X = np.random.default_rng(5).standard_normal((50, P))
-Kind = Literal["linear", "logistic", "poisson"]
+Kind = Literal["linear", "logistic", "poisson", "softmax"]
 
 
 def exported(
@@ -65,23 +66,26 @@ def likely(one: Exported, X: Array) -> Array:
     margin = expected(one, X)
     if margin.shape[1] == 1:
         return np.hstack([probabilities(-margin), probabilities(margin)])
-    return probabilities(margin)
+    return softmax(margin, axis=1) if one.event.kind == "softmax" else probabilities(margin)
 
 
 COUNTS = [exported("poisson"), exported("poisson", fit_intercept=False)]
 NUMBERED = tuple(str(c) for c in range(12))  # "10" sorts before "2"
 LINEAR = [exported("linear"), exported("linear", fit_intercept=False), exported("linear", 3)]
-LOGISTIC = [
+CLASSES = [
     exported("logistic"),
     exported("logistic", fit_intercept=False),
     exported("logistic", classes=("no", "yes")),
     exported("logistic", classes=("9", "10")),
     exported("logistic", 3, ("iris", "rose", "tulip")),
     exported("logistic", 12, NUMBERED),
+    exported("softmax", 3, ("iris", "rose", "tulip")),
+    exported("softmax", 3, ("iris", "rose", "tulip"), fit_intercept=False),
+    exported("softmax", 12, NUMBERED),
 ]
 
 
-@pytest.mark.parametrize("one", [*LINEAR, *LOGISTIC, *COUNTS])
+@pytest.mark.parametrize("one", [*LINEAR, *CLASSES, *COUNTS])
 def test_a_skops_file_loads_without_a_type_that_is_not_trusted(one: Exported) -> None:
     need("skops")
     from skops.io import get_untrusted_types, loads
@@ -118,7 +122,7 @@ def test_a_skops_file_says_which_version_it_holds() -> None:
     assert (said["model_id"], said["version"], said["digest"]) == ("churn", 7, "b" * 64)
 
 
-@pytest.mark.parametrize("one", [*LINEAR, *LOGISTIC, *COUNTS])
+@pytest.mark.parametrize("one", [*LINEAR, *CLASSES, *COUNTS])
 def test_an_onnx_file_predicts_in_double_precision(one: Exported) -> None:
     need("skl2onnx", "onnxruntime")
     from onnxruntime import InferenceSession

@@ -5,27 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from pydantic import ValidationError
 
 from lethe.engine.errors import CorruptState
-from lethe.engine.fit.objective import Kind
-from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.state import parse_deferred
-
-
-def test_the_service_refuses_the_kind_that_the_library_alone_has() -> None:
-    with pytest.raises(ValidationError, match="softmax models are in the library only"):
-        ModelConfig(
-            model_id="m",
-            kind=Kind.SOFTMAX,
-            method="exact",
-            ridge=1.0,
-            fit_intercept=True,
-            feature_names=("a",),
-            target_names=("y",),
-            error_budget=0.01,
-        )
-
 
 PLACE = {"topic": "lethe.deletions", "partition": 3, "offset": 12}
 

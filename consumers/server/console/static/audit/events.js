@@ -45,7 +45,7 @@ function wrong(value, members) {
 }
 
 const STATUS = among("ACTIVE", "EMPTY", "INTERCEPT_PENALISED", "UNREGISTERED");
-const KIND = among("linear", "logistic", "poisson");
+const KIND = among("linear", "logistic", "poisson", "softmax");
 const ERROR = object({
   value: maybe(number), kind: among("rounded", "exact", "estimate", "certificate", "unknown"), bound: maybe(number),
   certified_version: maybe(whole), budget: number, relative: maybe(number),
