@@ -52,9 +52,7 @@ def scikit_learns(data: Data, live: NDArray[np.intp]) -> Array:
 
 @pytest.mark.parametrize("method", ["pru", "exact", "influence"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_softmax_versions_are_those_of_the_library(
-    memory: Platform, family: str, method: str
-) -> None:
+def test_softmax_versions_are_the_librarys(memory: Platform, family: str, method: str) -> None:
     data = make(family, "softmax")
     memory.register("m", data, method=method, budget=10.0)
     model = SoftmaxModel(ridge=data.ridge, fit_intercept=data.intercept, error_budget=10.0)

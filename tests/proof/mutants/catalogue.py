@@ -131,8 +131,8 @@ MUTANTS = (
         put("checks.check_row_files", "config.kind is Kind.SOFTMAX", "False"),
     ),
     mutant(
-        "an estimate is not believed where a softmax has left its curvatures",
-        "test_a_state_that_has_left_its_curvatures_is_unknown",
+        "the stiffness that a softmax has lost is looked for",
+        "test_the_least_stiffness_is_that_of_the_hessians_or_below",
         put("coupled_sample._least_stiffness", "not far.any()", "True"),
     ),
     mutant(
