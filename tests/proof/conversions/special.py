@@ -242,8 +242,7 @@ def no_models() -> Iterator[Setting]:
     other = OtherPipeline([("a", scaler), ("b", ridge)])
     yield _of(True, other, "numbers", "number", ("OtherPipeline: ",))
     hot = make_pipeline(OneHotEncoder(sparse_output=False), scaler, ridge)
-    after = ("'standardscaler', column 'town'", "StandardScaler: after OneHotEncoder")
-    yield _of(True, hot, "town", "number", after)
+    yield _of(True, hot, "town", "number")
     several = (TARGETS["two numbers"] > 0).astype(int)
     TARGETS["several labels"] = several
     labels = ("several labels each",)
