@@ -28,7 +28,7 @@ from lethe.engine.fitted import Fitted
 from lethe.engine.fitted_balanced import BalancedLinear
 from lethe.engine.fitted_linear import FittedLinear
 from lethe.engine.inference import Summary, summarise
-from lethe.engine.preprocess.input.columns import GivenColumns
+from lethe.engine.preprocess.input.columns import GivenColumns, keeps_order
 from lethe.engine.preprocess.input.frozen import FrozenTransformer
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import TableLike
@@ -133,7 +133,7 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
     def _prepared_to(self, settings: Settings, given: GivenRows) -> PreparedModel:
         layout = lay_out(settings.columns, given.table)
         raw = RawColumns(settings, layout, given.table.vocabularies)
-        ordered = bool(layout.order)  # no function of sums
+        ordered = any(map(keeps_order, settings.columns.values()))  # no function of sums
         if ordered or RAW_COLUMN * raw.width > self.rounded_features:
             return super()._prepared_to(settings, given)
         return RoundedPipeline.of_table(settings, given, raw)

@@ -238,6 +238,12 @@ def feature_of_each(column: ColumnRecord, counts: Sequence[int], n: int) -> list
 
     ``counts`` are the rows of each code, of n; rare categories share a feature, the last.
     """
+    gap = mode = -1
+    if column.impute == "most_frequent":
+        gap = column.categories.index(None)
+        mode = max((c for c in range(len(counts)) if c != gap), key=lambda c: (counts[c], -c))
+        counts = [count + (c == mode) * counts[gap] for c, count in enumerate(counts)]
+        counts[gap] = 0
     there = {code: count for code, count in enumerate(counts) if count or column.ordered}
     least, most = column.min_frequency, column.max_categories
     if least is None:
@@ -254,6 +260,8 @@ def feature_of_each(column: ColumnRecord, counts: Sequence[int], n: int) -> list
         dropped = next((i for i in there if column.categories[i] == column.drop[0]), None)
     elif column.drop == "first" or (column.drop == "if_binary" and len(left) == len("ab")):
         dropped = left[0] if left else None
+    if gap >= 0:
+        place[gap] = place[mode]
     return [-1 if place.get(c, -1) == dropped else place.get(c, -1) for c in range(len(counts))]
 
 

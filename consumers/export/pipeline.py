@@ -18,6 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler,
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess.input.columns import Column, Name, given_columns
+from lethe.engine.preprocess.input.derived import Filled
 from lethe.engine.preprocess.library.computing import computing
 from lethe.engine.preprocess.library.pipelines import (
     computed,
@@ -102,6 +103,9 @@ def _transformer(column: FittedColumn) -> Any:
         steps += [SimpleImputer()] if column.impute is not None else []
     else:
         steps += filling(of)
+        if column.step == "one-hot" and column.impute is not None:
+            instead: Any = column.categories[int(column.impute)]
+            steps += filling(Filled(column.name, instead))
         steps += knowing_missing(_encoder(column), _known(column), _BLANK)
     scaled = (
         column.values if column.step == "one-hot" else (column.mean, column.deviation) != (0, 1)
@@ -146,7 +150,7 @@ def _made_up(column: FittedColumn) -> list[Any]:
 
 def _set(column: FittedColumn, step: Any) -> None:
     """Give a fitted transformer what the version says."""
-    if isinstance(step, SimpleImputer) and column.impute is not None:
+    if isinstance(step, SimpleImputer) and column.impute is not None and column.step == "numeric":
         step.statistics_ = np.array([column.impute])
     elif isinstance(step, StandardScaler) and step.with_std:
         step.mean_, step.scale_ = (np.array(part)[column.kept()] for part in column.scaling)

@@ -164,6 +164,10 @@ class _Graph:
         hot = self.add("Cast", equal, to=TensorProto.DOUBLE)
         live = np.ones(len(categories))
         live[list(column.vanished)] = 0.0
+        if column.step == "one-hot" and column.impute is not None:
+            place = np.diag(live)
+            place[column.categories.index(None), int(column.impute)] = 1.0
+            return self.add("MatMul", hot, self.constant(place))
         return self.add("Mul", hot, self.constant(live))
 
     def _scaled(self, column: FittedColumn, x: str) -> str:

@@ -92,6 +92,8 @@ def _numeric(column: FittedColumn, x: Array) -> Array:
 
 
 def _one_hot(column: FittedColumn, codes: Codes, named: Mapping[str, Any]) -> Array:
+    if column.impute is not None:
+        codes = np.where(codes == column.categories.index(None), int(column.impute), codes)
     known = _known(column, codes)
     if not column.ignores_unknown:
         _refuse(column, ~known, named)

@@ -50,8 +50,8 @@ from lethe.engine.preprocess.library import PreparedModel
 _KNOWN = (
     "a model has SimpleImputer() and a scaler (StandardScaler, MinMaxScaler, MaxAbsScaler, "
     "RobustScaler), each alone or in this order; OneHotEncoder() and OrdinalEncoder(), each alone "
-    "or before StandardScaler(); and before these what learns nothing, such as PolynomialFeatures. "
-    "Fit one of these, or "
+    "or before StandardScaler(); SimpleImputer(strategy='most_frequent') before OneHotEncoder(); "
+    "and before these what learns nothing, such as PolynomialFeatures. Fit one of these, or "
     f"{FROZEN}"
 )
 
@@ -251,6 +251,8 @@ def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
         return Numeric(found[0].estimator.strategy, standardise)
     if before == [OneHotEncoder] and not by_order(standardise):
         return _one_hot(found[0], place, standardise=standardise)
+    if before == [SimpleImputer, OneHotEncoder] and not by_order(standardise):
+        return _imputed(found[0], found[1], place, standardise=standardise)
     if before == [OrdinalEncoder] and not by_order(standardise):
         return _ordinal(found[0], place, standardise=standardise)
     raise found[-1].refusal(f"after {' and '.join(kind.__name__ for kind in kinds[:-1])}; {_KNOWN}")
@@ -294,6 +296,24 @@ def _one_hot(step: Step, place: int, *, standardise: Standardise) -> OneHot:
         )
     except InvalidData as error:
         raise step.refusal(f"{error}, or {FROZEN}") from None
+
+
+def _imputed(step: Step, encoding: Step, place: int, *, standardise: Standardise) -> OneHot:
+    """Return a column of categories whose missing values are filled in before it is encoded."""
+    if step.estimator.strategy != "most_frequent":
+        raise step.refusal(
+            f"strategy={step.estimator.strategy!r} is of numbers, which OneHotEncoder takes for "
+            f"categories; {FROZEN}"
+        )
+    if any(map(is_missing, encoding.estimator.categories_[place])):
+        raise step.refusal(
+            "it leaves None as it is, which is a category then and missing in a model; write NaN "
+            f"in its place, or {FROZEN}"
+        )
+    try:
+        return replace(_one_hot(encoding, place, standardise=standardise), impute="most_frequent")
+    except InvalidData as error:
+        raise step.refusal(f"{error}; or {FROZEN}") from None
 
 
 def _drop(step: Step, place: int) -> Drop:

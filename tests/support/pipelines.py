@@ -113,7 +113,8 @@ def _transformer(column: Column) -> Any:
             max_categories=column.max_categories,
             categories="auto" if column.categories is None else [list(column.categories)],
         )
-        steps: list[Any] = [hot]
+        fill = SimpleImputer(missing_values=None, strategy="most_frequent")
+        steps: list[Any] = [hot] if column.impute is None else [fill, hot]
     elif isinstance(column, Numeric):
         read = days if isinstance(column, Date) else as_numbers
         steps = [FunctionTransformer(read)]
@@ -163,7 +164,7 @@ def draw_rows(columns: Columns, n: int, rng: Generator, *, missing: float = 0.1)
     rows: Rows = {}
     for name, column in columns.items():
         values = _drawn(column, n, rng)
-        if isinstance(column, Numeric) and column.impute:
+        if isinstance(column, Numeric | OneHot) and column.impute:
             values[rng.random(n) < missing] = None
         rows[name] = values
     return rows

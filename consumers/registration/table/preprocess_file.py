@@ -50,6 +50,7 @@ _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type
             "min_frequency": _COUNT,
             "max_categories": int,
             "categories": list,
+            "impute": str,
             "of": str,
         },
     ),

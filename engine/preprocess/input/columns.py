@@ -140,6 +140,9 @@ class OneHot:
     categories
         All of them in their order, each with a column, whether it has rows or not; others are not
         learnt from. None: those of the live rows, sorted.
+    impute
+        ``"most_frequent"`` takes a missing value for the category that most live rows have, and of
+        several for the least, as ``SimpleImputer(strategy="most_frequent")`` does.
     """
 
     unknown: Unknown = "error"
@@ -148,6 +151,7 @@ class OneHot:
     min_frequency: float | None = None
     max_categories: int | None = None
     categories: tuple[Category, ...] | None = None
+    impute: Literal["most_frequent"] | None = field(default=None, kw_only=True)
     of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -159,6 +163,17 @@ class OneHot:
             A setting is none of the above.
         """
         _check_standardise(self.standardise)
+        if self.impute not in ("most_frequent", None):
+            raise InvalidData(
+                f"impute must be 'most_frequent' or None, not {self.impute!r}; for a given "
+                "category use of=Filled(column, category)"
+            )
+        if self.impute is not None and (self.categories is not None or self.standardise):
+            raise InvalidData(
+                "impute='most_frequent' of categories is not there beside categories or "
+                "standardise; name a category that stands in for missing ones, "
+                "of=Filled(column, category)"
+            )
         drop: object = self.drop
         if isinstance(drop, list):
             drop = tuple(drop)
@@ -395,9 +410,9 @@ def by_order(standardise: Standardise) -> bool:
 
 
 def keeps_order(column: Column) -> bool:
-    """Return whether order statistics of a column are kept: no sums over rows give these."""
+    """Return whether order statistics or modes of a column are kept: no sums of raw rows are."""
     if not isinstance(column, Numeric):
-        return False
+        return isinstance(column, OneHot) and column.impute is not None
     return column.impute in ("median", "most_frequent") or by_order(column.standardise)
 
 

@@ -117,7 +117,9 @@ class Table:
 
 def named(column: Column) -> tuple[Category, ...]:
     """Return the categories that have a place in a column without a row."""
-    return (column.categories or ()) if isinstance(column, OneHot) else ()
+    if not isinstance(column, OneHot):
+        return ()
+    return (*(column.categories or ()), *(() if column.impute is None else (None,)))
 
 
 def read_table(

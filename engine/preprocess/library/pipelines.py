@@ -240,6 +240,12 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
     else:
         known = sorted_categories(name, live)
         steps += filling(column.of)
+        if isinstance(column, OneHot) and column.impute is not None:
+            steps += [
+                SimpleImputer(missing_values=missing, strategy=column.impute)
+                for missing in (np.nan, None)
+            ]
+            known = [one for one in known if one is not None]
         steps += knowing_missing(_encoder(column, known), known)
         if (
             isinstance(column, OneHot)

@@ -30,7 +30,15 @@ def untransformed(layout: Layout) -> BaseTransformation:
     """Return the transformation that leaves numbers as they are, and an entry's value 0."""
     p, nothing = layout.features, np.zeros(layout.features, np.bool_)
     return BaseTransformation(
-        layout, np.zeros(p), np.ones(p), nothing, nothing, nothing, np.zeros(layout.entries), 0.0
+        layout,
+        np.zeros(p),
+        np.ones(p),
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+        np.zeros(layout.entries),
+        0.0,
     )
 
 

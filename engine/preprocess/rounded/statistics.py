@@ -104,7 +104,7 @@ class ExactStatistics:
             rows = np.array([int(S.of(int(j), one).p) for j in raw.own[hot.categories]])
             found = hot.found(rows, n, raw.vocabularies[hot.source])
             places = hot.features
-            present[places], left_out[places], rare[places] = found
+            present[places], left_out[places], rare[places], _ = found
             if hot.shared is not None and n:
                 share = flint.fmpq(int(present[hot.shared]), n)
                 mean[hot.shared], variance[hot.shared] = share, share - share * share

@@ -72,6 +72,8 @@ class BaseTransformation:
         or is rare, or it is that of rare ones, and none is.
     rare
         (p,) whether a category's rows have the feature that rare ones share.
+    mode
+        (p,) whether it is the feature of the category that stands in for missing ones.
     value
         (q,) the entries' values in base units.
     target_mean
@@ -86,6 +88,7 @@ class BaseTransformation:
     constant: NDArray[np.bool_]
     left_out: NDArray[np.bool_]
     rare: NDArray[np.bool_]
+    mode: NDArray[np.bool_]
     value: Array
     target_mean: float
     intervals: tuple[Interval, ...] = ()
@@ -115,9 +118,9 @@ class BaseTransformation:
             feature, own = looked_up(hot.feature_of, table.codes[:, hot.source]), hot.features
             if standardised(hot.column):
                 Z[:, own] -= self.centre[own] / self.scale[own]
-            at = feature
+            at = self.filled(hot, table)
             if hot.shared is not None:
-                at = np.where((feature >= 0) & self.rare[feature], hot.shared, feature)
+                at = np.where((at >= 0) & self.rare[at], hot.shared, at)
             known = np.flatnonzero((at >= 0) & ~self.left_out[at])
             at = at[known]
             Z[known, at] = (1.0 - self.centre[at]) / self.scale[at]
@@ -125,6 +128,14 @@ class BaseTransformation:
                 entries[:, place] = feature
                 place += 1
         return with_intercept(Z) if intercept else Z, entries
+
+    def filled(self, hot: OneHotPart, table: Table) -> Places:
+        """Return the feature of each row's category, once missing ones are filled in; (n,)."""
+        feature = looked_up(hot.feature_of, table.codes[:, hot.source])
+        gap = hot.gap(table.vocabularies[hot.source])
+        if gap is None:
+            return feature
+        return np.where(feature == gap, hot.first + np.argmax(self.mode[hot.features]), feature)
 
     def knows(self, table: Table) -> bool:
         """Return whether each row has a place in the layout: no new category, no new gap."""
@@ -228,7 +239,7 @@ class BeginBase:
         self._constant = np.zeros(p, dtype=np.bool_)
         self._intervals: list[tuple[int, Interval]] = []
         self._scalings: dict[int, Scaling] = {}
-        self._left_out, self._rare = np.zeros((2, p), dtype=np.bool_)
+        self._left_out, self._rare, self._mode = np.zeros((3, p), dtype=np.bool_)
         self.value = np.empty(layout.entries)
 
     def order(
@@ -288,6 +299,7 @@ class BeginBase:
         """Note the statistics of a one-hot column; ``rows`` (k,) have its categories."""
         own, found = hot.features, hot.found(rows, self._n, vocabulary)
         self._left_out[own], self._rare[own] = found.left_out, found.rare
+        self._mode[own] = found.mode
         if not standardised(hot.column):
             return
         mean, variance = category_moments(found.rows, found.left_out, self._n)
@@ -306,6 +318,7 @@ class BeginBase:
             self._constant,
             self._left_out,
             self._rare,
+            self._mode,
             self.value,
             self._target_mean,
             tuple(self._in_base_units(*of) for of in self._intervals),

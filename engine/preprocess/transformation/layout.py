@@ -29,7 +29,7 @@ from lethe.engine.preprocess.input.columns import (
     scales,
     standardised,
 )
-from lethe.engine.preprocess.input.table import Table, Vocabulary
+from lethe.engine.preprocess.input.table import Table, Vocabulary, named
 from lethe.engine.preprocess.input.values import sorted_categories
 from lethe.engine.preprocess.transformation.order import kept_quantiles
 
@@ -99,11 +99,14 @@ class CategoryFeatures(NamedTuple):
         shared one if no row has a rare category.
     rare
         Whether it is a category's that is rare, or would be with one row.
+    mode
+        Whether it is that of the category that stands in for missing ones.
     """
 
     rows: NDArray[np.int64]
     left_out: NDArray[np.bool_]
     rare: NDArray[np.bool_]
+    mode: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +143,26 @@ class OneHotPart:
         """Number of its features."""
         return len(self.codes) + int(self.column.shares)
 
+    def gap(self, vocabulary: Vocabulary) -> int | None:
+        """Return the feature of missing values that a category stands in for, if one does."""
+        if self.column.impute is None:
+            return None
+        return int(self.feature_of[vocabulary.code_of([None])[0]])
+
     def found(self, rows: NDArray[np.int64], n: int, vocabulary: Vocabulary) -> CategoryFeatures:
         """Return what becomes of the features where ``rows`` (k,) of n have each category."""
+        mode, gap = np.zeros(self.width, dtype=np.bool_), self.gap(vocabulary)
+        if gap is not None:
+            rows, most = self._filled(rows, gap - self.first, vocabulary)
+            mode[most] = True
         rare = self._rare(rows, n)
         rows = np.append(rows, rows[rare].sum())[: self.width]
         rare = np.append(rare, False)[: self.width]
+        if gap is not None:
+            rare[gap - self.first] = False
         left_out = rare.copy()
+        if gap is not None:
+            left_out[gap - self.first] = True
         left_out[len(self.codes) :] = rows[len(self.codes) :] == 0
         drop, there = self.column.drop, np.flatnonzero(self.is_known(rows) & ~left_out)
         if isinstance(drop, tuple):
@@ -153,7 +170,20 @@ class OneHotPart:
         elif drop is None or (drop == "if_binary" and len(there) != 2):
             there = there[:0]
         left_out[there[:1]] = True
-        return CategoryFeatures(rows, left_out, rare)
+        return CategoryFeatures(rows, left_out, rare, mode)
+
+    def _filled(
+        self, rows: NDArray[np.int64], gap: int, vocabulary: Vocabulary
+    ) -> tuple[NDArray[np.int64], int]:
+        """Return the rows once missing values are filled in, and which category has most."""
+        known = rows.copy()
+        known[gap] = -1
+        most = np.flatnonzero(known == known.max()).tolist()
+        of_each = [vocabulary.categories[code] for code in self.codes[most]]
+        mode = most[of_each.index(sorted_categories(self.name, of_each)[0])]
+        known[gap] = 0
+        known[mode] += rows[gap]
+        return known, mode
 
     def is_known(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which features are there: those of categories with ``rows``, or named."""
@@ -220,7 +250,10 @@ class Layout:
         return [
             hot
             for hot in self.one_hot
-            if hot.column.drop is not None or hot.column.shares or standardised(hot.column)
+            if hot.column.drop is not None
+            or hot.column.shares
+            or hot.column.impute is not None
+            or standardised(hot.column)
         ]
 
     @property
@@ -362,11 +395,12 @@ def _sorted_codes(name: Name, table: Table, source: int) -> Places:
 
 
 def _one_hot_codes(name: Name, column: OneHot, table: Table, source: int) -> Places:
-    if column.categories is None:
-        return _sorted_codes(name, table, source)
     vocabulary = table.vocabularies[source]
-    present = [vocabulary.categories[code] for code in np.unique(table.codes[:, source])]
-    _check_named(name, column.categories, present)
+    present = {vocabulary.categories[code] for code in np.unique(table.codes[:, source])}
+    if column.categories is None:
+        ordered = sorted_categories(name, present.union(named(column)))
+        return vocabulary.code_of(ordered).astype(np.intp)
+    _check_named(name, column.categories, [*present])
     return vocabulary.code_of(column.categories).astype(np.intp)
 
 

@@ -10,7 +10,7 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import Name, Ordinal
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.transformation.base import BaseTransformation
-from lethe.engine.preprocess.transformation.layout import CodedPart, OneHotPart, Places, looked_up
+from lethe.engine.preprocess.transformation.layout import CodedPart, OneHotPart, looked_up
 from lethe.engine.preprocess.transformation.statistics import Statistics
 
 _SHOWN = 60  # characters of a category in a message
@@ -49,9 +49,9 @@ def pipeline_features(
     for coded in layout.coded:
         _fill_unknown(coded, base, live, counts, table, features)
     for hot in layout.one_hot:
-        _check_known(hot, live.present, table)
+        _check_known(hot, base, live, table)
         if hot.shared is not None:
-            features[:, hot.features] = _shared_or_own(hot, live, table, hot.shared)
+            features[:, hot.features] = _shared_or_own(hot, base, live, table, hot.shared)
             features[:, hot.features] -= base.centre[hot.features]
             features[:, hot.features] /= base.scale[hot.features]
     out: Array = (features - live.mean) / live.deviation
@@ -87,9 +87,11 @@ def _fill_unknown(
     features[unknown, feature] = (values - base.centre[feature]) / base.scale[feature]
 
 
-def _shared_or_own(part: OneHotPart, live: Statistics, table: Table, shared: int) -> Array:
+def _shared_or_own(
+    part: OneHotPart, base: BaseTransformation, live: Statistics, table: Table, shared: int
+) -> Array:
     """Return the features of 0 and 1 of a column whose rare categories share one."""
-    feature = looked_up(part.feature_of, table.codes[:, part.source])
+    feature = base.filled(part, table)
     known = (feature >= 0) & (live.present[feature] > 0)
     takes = known & live.rare[feature]
     if part.column.unknown == "infrequent_if_exist":
@@ -101,14 +103,16 @@ def _shared_or_own(part: OneHotPart, live: Statistics, table: Table, shared: int
     return hot
 
 
-def _check_known(part: OneHotPart, present: NDArray[np.int64], table: Table) -> None:
+def _check_known(
+    part: OneHotPart, base: BaseTransformation, live: Statistics, table: Table
+) -> None:
     if part.column.unknown != "error":
         return
-    codes = table.codes[:, part.source]
-    feature: Places = looked_up(part.feature_of, codes)
-    unknown = np.flatnonzero((feature < 0) | ~part.is_known(present[feature]))
+    feature = base.filled(part, table)
+    unknown = np.flatnonzero((feature < 0) | ~part.is_known(live.present[feature]))
     if len(unknown):
-        category = table.vocabularies[part.source].categories[codes[unknown[0]]]
+        code = table.codes[unknown[0], part.source]
+        category = table.vocabularies[part.source].categories[code]
         raise _unknown(part.name, category)
 
 

@@ -175,7 +175,7 @@ def _categories(
 ) -> CategoryFeatures:
     """Return what becomes of all features, (p,) each; of others than one-hot ones nothing."""
     nothing = np.zeros(base.layout.features, dtype=np.bool_)
-    whole = CategoryFeatures(sums.present.copy(), nothing, nothing.copy())
+    whole = CategoryFeatures(sums.present.copy(), nothing, nothing.copy(), nothing.copy())
     for hot in base.layout.counted:
         rows = sums.present[hot.categories]
         found = hot.found(rows, sums.rows, vocabularies[hot.source])
@@ -189,6 +189,8 @@ def _check_categories(base: BaseTransformation, found: CategoryFeatures) -> None
     differ = (found.left_out != base.left_out) | (found.rare != base.rare)
     if differ[found.rows > 0].any():
         raise StatisticsMoved("another category of a column is to be left out, or is rare")
+    if (found.mode != base.mode).any():
+        raise StatisticsMoved("another category of a column is the most frequent one")
 
 
 def _standardised(

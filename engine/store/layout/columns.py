@@ -72,7 +72,8 @@ class ColumnRecord(Stored):
 class FittedColumn(Stored):
     """A column as the live rows have fitted it: what a reader needs to transform a row.
 
-    A number is ``(x - mean) / deviation``, where ``impute`` stands in for a missing x; x of a
+    A number is ``(x - mean) / deviation``, where ``impute`` stands in for a missing x (of a one-hot
+    column, where it is the place of the category that does so for a missing one); x of a
     category is its place in ``values``, or ``otherwise`` if it is not known; a date counts days
     since 1970-01-01. A one-hot column is a feature of 0 and 1 for each category; if these are
     standardised, ``values`` are their means, and then their deviations. ``vanished`` are

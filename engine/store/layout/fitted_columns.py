@@ -162,15 +162,18 @@ def _one_hot(
     there = pipeline.live.present[part.categories]
     vanished = () if record.ordered else _without_rows(there)
     rare = np.flatnonzero(pipeline.live.rare[part.categories] & (there > 0)).tolist()
-    members: dict[str, Any] = _given_only(
+    members: dict[str, Any] = {}
+    impute = otherwise = None
+    if part.column.impute is not None:  # the place of what stands in for a missing category
+        members["impute"] = impute = float(np.argmax(pipeline.base.mode[part.features]))
+    members |= _given_only(
         categories=record.categories, values=values, vanished=vanished, rare=rare
     )
-    otherwise = None
     if rare and record.unknown == "infrequent_if_exist":
         members["otherwise"] = otherwise = float(len(record.categories))
     members |= {"shares": True} if record.shares else {}
     members |= {"ignores_unknown": True} if record.unknown != "error" else {}
-    changing = numbers_of_column(None, 0.0, 1.0, values, vanished, otherwise)
+    changing = numbers_of_column(impute, 0.0, 1.0, values, vanished, otherwise)
     changing += numbers_of_rare(rare) if record.shares else ()
     return _object(start, members), struct.pack(f"<{len(changing)}d", *changing)
 
@@ -227,7 +230,7 @@ def empty_columns(records: Sequence[ColumnRecord]) -> PublishedColumns:
             FittedColumn(
                 name=record.name,
                 step=record.step,
-                impute=0.0 if record.impute else None,
+                impute=0.0 if record.impute and record.step in NUMERIC else None,
                 categories=record.categories,
                 values=_no_values(record),
                 otherwise=0.0 if record.step in _CODED else None,

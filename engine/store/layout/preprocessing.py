@@ -95,6 +95,7 @@ def _own_column(record: ColumnRecord) -> Column:
                 record.min_frequency,
                 record.max_categories,
                 named,
+                impute="most_frequent" if record.impute == "most_frequent" else None,
             )
         case "ordinal":
             return Ordinal(named, standardise, record.otherwise)
@@ -232,7 +233,7 @@ def _record(
 
 
 def _impute(column: Column) -> bool | Literal["median", "most_frequent"]:
-    impute = column.impute if isinstance(column, Numeric) else None
+    impute = column.impute if isinstance(column, Numeric | OneHot) else None
     return impute == "mean" if impute is None or impute == "mean" else impute
 
 
@@ -295,13 +296,13 @@ def given_table(records: Sequence[ColumnRecord], values: Array, what: str) -> Ta
 # -- the base -----------------------------------------------------------------------------------
 
 
-_LEFT_OUT, _RARE = 2.0, 4.0  # are added to 1, of a constant feature
+_LEFT_OUT, _RARE, _MODE = 2.0, 4.0, 8.0  # are added to 1, of a constant feature
 
 
 def pack_base(base: BaseTransformation) -> bytes:
     """Return a base transformation, without its layout, as raw float64."""
     ends = [end for interval in base.intervals for end in interval]
-    state = base.constant + _LEFT_OUT * base.left_out + _RARE * base.rare
+    state = base.constant + _LEFT_OUT * base.left_out + _RARE * base.rare + _MODE * base.mode
     parts = [base.centre, base.scale, state, base.value, [base.target_mean], ends]
     return codec.pack(np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]))
 
@@ -320,9 +321,10 @@ def unpack_base(stored: bytes | None, layout: Layout, what: str) -> BaseTransfor
     centre, scale, state, value, [mean], ends = np.split(numbers, np.cumsum([p, p, p, q, 1]))
     if not (scale > 0).all():
         raise CorruptState(f"{what}: its base transformation divides by 0; run `lethe check`")
-    rare, rest = np.divmod(state, _RARE)
+    mode, rest = np.divmod(state, _MODE)
+    rare, rest = np.divmod(rest, _RARE)
     left_out, constant = np.divmod(rest, _LEFT_OUT)
-    flags = constant != 0, left_out != 0, rare != 0
+    flags = constant != 0, left_out != 0, rare != 0, mode != 0
     intervals = tuple(Interval(*of) for of in ends.reshape(windows, 2).tolist())
     return BaseTransformation(layout, centre, scale, *flags, value, float(mean), intervals)
 
