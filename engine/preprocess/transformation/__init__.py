@@ -3,7 +3,8 @@
 - `layout`: where columns are in the table, among the features and among the entries
 - `encoding`: numbers for categories
 - `base`: the transformation that a generation begins with, to base units
-- `in_passes`: the same of rows that are read in blocks
+- `blocks`, `in_passes`, `order_in_passes`: the same of rows that are read in blocks
+- `order`: medians, modes, extremes and quartiles, in windows of values
 - `sums`: sums over the live rows, from which rows are subtracted
 - `statistics`: the live rows' own transformation, and how far it is from the base
 - `predicting`: features of rows that are not a model's own

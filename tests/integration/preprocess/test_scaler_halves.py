@@ -92,5 +92,7 @@ def test_a_file_names_the_half(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match="column 'a': standardise must be True, False"):
         read_preprocess_file(path)
     path.write_text('[columns.a]\nstep = "numeric"\nstandardise = 1\n')
-    with pytest.raises(InvalidData, match="standardise is true, false or text, not 1"):
+    with pytest.raises(
+        InvalidData, match="standardise is true, false, text or a list of two numbers"
+    ):
         read_preprocess_file(path)

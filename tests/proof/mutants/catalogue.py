@@ -757,6 +757,39 @@ MUTANTS = (
         never("check_served", "kind is Kind.SOFTMAX"),
     ),
     mutant(
+        "an order statistic that has left its window is not guessed",
+        "test_a_median_that_is_left_is_said_to_be",
+        never("Window.at", "not (rank >= self.below and place < len(self.values))"),
+    ),
+    mutant(
+        "missing values that are filled in have their rank",
+        "test_a_window_gives_the_quantiles_of_what_came_and_went",
+        put("Window.at", "rank >= less", "True"),
+    ),
+    mutant(
+        "the most frequent of more values than are counted is refused",
+        "test_the_most_frequent_of_too_many_values_is_refused",
+        never("Order.narrowed", "count > MOST_VALUES"),
+    ),
+    mutant(
+        "a window in the store is one of its interval",
+        "test_damaged_values_are_corrupt",
+        put("_unpack_window", "(np.diff(values) <= 0).any()", "False"),
+    ),
+    mutant(
+        "another most frequent category asks for a rebuild",
+        "test_what_stands_in_for_a_missing_category_follows_the_live_rows",
+        never("statistics._check_categories", "(found.mode != base.mode).any()"),
+    ),
+    mutant(
+        "a linear model with order statistics has no exact sums",
+        "test_exact_sums_are_refused",
+        without(
+            "checks.can_have_exact_sums",
+            "not any(keeps_order(column) for column in columns_of(config.preprocess).values())",
+        ),
+    ),
+    mutant(
         "rows that came and went since the sums were written are counted",
         "test_sums_come_back_with_the_rows_since",
         put("_with_rows_since", "(1, -1)", "(1,)"),

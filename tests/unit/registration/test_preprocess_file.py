@@ -46,9 +46,9 @@ def parsed(tmp_path: Path, text: str) -> dict[str, Column]:
         ("[columns.age]\nstep = 'numeric'\nsmooth = 3", "numeric has no setting 'smooth'"),
         (
             "[columns.age]\nstep = 'numeric'\nstandardise = 1",
-            "standardise is true, false or text, not 1",
+            "standardise is true, false, text or a list of two numbers, not 1",
         ),
-        ("[columns.age]\nstep = 'numeric'\nimpute = 'median'", "not sums over rows"),
+        ("[columns.age]\nstep = 'numeric'\nimpute = 'max'", "impute must be 'mean', 'median'"),
         ("[columns.age]\nstep = 'target-encode'\nsmooth = true", 'a number or "auto"'),
         ("[columns.age]\nstep = 'target-encode'\nsmooth = -1", "smooth must be"),
         ("[columns.age]\nstep = 'one-hot'\nunknown = 'drop'", "unknown must be"),

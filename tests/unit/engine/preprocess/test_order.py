@@ -71,7 +71,7 @@ def test_changes_of_a_window_may_come_in_any_order() -> None:
     assert (one.below, one.above) == (two.below, two.above)
 
 
-def test_a_median_that_has_left_its_window_is_said_to_have() -> None:
+def test_a_median_that_is_left_is_said_to_be() -> None:
     values = np.arange(1000.0)
     window = Window.of(values).narrowed(500.0, 500.0, 20)
     assert window.changed(values[:38], -1).quantile(0.5) == 518.5
