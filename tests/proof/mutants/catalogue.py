@@ -786,7 +786,7 @@ MUTANTS = (
         "test_exact_sums_are_refused",
         without(
             "checks.can_have_exact_sums",
-            "not any(keeps_order(column) for column in columns_of(config.preprocess).values())",
+            "not any((keeps_order(column) for column in columns_of(config.preprocess).values()))",
         ),
     ),
     mutant(
