@@ -32,7 +32,7 @@ from lethe.engine.store.layout.disclosed import Disclosure
 from lethe.engine.store.layout.exact_sums import new_fields
 from lethe.engine.store.layout.keys import FORMAT, GenerationKeys, ModelKeys
 from lethe.engine.store.layout.meta import Meta, meta_json
-from lethe.engine.store.layout.preprocessing import packed_since
+from lethe.engine.store.layout.pipeline_sums import packed_since
 from lethe.engine.store.layout.state import ModelState, PublishedPipeline
 from lethe.engine.store.offline import staging
 from lethe.engine.store.store import ModelStore
@@ -45,7 +45,7 @@ class Arrays:
     ``V_before`` and ``Q_before`` count the rows before it; ``expected`` is the id of the arrays
     that the new rows were computed from, or None for a generation that becomes live. ``signs`` are
     those of the new rows of V; None: all are deletions. ``sums`` are the new fields of a model with
-    preprocessing (`engine.store.layout.preprocessing.packed_since`) or with exact sums; ``whole``:
+    preprocessing (`engine.store.layout.pipeline_sums.packed_since`) or with exact sums; ``whole``:
     in place of the old ones.
     """
 

@@ -17,7 +17,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.input.columns import Column, Name, given_columns
+from lethe.engine.preprocess.input.by_name import given_columns
+from lethe.engine.preprocess.input.columns import Column, Name
 from lethe.engine.preprocess.input.derived import Filled
 from lethe.engine.preprocess.library.computing import computing
 from lethe.engine.preprocess.library.pipelines import (

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Rows
-from lethe.engine.preprocess.input.columns import Column, Numeric, Ordinal, given_columns
+from lethe.engine.preprocess.input.by_name import given_columns
+from lethe.engine.preprocess.input.columns import Column, Numeric, Ordinal
 from lethe.engine.preprocess.input.derived import Filled
 from lethe.engine.preprocess.input.spelling import categories_of
 from lethe.engine.preprocess.input.table import Codes, Table, Vocabulary, read_table

@@ -28,7 +28,8 @@ from lethe.engine.fit.classes import encoded
 from lethe.engine.fit.objective import Kind
 from lethe.engine.generalised import PoissonModel, SoftmaxModel
 from lethe.engine.models import LinearModel, LogisticModel
-from lethe.engine.preprocess.input.columns import Column, given_columns, named_by
+from lethe.engine.preprocess.input.by_name import given_columns, named_by
+from lethe.engine.preprocess.input.columns import Column
 from lethe.engine.preprocess.input.frozen import transformed
 from lethe.engine.result import Conversion
 from lethe.engine.store.layout.config import ConversionRecord, ModelConfig

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.input.columns import Column, Name, given_columns
+from lethe.engine.preprocess.input.by_name import given_columns
+from lethe.engine.preprocess.input.columns import Column, Name
 from lethe.engine.preprocess.input.derived import Same, sources
 from lethe.engine.preprocess.input.table import Codes, read_table
 from lethe.engine.store.layout.columns import FittedColumn

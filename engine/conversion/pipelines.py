@@ -30,6 +30,7 @@ from lethe.engine.conversion.parameters import (
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.input.by_name import given_columns
 from lethe.engine.preprocess.input.columns import (
     Column,
     Drop,
@@ -41,7 +42,6 @@ from lethe.engine.preprocess.input.columns import (
     Standardise,
     Unknown,
     by_order,
-    given_columns,
 )
 from lethe.engine.preprocess.input.derived import Same
 from lethe.engine.preprocess.input.values import is_missing

@@ -26,11 +26,8 @@ from lethe.engine.fit.class_weights import ClassWeight, ClassWeights, class_name
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
 from lethe.engine.fitted import Fitted
-from lethe.engine.preprocess.input.columns import (
-    GivenColumns,
-    checked_columns,
-    dropped_columns,
-)
+from lethe.engine.preprocess.input.by_name import checked_columns, dropped_columns
+from lethe.engine.preprocess.input.columns import GivenColumns
 from lethe.engine.preprocess.input.frozen import FrozenTransformer, kept_copy, transformed
 from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import TableLike

@@ -10,7 +10,8 @@ import numpy as np
 from lethe.engine.fit.factor import Factor, factorise
 from lethe.engine.fit.objective import Array, lengths
 from lethe.engine.preprocess.input.columns import scales
-from lethe.engine.preprocess.transformation.layout import Layout, OneHotPart
+from lethe.engine.preprocess.transformation.categories import OneHotPart
+from lethe.engine.preprocess.transformation.layout import Layout
 
 
 def dual_lengths(X: Array, W: Array, off: float) -> Array:

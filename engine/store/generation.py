@@ -30,12 +30,12 @@ from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.exact_sums import read_solution
 from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.meta import Meta
+from lethe.engine.store.layout.pipeline_sums import unpack_sums
 from lethe.engine.store.layout.preprocessing import (
     layout_of,
     pack_base,
     raw_columns,
     unpack_base,
-    unpack_sums,
     vocabularies_of,
 )
 from lethe.engine.store.layout.reading import parse_json_value

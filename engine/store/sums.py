@@ -1,7 +1,7 @@
 """Sums of a model, written whole again, so that rows leave them in the store.
 
 A commit writes the rows that came and went beside the sums that it leaves as they are
-(`preprocessing.packed_since` and `exact_sums.new_fields` in `engine.store.layout`). Those numbers
+(`pipeline_sums.packed_since` and `exact_sums.new_fields` in `engine.store.layout`). Those numbers
 go when the sums are written anew: with a generation, when a deletion worker ends, and within the
 hour by its housekeeping.
 """
@@ -15,7 +15,7 @@ import redis
 
 from lethe.engine.store.layout.exact_sums import packed_whole
 from lethe.engine.store.layout.keys import ModelKeys
-from lethe.engine.store.layout.preprocessing import FIRST_SINCE, packed_sums
+from lethe.engine.store.layout.pipeline_sums import FIRST_SINCE, packed_sums
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.lookup import read_summaries
 from lethe.engine.store.server.connection import reachable, text

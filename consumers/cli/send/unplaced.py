@@ -13,7 +13,8 @@ import numpy as np
 
 from lethe.consumers.contract.events import RowValue
 from lethe.consumers.registration.table.reader import GivenRows
-from lethe.engine.preprocess.input.columns import Name, given_columns
+from lethe.engine.preprocess.input.by_name import given_columns
+from lethe.engine.preprocess.input.columns import Name
 from lethe.engine.preprocess.input.derived import Expression, Filled, Same
 from lethe.engine.preprocess.input.evaluating import evaluated
 from lethe.engine.store.layout.columns import NUMERIC, ColumnRecord

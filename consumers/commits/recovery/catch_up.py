@@ -21,7 +21,7 @@ from lethe.engine.preprocess.live import change_model
 from lethe.engine.store.apply import RowsWritten
 from lethe.engine.store.layout.keys import GenerationKeys
 from lethe.engine.store.layout.meta import Meta, with_meta
-from lethe.engine.store.layout.preprocessing import packed_since
+from lethe.engine.store.layout.pipeline_sums import packed_since
 from lethe.engine.store.layout.state import ModelState
 from lethe.engine.store.offline.catch_up import CaughtUp, catch_up
 from lethe.engine.store.offline.staging import read_live

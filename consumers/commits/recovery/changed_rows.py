@@ -21,7 +21,7 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.classes import encoded_as
 from lethe.engine.fit.factor import Factor
 from lethe.engine.fit.objective import Array, Kind, Rows
-from lethe.engine.preprocess.input.columns import given_columns
+from lethe.engine.preprocess.input.by_name import given_columns
 from lethe.engine.preprocess.input.table import Table, read_table
 from lethe.engine.preprocess.transformation.layout import Places
 from lethe.engine.store.apply import RowsWritten

@@ -16,7 +16,8 @@ from lethe.consumers.registration.table.source import IN_FILES, Data, TableTooLa
 from lethe.consumers.registration.table.values import numeric_type, spells_number
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
-from lethe.engine.preprocess.input.columns import Column, Date, Numeric, given_columns
+from lethe.engine.preprocess.input.by_name import given_columns
+from lethe.engine.preprocess.input.columns import Column, Date, Numeric
 
 MAX_FEATURES = 8_000
 """The factor is one Redis string, which holds 512 MB: 8 d^2 bytes allow d = 8,191; of C classes

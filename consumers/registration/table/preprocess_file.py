@@ -21,6 +21,7 @@ from typing import Any
 
 from lethe.consumers.service.configuration.toml_file import read_toml
 from lethe.engine.errors import InvalidData
+from lethe.engine.preprocess.input.by_name import checked_columns
 from lethe.engine.preprocess.input.columns import (
     Column,
     Date,
@@ -28,7 +29,6 @@ from lethe.engine.preprocess.input.columns import (
     OneHot,
     Ordinal,
     TargetEncode,
-    checked_columns,
 )
 from lethe.engine.preprocess.input.expression_text import parsed
 

@@ -6,6 +6,7 @@ May import the rest of the engine; nothing of `engine.preprocess` outside of thi
 - `expression_text`: the same from text
 - `evaluating`: its values
 - `columns`: what is done to each column
+- `by_name`: which of them a model has, and which columns a table has to have for these
 - `settings`: what a model was asked for, and what of it cannot be
 - `values`: the values of one column: numbers, days or categories
 - `spelling`: the category that a value of a file or a message is, however it is written there

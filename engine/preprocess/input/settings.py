@@ -8,13 +8,8 @@ from typing import Any
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
-from lethe.engine.preprocess.input.columns import (
-    Columns,
-    Name,
-    TargetEncode,
-    given_columns,
-    standardised,
-)
+from lethe.engine.preprocess.input.by_name import given_columns
+from lethe.engine.preprocess.input.columns import Columns, Name, TargetEncode, standardised
 from lethe.engine.preprocess.input.table import Table, Vocabulary, read_table
 
 

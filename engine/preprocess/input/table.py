@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.input.by_name import given_columns
 from lethe.engine.preprocess.input.columns import (
     Category,
     Column,
@@ -24,7 +25,6 @@ from lethe.engine.preprocess.input.columns import (
     Name,
     Numeric,
     OneHot,
-    given_columns,
 )
 from lethe.engine.preprocess.input.derived import Expression, Filled, Same, sources
 from lethe.engine.preprocess.input.evaluating import evaluated

@@ -23,6 +23,7 @@ from sklearn.preprocessing import (
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
+from lethe.engine.preprocess.input.by_name import given_columns
 from lethe.engine.preprocess.input.columns import (
     Category,
     Column,
@@ -36,7 +37,6 @@ from lethe.engine.preprocess.input.columns import (
     TargetEncode,
     by_order,
     centres,
-    given_columns,
     passthrough,
     scales,
 )

@@ -24,6 +24,7 @@ from lethe.engine.preprocess.input.columns import (
     standardised,
 )
 from lethe.engine.preprocess.input.table import Table, Vocabulary
+from lethe.engine.preprocess.transformation.categories import OneHotPart
 from lethe.engine.preprocess.transformation.encoding import (
     TargetMoments,
     ordinal_codes,
@@ -32,7 +33,6 @@ from lethe.engine.preprocess.transformation.encoding import (
 from lethe.engine.preprocess.transformation.layout import (
     Layout,
     NumericPart,
-    OneHotPart,
     Places,
     lay_out,
     looked_up,

@@ -27,12 +27,13 @@ from lethe.engine.preprocess.transformation.base import (
     check_target,
 )
 from lethe.engine.preprocess.transformation.blocks import GivenInBlocks
+from lethe.engine.preprocess.transformation.categories import OneHotPart
 from lethe.engine.preprocess.transformation.encoding import (
     TargetMoments,
     ordinal_codes,
     smoothed_means,
 )
-from lethe.engine.preprocess.transformation.layout import Layout, OneHotPart
+from lethe.engine.preprocess.transformation.layout import Layout
 from lethe.engine.preprocess.transformation.order_in_passes import windows_in_passes
 
 

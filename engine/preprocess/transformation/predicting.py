@@ -10,7 +10,8 @@ from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.columns import Name, Ordinal
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.transformation.base import BaseTransformation
-from lethe.engine.preprocess.transformation.layout import CodedPart, OneHotPart, looked_up
+from lethe.engine.preprocess.transformation.categories import OneHotPart
+from lethe.engine.preprocess.transformation.layout import CodedPart, looked_up
 from lethe.engine.preprocess.transformation.statistics import Statistics
 
 _SHOWN = 60  # characters of a category in a message

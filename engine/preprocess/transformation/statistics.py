@@ -23,12 +23,12 @@ from lethe.engine.preprocess.transformation.base import (
     category_moments,
     is_constant,
 )
+from lethe.engine.preprocess.transformation.categories import CategoryFeatures
 from lethe.engine.preprocess.transformation.encoding import (
     TargetMoments,
     ordinal_codes,
     smoothed_means,
 )
-from lethe.engine.preprocess.transformation.layout import CategoryFeatures
 from lethe.engine.preprocess.transformation.order import Filled, Order, Scaling
 from lethe.engine.preprocess.transformation.sums import Sums
 

@@ -11,7 +11,8 @@ May import the rest of the engine; nothing of `engine.store` outside of this pac
 - `config`: the configuration of a model, which registration fixes
 - `meta`: what each commit replaces
 - `state`: all of it, `ModelState`
-- `preprocessing`: columns, base, sums and rows as given of a model with preprocessing
+- `preprocessing`: columns, base and rows as given of a model with preprocessing
+- `pipeline_sums`: the sums over its live rows
 - `exact_sums`: the exact sums of a linear model, and the rows beside them
 - `fitted_columns`: its columns as a version publishes them
 - `stored_rows`: row records as rows of a model

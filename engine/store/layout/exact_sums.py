@@ -29,7 +29,7 @@ from lethe.engine.exact.sums import RunningSums, Sums
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.preprocess.rounded.raw import RawColumns
 from lethe.engine.store.layout import codec
-from lethe.engine.store.layout.preprocessing import SINCE
+from lethe.engine.store.layout.pipeline_sums import SINCE
 
 if TYPE_CHECKING:
     from lethe.engine.preprocess.rounded.solution import RunningRaw

@@ -17,10 +17,10 @@ from lethe.engine.preprocess.input.columns import standardised
 from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.rounded.raw import untransformed
 from lethe.engine.preprocess.transformation.base import BaseTransformation
+from lethe.engine.preprocess.transformation.categories import OneHotPart
 from lethe.engine.preprocess.transformation.layout import (
     CodedPart,
     Layout,
-    OneHotPart,
 )
 from lethe.engine.preprocess.transformation.statistics import Statistics
 from lethe.engine.store.layout.columns import (

@@ -46,7 +46,8 @@ from lethe.engine.store.layout.keys import (
     shard_of,
 )
 from lethe.engine.store.layout.meta import Meta
-from lethe.engine.store.layout.preprocessing import given_values, packed_sums
+from lethe.engine.store.layout.pipeline_sums import packed_sums
+from lethe.engine.store.layout.preprocessing import given_values
 from lethe.engine.store.layout.reading import integer
 from lethe.engine.store.offline.predecessor import read_predecessor
 from lethe.engine.store.row_files import remove_all

@@ -28,7 +28,7 @@ from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.rowstore import passes, writer
 from lethe.engine.rowstore.passes import Block
 from lethe.engine.store.layout.config import LimitsRecord
-from lethe.engine.store.layout.preprocessing import packed_sums
+from lethe.engine.store.layout.pipeline_sums import packed_sums
 from lethe.engine.store.offline.in_files import fit_files
 from lethe.engine.store.offline.snapshot import take_snapshot, with_enough_sentinels
 from lethe.engine.store.row_files import RowFilesOfModels

@@ -33,16 +33,14 @@ from lethe.engine.store.layout import codec
 from lethe.engine.store.layout.columns import FittedColumn, packed_columns
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.fitted_columns import Learnt, fitted_columns
+from lethe.engine.store.layout.pipeline_sums import packed_since, packed_sums, unpack_sums
 from lethe.engine.store.layout.preprocessing import (
     given_values,
     layout_of,
     pack_base,
-    packed_since,
-    packed_sums,
     recorded,
     settings_of,
     unpack_base,
-    unpack_sums,
 )
 from lethe.engine.store.layout.stored_rows import read_rows
 from tests.proof.fuzz.contract import Harness, joined, parts

@@ -9,7 +9,8 @@ from sklearn.preprocessing import SplineTransformer
 from lethe import LinearModel
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
-from lethe.engine.preprocess.input.columns import Date, Dropped, Numeric, OneHot, named_by
+from lethe.engine.preprocess.input.by_name import named_by
+from lethe.engine.preprocess.input.columns import Date, Dropped, Numeric, OneHot
 from lethe.engine.preprocess.input.derived import (
     FUNCTIONS,
     Above,

@@ -16,18 +16,16 @@ from lethe.engine.preprocess.live import LivePipeline
 from lethe.engine.preprocess.transformation.sums import Sums
 from lethe.engine.store.layout.columns import ColumnRecord
 from lethe.engine.store.layout.config import ModelConfig
+from lethe.engine.store.layout.pipeline_sums import packed_since, packed_sums, unpack_sums
 from lethe.engine.store.layout.preprocessing import (
     columns_of,
     given_table,
     given_values,
     layout_of,
     pack_base,
-    packed_since,
-    packed_sums,
     recorded,
     settings_of,
     unpack_base,
-    unpack_sums,
 )
 from tests.support import pipelines
 
