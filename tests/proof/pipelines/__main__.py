@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from threadpoolctl import threadpool_limits
 
 from tests.proof.pipelines.corpus import FIRST
-from tests.proof.pipelines.judging import judged
+from tests.proof.pipelines.judging import Judgement, judged
+from tests.proof.pipelines.second import SECOND
 
 
 def main() -> int:
@@ -21,14 +23,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="draws the tables and changes (1)")
     given = parser.parse_args()
     with threadpool_limits(1):
-        found = [judged(entry, given.seed) for entry in FIRST]
+        halves = [[judged(entry, given.seed) for entry in half] for half in (FIRST, SECOND)]
+    first, second = halves
+    found = [*first, *second]
     width = max(len(one.entry.name) for one in found)
     for one in found:
         said = one.said or f"{one.distance:.1e}"
         print(f"{one.entry.name:<{width}}  {one.verdict:<7}  {said}")
+    print(f"first half: {_counted(first)}; second half: {_counted(second)}")
+    print(_counted(found))
+    return 0 if all(one.verdict in ("right", "refused") for one in found) else 1
+
+
+def _counted(found: Sequence[Judgement]) -> str:
     counts = {what: sum(one.verdict == what for one in found) for what in _VERDICTS}
-    print(", ".join(f"{count} {what}" for what, count in counts.items()), f"of {len(found)}")
-    return 1 if counts["wrong"] or counts["failed"] else 0
+    return ", ".join(f"{count} {what}" for what, count in counts.items()) + f" of {len(found)}"
 
 
 _VERDICTS = ("right", "refused", "wrong", "failed")

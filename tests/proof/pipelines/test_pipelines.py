@@ -6,9 +6,10 @@ import pytest
 
 from tests.proof.pipelines.corpus import FIRST, Entry
 from tests.proof.pipelines.judging import judged
+from tests.proof.pipelines.second import SECOND
 
 
-@pytest.mark.parametrize("entry", FIRST, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", [*FIRST, *SECOND], ids=lambda entry: entry.name)
 def test_a_pipeline_is_right_or_refused_by_name(entry: Entry) -> None:
     found = judged(entry)
     assert found.verdict in ("right", "refused"), found.said
@@ -17,3 +18,8 @@ def test_a_pipeline_is_right_or_refused_by_name(entry: Entry) -> None:
 def test_what_is_ordinary_is_accepted() -> None:
     ordinary = next(entry for entry in FIRST if entry.name == "mixed types, mean")
     assert judged(ordinary).verdict == "right"
+
+
+def test_no_pipeline_is_there_twice() -> None:
+    names = [entry.name for entry in (*FIRST, *SECOND)]
+    assert len(set(names)) == len(names)
