@@ -138,12 +138,12 @@ def _side_by_side(step: Step, tracks: Sequence[Track]) -> list[Track]:
     step.check_fitted()
     _check_width(step, tracks)
     found: list[Track] = []
-    if type(whole) is FeatureUnion:
-        listed = [(label, one, slice(None)) for label, one in whole.transformer_list]
+    if type(whole) is FeatureUnion:  # each takes all; what is not scikit-learn's may not say so
+        listed = [(label, one, range(len(tracks))) for label, one in whole.transformer_list]
     else:
-        listed = whole.transformers_
+        listed = [(label, one, places(where, whole)) for label, one, where in whole.transformers_]
     for label, estimator, where in listed:
-        mine = [tracks[place] for place in places(where, whole)]
+        mine = [tracks[place] for place in where]
         if not mine:
             continue
         made = followed(step.below(label, estimator), mine)

@@ -141,7 +141,9 @@ def _last(given: Any) -> str:
 
 
 def _targets(given: Any, y: Any) -> Any:
-    """Return targets as the model has them: -1 and 1 of a RidgeClassifier."""
+    """Return targets as the model has them: -1 and 1 of a RidgeClassifier, a column a class."""
     if _last(given) != "RidgeClassifier":
         return y
-    return np.where(np.asarray(y) == given.classes_[1], 1.0, -1.0)
+    classes = given.classes_ if len(given.classes_) > len("ab") else given.classes_[1:]
+    signs = np.where(np.asarray(y)[:, None] == classes, 1.0, -1.0)
+    return signs if len(classes) > 1 else signs[:, 0]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer, make_column_transformer as beside
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import MissingIndicator, SimpleImputer
@@ -245,3 +245,24 @@ def test_columns_are_computed_by_hand_as_well() -> None:
     assert model.n_features_in_ == 2
     assert model.feature_names_in_.tolist() == ["a", "town"]
     assert model.theta.shape == (6,)
+
+
+class Chosen(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A transformer of somebody's own, which does not say how many columns it was fitted to."""
+
+    def fit(self, X: Any, y: Any = None) -> Chosen:
+        """Learn nothing."""
+        del X, y
+        self.fitted_ = True
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return one column."""
+        return np.asarray(X)[:, [0]]
+
+
+def test_a_class_of_somebodys_own_in_a_union_is_refused_by_name() -> None:
+    united = make_union(make_pipeline(Chosen(), _SCALE), _SCALE)
+    pipeline = make_pipeline(united, Ridge()).fit(FRAME[["a", "b"]], Y)
+    with pytest.raises(InvalidData, match=r"'chosen', column 0, Chosen: a model has"):
+        LinearModel.from_sklearn(pipeline, FRAME[["a", "b"]], Y)
