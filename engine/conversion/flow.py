@@ -138,6 +138,7 @@ def _side_by_side(step: Step, tracks: Sequence[Track]) -> list[Track]:
     step.check_fitted()
     _check_width(step, tracks)
     found: list[Track] = []
+    listed: list[tuple[str, Any, Sequence[int]]]
     if type(whole) is FeatureUnion:  # each takes all; what is not scikit-learn's may not say so
         listed = [(label, one, range(len(tracks))) for label, one in whole.transformer_list]
     else:
