@@ -137,7 +137,7 @@ def test_a_multinomial_estimator_becomes_a_model_of_one_softmax(
     dump(whole.fit(table[FEATURES], table["species"]), scaled)
     rows = ("--data", str(files / "rows.csv"), "--id", "id", "--target", "species")
     refused = lethe("register", "given", "--from", str(scaled), *rows, code=2).err
-    assert "preprocessing inside a softmax model is not there yet" in refused
+    assert "preprocessing inside a softmax model is in the library alone" in refused
     assert refused.count("\n") == 1
     for file, options in ((bare, ()), (scaled, ("--freeze", "--replace"))):
         lethe("register", "given", "--from", str(file), *rows, *options)
