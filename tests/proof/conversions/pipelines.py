@@ -123,8 +123,6 @@ def _final(rng: Random, defaults: float) -> tuple[Any, bool, str, list[Offence]]
     values, _ = estimators.CLASSES[kind]
     final = estimators.drawn(rng, kind, values) if rng.random() > defaults else _default(kind)
     wrong: list[Offence] = [("'model'", *one) for one in estimators.offences(final)]
-    if kind is OneVsRestClassifier and target == "three words":
-        wrong.append(("'model'", "OneVsRestClassifier: of 3 classes"))
     return final, linear, target, wrong
 
 

@@ -94,7 +94,7 @@ KNOWN: Mapping[type, Values] = {
         "copy": (True, False),
         "clip": (False, True),
     },
-    MaxAbsScaler: {"copy": (True, False)},
+    MaxAbsScaler: {"copy": (True, False), "clip": (False, True)},
     RobustScaler: {
         "with_centering": (True, False),
         "with_scaling": (True, False),
@@ -171,9 +171,9 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
     p = transformer.get_params(deep=False)
     if isinstance(transformer, FunctionTransformer):
         wrong = ["func"] if p["func"] is np.nan_to_num else []
-    elif isinstance(transformer, StandardScaler | MaxAbsScaler):
+    elif isinstance(transformer, StandardScaler):
         wrong = []
-    elif isinstance(transformer, MinMaxScaler):
+    elif isinstance(transformer, MinMaxScaler | MaxAbsScaler):
         wrong = ["clip"] if p["clip"] else []
     elif isinstance(transformer, RobustScaler):
         wrong = [n for n in ("with_centering", "with_scaling") if not p[n]]
@@ -187,6 +187,9 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
         # "warn" is "infrequent_if_exist" and a warning, which a model has not.
         wrong = ["dtype"] if p["dtype"] is np.float32 else []
         wrong += ["handle_unknown"] if p["handle_unknown"] == "warn" else []
+        if not isinstance(p["categories"], str) and (p["min_frequency"] or p["max_categories"]):
+            named = [(shown(transformer, name, p[name]),) for name in wrong]
+            return [*named, ("OneHotEncoder: categories beside",)]
     else:
         wrong = [n for n in ("min_frequency", "max_categories") if p[n] is not None]
         wrong += ["dtype"] if p["dtype"] in (np.float32, np.int8) else []
@@ -196,7 +199,7 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
 
 def learns(transformer: Any) -> bool:
     """Return whether weights of what it makes cannot be those of its columns: no mean is learnt."""
-    return any(name in repr(transformer) for name in ("Scaler", "Encoder"))
+    return any(name in repr(transformer) for name in ("Scaler", "Encoder", "RBFSampler"))
 
 
 def made(kind: type, given: dict[str, Any], columns: Sequence[str]) -> Any:
