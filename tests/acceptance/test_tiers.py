@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -106,6 +107,47 @@ def test_each_tier_has_tests_of_every_kind(collected: list[Collected]) -> None:
     assert without_tests(collected) == []
     wrong = [t for t in collected if t.thorough != tiers.is_thorough(t.name, kafka=t.kafka)]
     assert wrong == []
+
+
+def with_extras() -> Iterator[str]:
+    """Yield the tests that need what only `make setup-all` installs, by themselves or a helper."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = path.read_text()
+        needing = {
+            "importorskip",
+            *(["need"] if "from tests.support.extras import" in text else ()),
+        }
+        functions = [f for f in ast.walk(ast.parse(text)) if isinstance(f, ast.FunctionDef)]
+        for _ in functions:  # a helper of a helper
+            needing |= {function.name for function in functions if used_by(function) & needing}
+        every = any(used_by_all(function) for function in functions if function.name in needing)
+        tests = (f.name for f in functions if f.name.startswith("test_"))
+        tests = (name for name in tests if every or name in needing)
+        yield from (f"{path.relative_to(ROOT)}::{name}" for name in tests)
+
+
+def used_by(function: ast.FunctionDef) -> set[str]:
+    """Return the names of what a function calls, and of its fixtures."""
+    called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return {
+        *(argument.arg for argument in function.args.args),
+        *(node.id for node in called if isinstance(node, ast.Name)),
+        *(node.attr for node in called if isinstance(node, ast.Attribute)),
+    }
+
+
+def used_by_all(function: ast.FunctionDef) -> bool:
+    """Return whether a function is a fixture of every test of its module."""
+    return any("autouse=True" in ast.unparse(one) for one in function.decorator_list)
+
+
+def test_only_thorough_tests_need_what_make_setup_does_not_install(
+    collected: list[Collected],
+) -> None:
+    needing = set(with_extras())
+    assert any(name.startswith("tests/unit/export/test_mlflow.py::") for name in needing)
+    kept = {test.name.partition("[")[0] for test in collected if not test.thorough}
+    assert sorted(needing & kept) == []
 
 
 @pytest.mark.parametrize("patterns", ["THOROUGH", "BATTERY", "MAIN_JOB", "ON_KAFKA"])

@@ -41,6 +41,7 @@ from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import columns_of
+from tests.support.extras import need
 from tests.support.platform import Platform, with_row_files
 
 ROLES = Roles(id="id", targets=("y",))
@@ -250,7 +251,7 @@ def test_a_version_predicts_on_the_columns_of_the_table(memory: Platform, tmp_pa
 
 
 def test_no_graph_is_made_of_what_is_computed(memory: Platform, tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
+    need("onnx")
     from lethe.consumers.export.table_graph import table_graph
 
     Registered(memory, tmp_path, sums=True)
