@@ -7,7 +7,7 @@ with the engine or with scikit-learn.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from random import Random
 from typing import Any
@@ -44,28 +44,43 @@ COLUMNS: Columns = {
 }
 """What is done to each column, by their names in order."""
 
+BY_ORDER: Columns = {
+    "age": Numeric("median", "robust"),
+    "fee": Numeric("most_frequent", (0.0, 1.0)),
+    "joined": Date("median", "max-abs"),
+    "post": TargetEncode(standardise=True),
+    "town": OneHot(),
+}
+"""The same for tables of which order statistics are taken, too."""
+
 _ROUNDED = 1e-15
 """Of a length: what the 80-bit refit has lost itself, where a bound is of the last bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableData(Data):
-    """Rows of a table: X has the values of `COLUMNS` as requests give them, n x 6 objects."""
+    """Rows of a table: X has the values of ``columns`` as requests give them, n x p objects."""
+
+    columns: Columns = field(default_factory=lambda: COLUMNS)
 
     def rows(self) -> pipelines.Rows:
         """Return the table by column."""
-        return dict(zip(COLUMNS, self.X.T, strict=True))
+        return dict(zip(self.columns, self.X.T, strict=True))
 
 
-def draw(n: int, rng: np.random.Generator, kind: str = "linear") -> TableData:
+def draw(
+    n: int, rng: np.random.Generator, kind: str = "linear", columns: Columns = COLUMNS
+) -> TableData:
     """Return n random rows with gaps, and categories of which some have a row or two."""
-    rows = pipelines.draw_rows(COLUMNS, n, rng)
-    y = pipelines.draw_target(COLUMNS, rows, rng)
+    rows = pipelines.draw_rows(columns, n, rng)
+    y = pipelines.draw_target(columns, rows, rng)
     if kind == "logistic":
         y = (y + rng.logistic(scale=5.0, size=n) > np.median(y)).astype(np.float64)
     rows["joined"][:] = [None if day is None else day.isoformat() for day in rows["joined"]]
-    X = pipelines.matrix(COLUMNS, rows)
-    return TableData("table", kind, X, y[:, None], np.ones(n), 1.0, True, np.arange(0))
+    X = pipelines.matrix(columns, rows)
+    return TableData(
+        "table", kind, X, y[:, None], np.ones(n), 1.0, True, np.arange(0), columns=columns
+    )
 
 
 def values_like(data: TableData, rng: Random) -> dict[str, Any]:
@@ -75,7 +90,7 @@ def values_like(data: TableData, rng: Random) -> dict[str, Any]:
     """
     n = len(data.X)
     found: dict[str, Any] = {}
-    for name, values in zip(map(str, COLUMNS), data.X.T, strict=True):
+    for name, values in zip(map(str, data.columns), data.X.T, strict=True):
         value = values[rng.randrange(n)]
         found[name] = value * (1 + 0.1 * rng.gauss(0, 1)) if isinstance(value, float) else value
     chance = rng.random()
@@ -91,7 +106,7 @@ def training_data(data: Data) -> TrainingData:
     plain = platform.training_data(data)
     if not isinstance(data, TableData):
         return plain
-    return table_data(COLUMNS, plain.ids, data.rows(), data.y, plain.subjects)
+    return table_data(data.columns, plain.ids, data.rows(), data.y, plain.subjects)
 
 
 def with_columns(config: ModelConfig, data: Data) -> ModelConfig:
@@ -114,7 +129,7 @@ def refitted(live: TableData, registered: TableData, *, penalised: bool = False)
     ``penalised``: the intercept is, because one class is left.
     """
     y = widened(live.y[:, 0])
-    features = transformed(COLUMNS, _as_numbers(live), y)
+    features = transformed(live.columns, _as_numbers(live), y)
     X = np.hstack([features, np.ones((len(y), 1), dtype=features.dtype)])
     penalty = widened([*[live.ridge] * features.shape[1], live.ridge if penalised else 0.0])
     weight, logistic = widened(live.weight), live.kind == "logistic"
@@ -142,7 +157,7 @@ def _as_numbers(data: TableData) -> pipelines.Rows:
 def _places(live: TableData, registered: TableData) -> list[bool]:
     """Return of each feature of the registered model whether a live row has it."""
     there: list[bool] = []
-    for name, column in COLUMNS.items():
+    for name, column in live.columns.items():
         if isinstance(column, OneHot):
             now = set(live.rows()[name])
             there += [category in now for category in sorted(set(registered.rows()[name]))]
@@ -158,13 +173,13 @@ def stored_values(record: bytes, config: Mapping[str, Any], what: str) -> tuple[
     """Return a record's row as requests give it: values by name in order, target, weight."""
     d = len(config["feature_names"]) + 1
     blocks = 1 - config.get("exact_sums", False)
-    found = codec.unpack_rows([record], d, 1, what, blocks, given=len(COLUMNS))
     columns = config["preprocess"]
+    found = codec.unpack_rows([record], d, 1, what, blocks, given=len(columns))
     numeric = [c for c in columns if c["step"] in ("numeric", "date")]
     coded = [c for c in columns if c["step"] not in ("numeric", "date")]
     pairs = zip([*numeric, *coded], found.X[0].tolist(), strict=True)
     values = {column["name"]: _given(column, value) for column, value in pairs}
-    return (*(values[name] for name in COLUMNS), *found.y[0].tolist(), float(found.weight[0]))
+    return (*(values[c["name"]] for c in columns), *found.y[0].tolist(), float(found.weight[0]))
 
 
 def _given(column: Mapping[str, Any], value: float) -> Any:
@@ -199,7 +214,7 @@ def check_pipeline(platform: Platform, model_id: str, live: TableData, exact_to:
     solution = state.stream.solution
     if solution is not None:
         rows = _as_numbers(live)
-        expected = minimiser(COLUMNS, rows, live.y, live.weight, ridge=live.ridge, digits=200)
+        expected = minimiser(live.columns, rows, live.y, live.weight, ridge=live.ridge, digits=200)
         assert solution.minimiser.theta[there].tobytes() == expected.tobytes()
     assert error.bound is not None or not linear
     if error.bound is not None:

@@ -9,23 +9,26 @@ from random import Random
 import numpy as np
 import pytest
 
+from lethe.engine.preprocess.input.columns import Columns
 from tests.proof.live_rows import Row, changed, data_of, rows_of
-from tests.proof.tables import COLUMNS, TableData, draw, refitted, values_like
+from tests.proof.tables import BY_ORDER, COLUMNS, TableData, draw, refitted, values_like
 from tests.support import pipelines
 
 TABLE = draw(80, np.random.default_rng(3))
 
 
-def test_the_judges_refit_is_scikit_learns_pipeline() -> None:
-    live = data_of([*rows_of(TABLE).values()][:20], TABLE)
+@pytest.mark.parametrize("columns", [COLUMNS, BY_ORDER], ids=["means", "order"])
+def test_the_judges_refit_is_scikit_learns_pipeline(columns: Columns) -> None:
+    table = draw(80, np.random.default_rng(3), columns=columns)
+    live = data_of([*rows_of(table).values()][:20], table)
     assert isinstance(live, TableData)
-    theta = refitted(live, TABLE).astype(np.float64)[:, 0]
+    theta = refitted(live, table).astype(np.float64)[:, 0]
     rows = live.rows()
     days = [None if day is None else date.fromisoformat(day) for day in rows["joined"]]
     rows = {**rows, "joined": np.array(days, dtype=object)}
-    fitted = pipelines.pipeline(COLUMNS, ridge=TABLE.ridge)
-    fitted.fit(pipelines.matrix(COLUMNS, rows), live.y[:, 0])
-    gone = ~np.isin(sorted(set(TABLE.rows()["town"])), sorted(set(rows["town"])))
+    fitted = pipelines.pipeline(columns, ridge=table.ridge)
+    fitted.fit(pipelines.matrix(columns, rows), live.y[:, 0])
+    gone = ~np.isin(sorted(set(table.rows()["town"])), sorted(set(rows["town"])))
     assert gone.any(), "a category vanishes, and keeps its place"
     there = np.append(np.ones(len(theta) - len(gone) - 1, dtype=bool), [*~gone, True])
     assert not theta[~there].any()

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from lethe.consumers.contract.version_chain import theta_of
+from lethe.consumers.export.files import Exported, as_onnx, as_skops
 from lethe.consumers.registration.register import Registered, TrainingData
 from lethe.consumers.service.telemetry.steps import no_hook
 from lethe.consumers.subscriber.features import features_of
+from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.engine.error.budget import OverBudget
 from lethe.engine.fit.objective import Kind
-from lethe.engine.preprocess.input.columns import Columns
+from lethe.engine.preprocess.input.columns import Columns, Numeric
 from lethe.engine.preprocess.input.table import read_table
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.columns import packed_columns
@@ -273,6 +276,33 @@ class PreparedTable:
 def _json(value: Any) -> Any:
     """Return a value as a request has it."""
     return value.isoformat() if isinstance(value, date) else value
+
+
+def check_exports(table: PreparedTable) -> None:
+    """What subscribers, .skops and .onnx predict is what the pipeline does, fitted to live rows."""
+    import pandas as pd
+    from onnxruntime import InferenceSession
+    from skops.io import loads
+
+    platform, live = table.platform, list(table.live)
+    given = {str(name): table.rows[name][live] for name in table.columns}
+    expected = table.fitted().predict(pipelines.matrix(table.columns, table.rows, live))
+    with ModelSubscriber(platform.log, platform.raw()) as models:
+        predicted = models.latest("m").predict(given)
+    event = platform.parameters()
+    made = Exported(event, theta_of(event), 1.0)
+    plain = loads(as_skops(made), trusted=["numpy.dtype"])
+    frame = pd.DataFrame({name: values.tolist() for name, values in given.items()})
+    session = InferenceSession(as_onnx(made), providers=["CPUExecutionProvider"])
+    inputs = {
+        name: values[:, None].astype(np.float64)
+        if isinstance(table.columns[name], Numeric)
+        else np.array([["" if one is None else one] for one in values], dtype=object)
+        for name, values in given.items()
+    }
+    [variable] = session.run(["variable"], inputs)
+    for one in (predicted, plain.predict(frame), variable[:, 0]):
+        np.testing.assert_allclose(one, expected, rtol=1e-9)
 
 
 class Pair:

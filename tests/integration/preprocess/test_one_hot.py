@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from lethe.consumers.audit.verify import verify
-from lethe.consumers.contract.version_chain import theta_of
-from lethe.consumers.export.files import Exported, as_onnx, as_skops
 from lethe.consumers.registration.table.preprocess_file import read_preprocess_file
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.consumers.subscriber.subscriber import ModelSubscriber
@@ -19,11 +17,10 @@ from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, Ordinal
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.columns import FittedColumn
-from tests.support import pipelines
 from tests.support.extras import need
 from tests.support.pipelines import joined
 from tests.support.platform import Platform
-from tests.support.prepared import BOTH, PreparedTable
+from tests.support.prepared import BOTH, PreparedTable, check_exports
 
 SETTINGS: dict[str, Columns] = {
     "scaled": {
@@ -112,30 +109,11 @@ def test_what_is_published_predicts_as_the_refitted_pipeline(
     memory: Platform, sums: bool, setting: str
 ) -> None:
     need("skops", "onnxruntime")
-    import pandas as pd
-    from onnxruntime import InferenceSession
-    from skops.io import loads
-
     table = table_of(memory, setting, exact_sums=sums)
     table.register()
     table.delete(*range(10))
     memory.drain()
-    given = {str(name): table.rows[name][list(table.live)] for name in table.columns}
-    X = pipelines.matrix(table.columns, table.rows, list(table.live))
-    expected = table.fitted().predict(X)
-    with ModelSubscriber(memory.log, memory.raw()) as models:
-        predicted = models.latest("m").predict(given)
-    np.testing.assert_allclose(predicted, expected, rtol=1e-9)
-    event = memory.parameters()
-    made = Exported(event, theta_of(event), 1.0)
-    plain = loads(as_skops(made), trusted=["numpy.dtype"])
-    frame = pd.DataFrame({name: values.tolist() for name, values in given.items()})
-    np.testing.assert_allclose(plain.predict(frame), expected, rtol=1e-9)
-    session = InferenceSession(as_onnx(made), providers=["CPUExecutionProvider"])
-    inputs = {name: values[:, None] for name, values in given.items()}
-    inputs["age"] = inputs["age"].astype(np.float64)
-    [variable] = session.run(["variable"], inputs)
-    np.testing.assert_allclose(variable[:, 0], expected, rtol=1e-9)
+    check_exports(table)
 
 
 @BOTH

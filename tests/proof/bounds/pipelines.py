@@ -24,11 +24,13 @@ from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import (
     Column,
     Columns,
+    Impute,
     Numeric,
     OneHot,
     Ordinal,
+    Standardise,
     TargetEncode,
-    standardised,
+    by_order,
 )
 from tests.proof.bounds import oracle_glm
 from tests.proof.bounds.case import Array, power
@@ -97,8 +99,7 @@ def transformed(columns: Columns, rows: dict[Any, np.ndarray], y: Wide) -> Wide:
     features: list[Wide] = []
     for name, column in columns.items():
         for origin, values in _features(column, rows[name], y):
-            scaled = _standardised(origin, values) if standardised(column) else origin + values
-            features.append(scaled)
+            features.append(_scaled(column, origin, values))
     return np.stack(features, axis=1)
 
 
@@ -109,8 +110,8 @@ def _features(column: Column, values: np.ndarray, y: Wide) -> Iterator[tuple[Rea
         known = ~np.isnan(numbers)
         origin = numbers[known][0] if known.any() else Real(0)
         numbers = numbers - origin
-        mean = numbers[known].sum() / Real(known.sum()) if known.any() else Real(0)
-        yield origin, np.where(known, numbers, mean)
+        fill = _fill(column, numbers[known]) if known.any() else Real(0)
+        yield origin, np.where(known, numbers, fill)
         return
     categories = sorted(set(values))
     place = np.array([categories.index(v) for v in values])
@@ -121,6 +122,24 @@ def _features(column: Column, values: np.ndarray, y: Wide) -> Iterator[tuple[Rea
         yield Real(0), widened(place.astype(float))
     else:
         yield y[0], _encoded(column, place, len(categories), y - y[0])[place]
+
+
+def _fill(column: Numeric, known: Wide) -> Real:
+    """Return what stands in for missing values."""
+    if column.impute == "median":
+        return _quantile(known, Real(0.5))
+    if column.impute == "most_frequent":  # of several the least
+        values, counts = np.unique(known, return_counts=True)
+        return Real(values[np.argmax(counts)])
+    return Real(known.sum() / len(known))
+
+
+def _quantile(values: Wide, q: Real) -> Real:
+    """Return a quantile by linear interpolation."""
+    ordered, place = np.sort(values), q * (len(values) - 1)
+    lower = int(place)
+    upper = min(lower + 1, len(values) - 1)
+    return Real(ordered[lower] + (place - lower) * (ordered[upper] - ordered[lower]))
 
 
 def _encoded(column: TargetEncode, place: np.ndarray, k: int, y: Wide) -> Wide:
@@ -139,12 +158,35 @@ def _encoded(column: TargetEncode, place: np.ndarray, k: int, y: Wide) -> Wide:
     return out
 
 
-def _standardised(origin: Real, values: Wide) -> Wide:
+def _scaled(column: Column, origin: Real, values: Wide) -> Wide:
+    """Return a feature, of a number and its values less that number, as its column scales it."""
+    standardise = column.standardise
+    if standardise is False:
+        return origin + values
+    if not by_order(standardise):
+        return _standardised(origin, values, standardise)
+    low, high = Real(0), Real(1)
+    if isinstance(standardise, tuple):
+        low, high = Real(standardise[0]), Real(standardise[1])
+        centre, spread = values.min(), values.max() - values.min()
+    elif standardise == "robust":
+        centre = _quantile(values, Real(0.5))
+        spread = _quantile(values, Real(0.75)) - _quantile(values, Real(0.25))
+    else:
+        centre, spread = -origin, np.abs(origin + values).max()
+    spread = Real(1) if spread < 10 * _EPS else spread
+    scaled: Wide = low + (values - centre) * ((high - low) / spread)
+    return scaled
+
+
+def _standardised(origin: Real, values: Wide, standardise: object) -> Wide:
+    """Return (x - mean) / deviation, or a half of it."""
     n = Real(len(values))
     mean = values.sum() / n
     variance = ((values - mean) ** 2).sum() / n
     constant = variance <= n * _EPS * variance + (n * (origin + mean) * _EPS) ** 2
-    scaled: Wide = (values - mean) / (Real(1) if constant else np.sqrt(variance))
+    deviation = Real(1) if constant or standardise == "centre" else np.sqrt(variance)
+    scaled: Wide = (values - (-origin if standardise == "scale" else mean)) / deviation
     return scaled
 
 
@@ -152,7 +194,7 @@ def _standardised(origin: Real, values: Wide) -> Wide:
 
 
 def draw_columns(rng: Generator) -> Columns:
-    """Return one to five columns of any kind."""
+    """Return one to five columns of any kind that means and deviations are the statistics of."""
     kinds: list[Column] = [
         Numeric(),
         Numeric(standardise=False),
@@ -162,6 +204,20 @@ def draw_columns(rng: Generator) -> Columns:
         TargetEncode(smooth=power(rng, -2, 2), standardise=bool(rng.integers(2))),
     ]
     return {f"c{i}": kinds[rng.integers(len(kinds))] for i in range(rng.integers(1, 6))}
+
+
+def with_order(columns: Columns, rng: Generator) -> Columns:
+    """Return columns, half of those of numbers imputed and scaled by order, or by half a scaler."""
+    impute: tuple[Impute, ...] = ("mean", "median", "most_frequent")
+    standardise: tuple[Standardise, ...] = (
+        False, "centre", "scale", "max-abs", "robust", (0.0, 1.0), (-1.0, 3.0),
+    )  # fmt: skip
+    return {
+        name: Numeric(impute[rng.integers(3)], standardise[rng.integers(len(standardise))])
+        if isinstance(column, Numeric) and rng.random() < 0.5
+        else column
+        for name, column in columns.items()
+    }
 
 
 def draw_values(column: Column, n: int, rng: Generator) -> np.ndarray:
@@ -324,6 +380,7 @@ def run_stream(seed: int) -> Outcome:
     rng, outcome = np.random.default_rng([20, seed]), Outcome()
     columns, kind = draw_columns(rng), Kind.LOGISTIC if rng.random() < 0.65 else Kind.LINEAR
     kind, classes = _family(kind, columns, np.random.default_rng([21, seed]))
+    columns = with_order(columns, np.random.default_rng([22, seed]))
     # Of a small table few deletions are near enough to such a model's fit for a bound.
     n = int(rng.integers(12, 60 if kind is Kind.LINEAR else 200))
     rows = {name: draw_values(column, 2 * n, rng) for name, column in columns.items()}

@@ -23,7 +23,7 @@ from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.config import LimitsRecord
 from tests.proof.chaos.history import Asked, Json, change_of
 from tests.proof.chaos.recovering import Gate, send_until_taken
-from tests.proof.tables import TableData, draw, values_like
+from tests.proof.tables import BY_ORDER, TableData, draw, values_like
 from tests.support.families import Data
 
 _STRANGERS = 5
@@ -70,6 +70,7 @@ def plans(rng: random.Random, rows: int) -> list[Plan]:
         Plan("classes", make(drawn, "classes", rows // 2, 6), "pru", 0.02, wide),
         Plan("table-exact", draw(rows // 2, drawn), "exact", 0.02, wide),
         Plan("table-pru", draw(rows // 4, drawn), "pru", 0.1),
+        Plan("table-by-order", draw(rows // 4, drawn, columns=BY_ORDER), "exact", 0.1),
         Plan(
             "table-in-files", draw(rows // 4, drawn), "exact", 0.02, exact_sums=True, in_files=True
         ),

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 CERTIFIED = "certified"
 """Name of the family whose models are certified."""
 
-TABLE = "table"
-"""Name of the family whose models have preprocessing."""
+TABLE, BY_ORDER = "table", "table by order"
+"""Names of the families whose models have preprocessing."""
 
 
 class SimulatedPlatform(Platform):

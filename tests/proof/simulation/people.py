@@ -29,10 +29,11 @@ from lethe.engine.store.membership import models_that_lack_rows
 from lethe.engine.store.row_files import folder_of
 from lethe.engine.store.server.connection import text
 from lethe.engine.store.topics import KnownTopic
-from tests.proof.simulation.checks import CERTIFIED, TABLE
+from tests.proof import tables
+from tests.proof.simulation.checks import BY_ORDER, CERTIFIED, TABLE
 from tests.proof.simulation.store import Image
 from tests.proof.simulation.turns import Actor
-from tests.proof.tables import draw, training_data, with_columns
+from tests.proof.tables import training_data, with_columns
 from tests.support.families import Data, make
 from tests.support.platform import Blocks, config_of
 
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from tests.proof.simulation.world import World
 
 _TERMS = (ObjectiveNoise(1.0, 1e-4, 5.0), OutputNoise(1.0, 1e-4, 1e-3, 1000))
-_FAMILIES = ("benign", "sparse", "duplicated", "wide", "wide", "classes", TABLE, CERTIFIED)
+_TABLES = {TABLE: tables.COLUMNS, BY_ORDER: tables.BY_ORDER}
+_FAMILIES = ("benign", "sparse", "duplicated", "wide", "wide", "classes", *_TABLES, CERTIFIED)
 _RULES = (OverBudget.COMPLETE, OverBudget.COMPLETE, OverBudget.PUBLISH, OverBudget.HOLD)
 _COUNTS = 0.15  # of the models that can be, are of counts
 _COUPLED = 0.4  # of those of several classes, share one softmax
@@ -56,8 +58,9 @@ def secret_of(name: str) -> bytes:
 @cache
 def data_of(family: str, kind: str) -> Data:
     """Return a family's data; runs share it."""
-    if family == TABLE:
-        return draw(60 if kind == "linear" else 300, np.random.default_rng(0), kind)
+    if family in _TABLES:
+        n = 60 if kind == "linear" else 300
+        return tables.draw(n, np.random.default_rng(0), kind, _TABLES[family])
     if family != CERTIFIED:
         return make(family, kind)
     rng = np.random.default_rng(0)
@@ -94,13 +97,13 @@ class People:
         rng = self._rng
         family = rng.choice(_FAMILIES)
         kind = "logistic" if family == "classes" else rng.choice(["linear", "linear", "logistic"])
-        if family not in ("classes", TABLE, CERTIFIED) and rng.random() < _COUNTS:
+        if family not in ("classes", *_TABLES, CERTIFIED) and rng.random() < _COUNTS:
             kind = "poisson"
         if family == "classes" and rng.random() < _COUPLED:
             kind = "softmax"
         certified = family == CERTIFIED
         method = "exact" if certified else rng.choice(["pru", "pru", "exact", "influence"])
-        method = "exact" if (family, method) == (TABLE, "influence") else method
+        method = "exact" if family in _TABLES and method == "influence" else method
         limits = LimitsRecord(
             floor_rows=rng.choice([1, 3, 8, 256]),
             fraction_of_d=1e-9,
@@ -112,7 +115,7 @@ class People:
         rule = OverBudget.COMPLETE if certified else rng.choice(_RULES)
         linear = kind == "linear" and method != "influence" and terms is None
         sums = linear and rng.random() < 0.5
-        one = data.y.shape[1] == 1 and family != TABLE
+        one = data.y.shape[1] == 1 and family not in _TABLES
         discloses = linear and method == "exact" and one and not sums
         config = config_of(data, model, method, budget, limits, terms, rule, discloses)
         config = with_columns(config, data)
