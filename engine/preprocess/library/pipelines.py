@@ -160,8 +160,7 @@ def knowing_missing(encoder: Any, known: Sequence[Category], fill: str = _NO_TEX
     there = [one for one in known if one is not None]
     if there and not any(isinstance(one, str) for one in there):
         instead: Any = float(np.finfo(np.float64).max)
-        numbers = StandardScaler(with_mean=False, with_std=False)  # None becomes NaN, and no more
-        before = [numbers, SimpleImputer(strategy="constant", fill_value=instead)]
+        before = [_as_numbers(), SimpleImputer(strategy="constant", fill_value=instead)]
     else:
         while fill in known:
             fill += "_"
@@ -175,6 +174,11 @@ def knowing_missing(encoder: Any, known: Sequence[Category], fill: str = _NO_TEX
         ]  # fmt: skip
     named = [instead if one is None else one for one in known]
     return [*before, encoder.set_params(categories=[named])]
+
+
+def _as_numbers() -> StandardScaler:
+    """Return a step that makes NaN of None and of pandas' NA, and does no more."""
+    return StandardScaler(with_mean=False, with_std=False)
 
 
 def type_categories(transformer: ColumnTransformer) -> None:
@@ -235,6 +239,8 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
         steps.append(computing(column.of))
     if isinstance(column, Numeric):
         # A column whose last value was deleted keeps its feature, as it does in the model.
+        if column.impute == "most_frequent":  # which takes values of any type as they are
+            steps.append(_as_numbers())
         if column.impute:
             steps.append(SimpleImputer(strategy=column.impute, keep_empty_features=True))
     else:
@@ -273,8 +279,7 @@ def filling(of: Expression | None) -> list[Any]:
     if not isinstance(of, Filled):
         return []
     if not isinstance(of.value, str):
-        numbers = StandardScaler(with_mean=False, with_std=False)  # None becomes NaN, and no more
-        return [numbers, SimpleImputer(strategy="constant", fill_value=of.value)]
+        return [_as_numbers(), SimpleImputer(strategy="constant", fill_value=of.value)]
     return [
         SimpleImputer(
             missing_values=missing, strategy="constant", fill_value=of.value,

@@ -278,3 +278,18 @@ def test_settings_that_no_column_has_are_refused(scaler: Any, message: str) -> N
 def test_a_range_is_two_numbers(given_range: Any) -> None:
     with pytest.raises(InvalidData, match="must be two numbers, the lower one first"):
         Numeric(standardise=given_range)
+
+
+@pytest.mark.parametrize("strategy", ["mean", "median", "most_frequent"])
+def test_a_plain_pipeline_takes_the_missing_values_that_the_given_one_takes(strategy: str) -> None:
+    rng = np.random.default_rng(4)
+    X = pd.DataFrame({"whole": pd.array(rng.integers(0, 9, 60), dtype="Int64")})
+    X.loc[::7, "whole"] = pd.NA
+    y = rng.normal(size=60)
+    fitted = make_pipeline(SimpleImputer(strategy=strategy), RobustScaler(), Ridge()).fit(X, y)
+    model = LinearModel.from_sklearn(fitted, X, y)
+    plain = model.to_sklearn()
+    assert LinearModel.from_sklearn(plain, X, y).preprocess == model.preprocess
+    listed = [None if one is pd.NA else float(one) for one in X["whole"]]
+    for table in (X, pd.DataFrame({"whole": np.array(listed, dtype=object)})):
+        np.testing.assert_allclose(plain.predict(table), fitted.predict(X), rtol=1e-12)
