@@ -74,6 +74,17 @@ def test_the_error_of_a_logistic_model_is_bounded(scaler: str) -> None:
     pair.check()
 
 
+def test_a_class_that_loses_its_last_row_leaves_a_model_that_can_be_stated() -> None:
+    pair = Pair("median", SCALERS["deviation"], FINALS["logistic"], scaler_first=True)
+    pair.delete([name for name, place in pair.live.items() if pair.y[place] == 1])
+    assert np.isfinite(pair.model.theta).all()
+    assert (pair.model.predict(pair.X) == 0).all()
+    fill = pair.X.iloc[list(pair.live.values())]
+    scaled = make_pipeline(StandardScaler(), SimpleImputer(strategy="median")).fit(fill[["far"]])
+    features = pair.model.prepared.features(fill)[:, :1]
+    np.testing.assert_allclose(features, scaled.transform(fill[["far"]]), rtol=1e-9, atol=1e-9)
+
+
 def test_a_linear_model_of_means_by_its_bound() -> None:
     """The same as above without exact sums, which a mean and a deviation otherwise have."""
     X, rng = table(200, np.random.default_rng(3), gaps=True), np.random.default_rng(4)
