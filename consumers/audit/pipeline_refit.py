@@ -119,6 +119,7 @@ def _in_blocks(given: Callable[[], Iterable[Given]]) -> Iterator[Given]:
 class _Feature:
     """A feature: of which column of a table, and how a value becomes one, in fractions.
 
+    ``mean`` and ``variance`` are those of ``n`` values, which a scaler sees.
     ``value`` is that of each code; of a column of numbers None, and ``mean`` stands for what is
     missing.
     """
@@ -210,8 +211,9 @@ def _features(columns: Sequence[ColumnRecord], learnt: _Learnt) -> Iterator[_Fea
     for column in columns:
         if column.step in _NUMBERS:
             known = learnt.numbers[numbers]
-            variance = known.variance * known.n / n
-            yield _Feature(n, numbers, known.mean, variance, standardise=column.standardise)
+            rows = known.n if column.scaler_first and known.n else n
+            variance = known.variance * known.n / rows
+            yield _Feature(rows, numbers, known.mean, variance, standardise=column.standardise)
             numbers += 1
             continue
         within = learnt.codes[codes]

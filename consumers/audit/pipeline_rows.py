@@ -153,12 +153,14 @@ class _Learnt:
         elif column.impute == "most_frequent" and len(known):
             values, counts = np.unique(known, return_counts=True)
             fill = values[np.argmax(counts)]
-        missing = self.n - self.known[place]
-        share = missing / np.longdouble(self.n)
+        seen = self.known[place] if column.scaler_first and self.known[place] else self.n
+        missing = seen - self.known[place]
+        share = missing / np.longdouble(seen)
         mean = self.mean[place] + share * (fill - self.mean[place])
-        variance = variance + share * (1 - share) * (fill - self.mean[place]) ** 2
+        variance = variance * (self.n / np.longdouble(seen))
+        variance += share * (1 - share) * (fill - self.mean[place]) ** 2
         if column.standardise in (True, False, "centre", "scale"):
-            return fill, *_halves(column, mean, variance, self.n)
+            return fill, *_halves(column, mean, variance, int(seen))
         filled = np.append(known, np.full(missing, fill))
         return fill, *_by_order(column, filled)
 

@@ -12,15 +12,24 @@ from typing import Any
 
 import numpy as np
 from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
+from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    RobustScaler,
+    StandardScaler,
+)
 
 from lethe.engine.conversion.parameters import FROZEN, PARAMETERS, check_parameters, check_requests
 from lethe.engine.conversion.stateless import computing, indicators
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
 from lethe.engine.preprocess.input.derived import Expression, Name, Same, Scaled
+
+SCALERS = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
+"""They learn from known values alone, and leave missing ones as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +90,16 @@ def followed(step: Step, tracks: Sequence[Track]) -> list[Track]:
     if not does_nothing(estimator) and type(estimator) is not Pipeline:
         if type(estimator) in (ColumnTransformer, FeatureUnion):
             return _side_by_side(step, tracks)
-        return _learnt(step, tracks) if computing(step) is None else _computed(step, tracks)
+        learns = computing(step) is None or _fills_scaled(step, tracks)
+        return _learnt(step, tracks) if learns else _computed(step, tracks)
     for inner in flat(step) if type(estimator) is Pipeline else ():
         tracks = followed(inner, tracks)
     return list(tracks)
+
+
+def _fills_scaled(step: Step, tracks: Sequence[Track]) -> bool:
+    """Return whether a step fills in what is missing of columns that steps have learnt from."""
+    return type(step.estimator) is SimpleImputer and all(track.learning for track in tracks)
 
 
 def _learnt(step: Step, tracks: Sequence[Track]) -> list[Track]:
@@ -99,7 +114,7 @@ def _learnt(step: Step, tracks: Sequence[Track]) -> list[Track]:
     ]
     if type(step.estimator) is SimpleImputer and step.estimator.add_indicator:
         step.check_fitted()
-        found += [Track(one) for one in indicators(step, _unlearnt(step, tracks))]
+        found += [Track(one) for one in indicators(step, _unlearnt(step, tracks, SCALERS))]
     return found
 
 
@@ -108,7 +123,7 @@ def _computed(step: Step, tracks: Sequence[Track]) -> list[Track]:
     if compute is None or not tracks:
         return []
     step = replace(step, column=tracks[0].column)
-    of = _unlearnt(step, tracks)
+    of = _unlearnt(step, tracks, SCALERS if type(step.estimator) is MissingIndicator else ())
     step.check_fitted()
     check_parameters(step.estimator, step.where)
     check_requests(step.estimator, step.where)
@@ -119,11 +134,15 @@ def _computed(step: Step, tracks: Sequence[Track]) -> list[Track]:
         raise step.refusal(f"{error}; {FROZEN}") from None
 
 
-def _unlearnt(step: Step, tracks: Sequence[Track]) -> list[Expression]:
-    """Return what columns are computed from; refuse those that a step before has learnt from."""
+def _unlearnt(step: Step, tracks: Sequence[Track], but: tuple[type, ...] = ()) -> list[Expression]:
+    """Return what columns are computed from; refuse those that a step before has learnt from.
+
+    ``but``: after steps of these classes, what is computed is the same as before them.
+    """
     for track in tracks:
-        if track.learning:
-            before = track.learning[-1]
+        learnt = [one for one in track.learning if type(one.estimator) not in but]
+        if learnt:
+            before = learnt[-1]
             raise replace(step, column=track.column).refusal(
                 f"it comes after {before.name}, which learns from rows, and a model computes "
                 f"columns before that; put it before {before.name}, or {FROZEN}"

@@ -17,10 +17,9 @@ from sklearn.preprocessing import (
     OneHotEncoder,
     OrdinalEncoder,
     RobustScaler,
-    StandardScaler,
 )
 
-from lethe.engine.conversion.flow import Track, does_nothing, flat, followed
+from lethe.engine.conversion.flow import SCALERS, Track, does_nothing, flat, followed
 from lethe.engine.conversion.parameters import (
     FROZEN,
     PARAMETERS,
@@ -35,6 +34,7 @@ from lethe.engine.preprocess.input.columns import (
     Column,
     Drop,
     Dropped,
+    Impute,
     Name,
     Numeric,
     OneHot,
@@ -49,10 +49,10 @@ from lethe.engine.preprocess.library import PreparedModel
 
 _KNOWN = (
     "a model has SimpleImputer() and a scaler (StandardScaler, MinMaxScaler, MaxAbsScaler, "
-    "RobustScaler), each alone or in this order; OneHotEncoder() and OrdinalEncoder(), each alone "
-    "or before StandardScaler(); SimpleImputer(strategy='most_frequent') before OneHotEncoder(); "
-    "and before these what learns nothing, such as PolynomialFeatures. Fit one of these, or "
-    f"{FROZEN}"
+    "RobustScaler), each alone or one after the other; OneHotEncoder() and OrdinalEncoder(), each "
+    "alone or before StandardScaler(); SimpleImputer(strategy='most_frequent') before "
+    "OneHotEncoder(); and before these what learns nothing, such as PolynomialFeatures. Fit one "
+    f"of these, or {FROZEN}"
 )
 
 _NOT_COMPUTED = (
@@ -83,7 +83,10 @@ REFUSED: Mapping[str, str] = MappingProxyType(
 )
 """Why transformers are refused, where there is more to say than that a model has no such."""
 
-_SCALERS = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
+_CENTRES: Mapping[Standardise, Impute] = MappingProxyType(
+    {True: "mean", "centre": "mean", "robust": "median"}
+)
+"""What a scaler makes 0."""
 
 _LONGEST_KEY = 80
 """Characters of the name of a column that is computed, before a number that makes it unique."""
@@ -243,13 +246,15 @@ def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
         check_step(step)
     found = [step for step in found if not _does_nothing(step.estimator)]
     kinds = [type(step.estimator) for step in found]
-    scaled = bool(kinds) and kinds[-1] in _SCALERS
+    scaled = bool(kinds) and kinds[-1] in SCALERS
     before = kinds[:-1] if scaled else kinds
     standardise = scaled and _standardise(found[-1].estimator)
     if before == []:
         return Numeric(impute=None, standardise=standardise)
     if before == [SimpleImputer]:
         return Numeric(found[0].estimator.strategy, standardise)
+    if len(kinds) > 1 and kinds[0] in SCALERS and kinds[1:] == [SimpleImputer]:
+        return _scaler_first(*found)
     if before == [OneHotEncoder] and not by_order(standardise):
         return _one_hot(found[0], place, standardise=standardise)
     if before == [SimpleImputer, OneHotEncoder] and not by_order(standardise):
@@ -321,6 +326,22 @@ def _imputed(step: Step, encoding: Step, place: int, *, standardise: Standardise
         return replace(_one_hot(encoding, place, standardise=standardise), impute="most_frequent")
     except InvalidData as error:
         raise step.refusal(f"{error}; or {FROZEN}") from None
+
+
+def _scaler_first(scaling: Step, step: Step) -> Numeric:
+    """Return a column of numbers that is scaled, and whose missing values are then filled in."""
+    standardise, imputer = _standardise(scaling.estimator), step.estimator
+    strategy = imputer.strategy
+    if strategy == "constant":
+        number = float(imputer.statistics_[0])
+        if number != 0 or standardise not in _CENTRES:
+            raise step.refusal(
+                f"fill_value={number:g} after {scaling.name}: of scaled numbers, a model has the "
+                "0 of StandardScaler() and RobustScaler() alone; fill in a number before it is "
+                f"scaled, or {FROZEN}"
+            )
+        strategy = _CENTRES[standardise]
+    return Numeric(strategy, standardise, scaler_first=standardise is not False)
 
 
 def _drop(step: Step, place: int) -> Drop:

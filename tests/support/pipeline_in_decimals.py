@@ -44,7 +44,7 @@ def minimiser(
         targets = [[Decimal(float(v)) for v in row] for row in y.reshape(len(y), -1)]
         weights = [Decimal(1)] * len(y) if weight is None else [Decimal(float(w)) for w in weight]
         made = [
-            _standardised(values, column.standardise)
+            _standardised(values, column.standardise, _seen(column, list(rows[name])))
             for name, column in columns.items()
             for values in _features(column, list(rows[name]), [row[0] for row in targets])
         ]
@@ -122,11 +122,21 @@ def _mean(values: list[Decimal]) -> Decimal:
     return sum(values, Decimal(0)) / len(values)
 
 
-def _standardised(values: list[Decimal], standardise: Standardise) -> list[Decimal]:
+def _seen(column: Column, values: list[Any]) -> list[int]:
+    """Return the rows whose values a column's scaler sees; all if it would see none."""
+    known = [i for i, v in enumerate(values) if v is not None]
+    first = isinstance(column, Numeric) and column.scaler_first
+    return known if first and known else [*range(len(values))]
+
+
+def _standardised(
+    values: list[Decimal], standardise: Standardise, rows: list[int]
+) -> list[Decimal]:
     if standardise is False:
         return values
-    n, mean = len(values), _mean(values)
-    variance = _mean([(v - mean) ** 2 for v in values])
+    seen = [values[i] for i in rows]
+    n, mean = len(seen), _mean(seen)
+    variance = _mean([(v - mean) ** 2 for v in seen])
     constant = variance <= n * _EPS * variance + (n * mean * _EPS) ** 2
     deviation = Decimal(1) if constant or standardise == "centre" else variance.sqrt()
     mean = Decimal(0) if standardise == "scale" else mean

@@ -128,7 +128,8 @@ def _transformer(column: Column) -> Any:
         assert isinstance(column, TargetEncode)
         steps = [UncrossedTargetEncoder(smooth=column.smooth, target_type="continuous")]
     if column.standardise:
-        steps.append(_scaler(column.standardise))
+        before = isinstance(column, Numeric) and column.scaler_first  # the imputer
+        steps.insert(len(steps) - int(before), _scaler(column.standardise))
     return make_pipeline(*steps)
 
 

@@ -37,10 +37,16 @@ MAX_BYTES = 4 << 20
 
 _HALVES, _NUMBER, _DROP, _COUNT = (bool, str), (int, float, str), (str, list), (int, float)
 _SCALED = (bool, str, list)
+_OF_NUMBERS: Mapping[str, type | tuple[type, ...]] = {
+    "impute": str,
+    "standardise": _SCALED,
+    "scaler_first": bool,
+    "of": str,
+}
 
 _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type, ...]]]] = {
-    "numeric": (Numeric, {"impute": str, "standardise": _SCALED, "of": str}),
-    "date": (Date, {"impute": str, "standardise": _SCALED, "of": str}),
+    "numeric": (Numeric, _OF_NUMBERS),
+    "date": (Date, _OF_NUMBERS),
     "one-hot": (
         OneHot,
         {
@@ -61,6 +67,7 @@ _STEPS: Mapping[str, tuple[Callable[..., Column], Mapping[str, type | tuple[type
 
 _KINDS: Mapping[type | tuple[type, ...], str] = {
     str: "text",
+    bool: "true or false",
     list: "a list",
     int: "a whole number",
     _COUNT: "a number",

@@ -71,6 +71,10 @@ class Numeric:
         the deviation alone, as with ``with_mean=False``. ``(0, 1)`` brings the least and the
         largest value to these, as ``MinMaxScaler()``; ``"max-abs"`` scales as ``MaxAbsScaler()``,
         and ``"robust"`` as ``RobustScaler()``.
+    scaler_first
+        Whether what scales is learnt from the known values alone, as by a scaler that stands before
+        ``SimpleImputer()``: it passes missing values on. What is imputed is the same: a mean,
+        median or most frequent value of scaled values is that value, scaled.
     of
         What the numbers are computed from; None for the table's column of this name. Every kind of
         column has it; that of dates or categories is a `Same`.
@@ -78,6 +82,7 @@ class Numeric:
 
     impute: Impute = "mean"
     standardise: Standardise = True
+    scaler_first: bool = field(default=False, kw_only=True)
     of: Expression | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -86,7 +91,8 @@ class Numeric:
         Raises
         ------
         InvalidData
-            Another way to impute, or to standardise, than those above.
+            Another way to impute, or to standardise, than those above; or ``scaler_first`` where
+            one of these is not done.
         """
         standardise: object = self.standardise
         if isinstance(standardise, list | tuple):
@@ -97,6 +103,13 @@ class Numeric:
             raise InvalidData(
                 "impute must be 'mean', 'median', 'most_frequent' or None, not "
                 f"{self.impute!r}; for a given number use of=Filled(column, number)"
+            )
+        scaler_first: object = self.scaler_first
+        if not isinstance(scaler_first, bool):
+            raise InvalidData(f"scaler_first must be True or False, not {scaler_first!r}")
+        if scaler_first and (self.impute is None or self.standardise is False):
+            raise InvalidData(
+                "scaler_first is of a column that is both imputed and standardised; leave it out"
             )
 
 

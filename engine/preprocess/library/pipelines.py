@@ -260,7 +260,9 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
         ):
             standardise = False  # no feature is left, and scikit-learn does not scale none
     if standardise:
-        steps.append(_scaler(standardise))
+        before = isinstance(column, Numeric) and column.scaler_first  # the imputer
+        before = before and not np.isnan(live.astype(np.float64)).all()
+        steps.insert(len(steps) - int(before), _scaler(standardise))
     if not steps:
         return "passthrough"
     return steps[0] if len(steps) == 1 and not computed(column) else make_pipeline(*steps)

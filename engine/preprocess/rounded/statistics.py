@@ -58,7 +58,7 @@ class ExactStatistics:
     value
         (q,) of each entry: the mean of a column's numbers, or a category's code.
     mean, variance
-        (p,) of each feature, with entries by their values.
+        (p,) of each feature, with entries by their values where a scaler has seen these.
     scaled
         (p,) whether a feature is divided by its standard deviation.
     left_out
@@ -98,11 +98,11 @@ class ExactStatistics:
         present = np.full(layout.features, n, dtype=np.int64)
         zero = flint.fmpq(0)
         value, mean = [zero] * layout.entries, [zero] * layout.features
-        variance = [zero] * layout.features
+        variance, rows = [zero] * layout.features, [n] * layout.features  # that scalers learn from
         left_out, rare = np.zeros((2, layout.features), dtype=np.bool_)
         for hot in layout.one_hot:
-            rows = np.array([int(S.of(int(j), one).p) for j in raw.own[hot.categories]])
-            found = hot.found(rows, n, raw.vocabularies[hot.source])
+            coded_rows = np.array([int(S.of(int(j), one).p) for j in raw.own[hot.categories]])
+            found = hot.found(coded_rows, n, raw.vocabularies[hot.source])
             places = hot.features
             present[places], left_out[places], rare[places], _ = found
             if hot.shared is not None and n:
@@ -116,7 +116,8 @@ class ExactStatistics:
             known = n if entry is None else n - int(counts[entry])
             if known:
                 mean[j] = total / known
-                variance[j] = (squares - total * mean[j]) / n
+                rows[j] = known if layout.scaler_first[j] else n
+                variance[j] = (squares - total * mean[j]) / rows[j]
             if entry is not None:
                 value[entry] = mean[j]
         total = S.of(target, one)
@@ -134,7 +135,7 @@ class ExactStatistics:
             mean[coded.feature] = first / max(n, 1)
             variance[coded.feature] = second / max(n, 1) - mean[coded.feature] ** 2
         constant = np.array(
-            [_is_constant(v, m, n) for v, m in zip(variance, mean, strict=True)], dtype=np.bool_
+            [_is_constant(*of) for of in zip(variance, mean, rows, strict=True)], dtype=np.bool_
         )
         same = np.array([v == 0 for v in variance], dtype=np.bool_)
         nothing = np.array(

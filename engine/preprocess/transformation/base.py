@@ -151,7 +151,9 @@ class BaseTransformation:
         )
 
 
-def is_constant(variance: Array | float, mean: Array | float, n: int) -> np.ndarray:
+def is_constant(
+    variance: Array | float, mean: Array | float, n: int | NDArray[np.int64]
+) -> np.ndarray:
     """Return which columns count as constant: their scale is then 1, as in scikit-learn."""
     with np.errstate(over="ignore"):  # of a mean beyond 1e154: its square has no place in float64
         return np.asarray(variance <= n * EPS * variance + np.square(n * mean * EPS))
@@ -182,18 +184,22 @@ def fit_base(
     begun = BeginBase(layout, len(table), target_mean, centred=centred)
 
     def placed(feature: int, origin: float, row_values: Array, shared: Array) -> Array:
-        return begun.placed(feature, origin, _mean(row_values), *_spread(row_values), shared)
+        moments = _mean(row_values), *_spread(row_values)
+        return begun.placed(feature, origin, *moments, shared, len(row_values))
 
     for part in layout.numeric:
         column = table.numbers[:, part.source]
         known = ~np.isnan(column)
         origin = _mean(column[known])
         windows = [Window.of(column[known])] * len(kept_quantiles(part.column))
-        fill = begun.order(part, windows, int(np.count_nonzero(~known)), origin)
+        seen = known if part.column.scaler_first and known.any() else np.full(len(table), True)
+        filled = int(np.count_nonzero(seen & ~known))
+        fill = begun.order(part, windows, filled, origin)
         column = column - origin
         mean = np.mean(column[known]) if known.any() else 0.0
         imputed = np.array([mean if fill is None else fill - origin])
-        unit = placed(part.feature, origin, np.where(known, column, imputed), imputed)
+        column = np.where(known, column, imputed)
+        unit = placed(part.feature, origin, column[seen], imputed)
         if part.entry >= 0:
             begun.value[part.entry] = unit[0]
     for coded in layout.coded:
@@ -247,7 +253,8 @@ class BeginBase:
     ) -> float | None:
         """Note the order statistics of a column that are kept, of windows of its known values.
 
-        Returns what stands in for its ``missing`` ones, if it is one of these and not the ``mean``.
+        Returns what stands in for its missing ones, if it is one of these and not the ``mean``.
+        Its scaler sees ``missing`` of them filled in.
 
         Raises
         ------
@@ -273,10 +280,11 @@ class BeginBase:
         variance: float,
         differ: bool | np.bool_,
         shared: Array,
+        rows: int,
     ) -> Array:
         """Note a feature's statistics, and whether its values ``differ``; return its entries'.
 
-        ``shared`` are these as they are, less ``origin``, and so is the mean.
+        ``shared`` are these as they are, less ``origin``, and so is the mean; of ``rows`` values.
         """
         scaled = self._layout.scaled[feature]
         must_show = bool(scaled and differ)
@@ -289,7 +297,7 @@ class BeginBase:
         elif self._layout.centred[feature] or self._centred:
             self._centre[feature] = origin + mean
         if scaled and by_order is None:
-            constant = bool(is_constant(variance, origin + mean, self._n))
+            constant = bool(is_constant(variance, origin + mean, rows))
             self._constant[feature] = constant
             self._scale[feature] = 1.0 if constant else np.sqrt(variance)
         unit: Array = (shared + (origin - self._centre[feature])) / self._scale[feature]

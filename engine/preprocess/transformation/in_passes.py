@@ -135,12 +135,14 @@ def fit_base_in_passes(
     windows = windows_in_passes(layout, rows)
     for part in layout.numeric:
         j = part.source
-        missing = n - int(found.known[j])
-        fill = begun.order(part, windows.get(part.feature, []), missing, origin[j] + left[j])
+        known = int(found.known[j])
+        seen = known if part.column.scaler_first and known else n  # values that scalers see
+        fill = begun.order(part, windows.get(part.feature, []), seen - known, origin[j] + left[j])
         imputed = left[j] if fill is None else fill - origin[j]
-        share, off = missing / n, imputed - left[j]
-        of = origin[j], left[j] + share * off, variance[j] + share * (1.0 - share) * off**2
-        unit = begun.placed(part.feature, *of, found.differ[j], np.array([imputed]))
+        share, off = (seen - known) / seen, imputed - left[j]
+        spread = variance[j] * (n / seen) + share * (1.0 - share) * off**2
+        of = origin[j], left[j] + share * off, spread, found.differ[j]
+        unit = begun.placed(part.feature, *of, np.array([imputed]), seen)
         if part.entry >= 0:
             begun.value[part.entry] = unit[0]
     totals = float(found.total[-1]), float(found.squares[-1]), n
@@ -157,7 +159,8 @@ def fit_base_in_passes(
         differ = bool((there != there[0]).any())
         mean = float(counts @ values) / n if differ else float(there[0])
         spread = float(counts @ (values - mean) ** 2) / n
-        begun.value[own] = begun.placed(coded.feature, known_from, mean, spread, differ, values)
+        of = known_from, mean, spread, differ
+        begun.value[own] = begun.placed(coded.feature, *of, values, n)
     for hot in layout.counted:
         counted = reduce(add, rows.each(partial(_category_counts, hot)))
         begun.categories(hot, counted, vocabularies[hot.source])

@@ -105,6 +105,8 @@ class Layout:
         (q,) the feature that each entry belongs to.
     centred, scaled
         (p,) whether a feature's mean is subtracted, and whether its deviation divides it.
+    scaler_first
+        (p,) whether what scales a feature is learnt from known values alone.
     numeric_features
         (a,) the features of the numeric columns.
     gap_features, gap_entries
@@ -123,6 +125,7 @@ class Layout:
     entry_feature: Places
     centred: NDArray[np.bool_]
     scaled: NDArray[np.bool_]
+    scaler_first: NDArray[np.bool_]
     numeric_features: Places
     gap_features: Places
     gap_entries: Places
@@ -245,6 +248,8 @@ def _placed(
             f"the columns have {len(entry_feature)} categories that are encoded as numbers, or "
             f"imputed means; at most {MAX_ENTRIES} are possible: put rare categories together"
         )
+    scaler_first = np.zeros(len(standardise), dtype=np.bool_)
+    scaler_first[[part.feature for part in numeric if part.column.scaler_first]] = True
     with_gaps = [part for part in numeric if part.entry >= 0]
     moving = [part.feature for part in with_gaps] + [part.feature for part in coded]
     order = [
@@ -263,6 +268,7 @@ def _placed(
         np.array(entry_feature, dtype=np.intp),
         np.array([centres(one) for one in standardise], dtype=np.bool_),
         np.array([scales(one) for one in standardise], dtype=np.bool_),
+        scaler_first,
         np.array([part.feature for part in numeric], dtype=np.intp),
         np.array([part.feature for part in with_gaps], dtype=np.intp),
         np.array([part.entry for part in with_gaps], dtype=np.intp),

@@ -79,8 +79,9 @@ def _about(of: OrderPart, taken: Sequence[tuple[Array, Array]], n: int) -> Inter
     fill = float(np.average(values, weights=rows[sorted_]))
     if of.part.column.impute == "median":
         fill = float(values[np.searchsorted(ranks, known / 2)])
-    rank, less = of.quantile * n, float(ranks[np.searchsorted(values, fill, side="right") - 1])
-    missing = n - known
+    missing = 0.0 if of.part.column.scaler_first else n - known
+    rank = of.quantile * (known + missing)
+    less = float(ranks[np.searchsorted(values, fill, side="right") - 1])
     rank = rank if rank <= less else max(rank - missing, less)
     slack = 4.0 * known / _TAKEN + 2.0 * len(taken)
     low, high = np.searchsorted(ranks, [rank - slack, rank + slack])

@@ -107,8 +107,10 @@ def live_statistics(
     imputed = np.zeros(layout.features)
     first, second = sums.first.high.copy(), sums.second.high.copy()
     j, gap, entry = layout.numeric_features, layout.gap_features, layout.gap_entries
-    known, missing = np.full(layout.features, n), sums.counts[entry]
-    known[gap] -= missing
+    known = np.full(layout.features, n)
+    known[gap] -= sums.counts[entry]
+    rows = np.where(layout.scaler_first & (known > 0), known, n)  # that scalers learn from
+    filled = rows - known  # values that they see in the place of missing ones
     nothing = -base.centre[j] / base.scale[j]  # a column without a value is 0 throughout
     imputed[j] = np.where(known[j] > 0, first[j] / np.maximum(known[j], 1), nothing)
     orders = dict(_orders(base, sums))
@@ -117,9 +119,10 @@ def live_statistics(
             imputed[feature] = fill
     shift[entry] = imputed[gap] - base.value[entry]
     unit[entry] = np.sqrt(second[gap] / np.maximum(known[gap], 1))
-    first[gap] += missing * imputed[gap]
-    second[gap] += missing * imputed[gap] ** 2
-    mean, variance = first / n, second / n - (first / n) ** 2
+    first[gap] += filled[gap] * imputed[gap]
+    second[gap] += filled[gap] * imputed[gap] ** 2
+    mean = first / rows
+    variance = second / rows - mean**2
     target_sum, target_squares = sums.all_target.high
     for coded in layout.coded:
         at, own = coded.feature, coded.entries
@@ -146,13 +149,13 @@ def live_statistics(
     scalings = {
         feature: scaling
         for feature, order in orders.items()
-        if (scaling := order.scaling(Filled(imputed[feature], n - int(known[feature])))) is not None
+        if (scaling := order.scaling(Filled(imputed[feature], int(filled[feature])))) is not None
     }
     amplified = _amplified(base, mean, variance)
     amplified[[*scalings]] = [scaling.amplified for scaling in scalings.values()]
     return Statistics(
         shift,
-        *_standardised(base, mean, variance, n, scalings, read=read),
+        *_standardised(base, mean, variance, rows, scalings, read=read),
         unit,
         amplified,
         imputed,
@@ -197,7 +200,7 @@ def _standardised(
     base: BaseTransformation,
     mean: Array,
     variance: Array,
-    n: int,
+    rows: NDArray[np.int64],
     scalings: Mapping[int, Scaling],
     *,
     read: bool,
@@ -205,7 +208,7 @@ def _standardised(
     """Return what is subtracted from each feature, and what it is then divided by."""
     flags = base.layout.scaled
     raw_mean = base.centre + base.scale * mean
-    constant = flags & is_constant(variance * base.scale**2, raw_mean, n)
+    constant = flags & is_constant(variance * base.scale**2, raw_mean, rows)
     varied = flags & ~base.constant
     if read:  # as the step found them, unless they cannot be those of a model at all
         constant = np.where(varied, variance <= 0.0, base.constant)

@@ -39,7 +39,8 @@ class ColumnRecord(Stored):
     """What is done to a column, and the categories that it has places for, in their order.
 
     ``gaps``: a missing value has a place, because a row of the registration had none.
-    ``impute``: the statistic that stands in for it, true for the mean.
+    ``impute``: the statistic that stands in for it, true for the mean. ``scaler_first``: as of
+    `Numeric`.
     ``drop``, ``min_frequency``, ``max_categories``: as of `OneHot`.
     ``ordered``: a person named the categories, in this order. ``otherwise``: the number of an
     unknown category of an ordinal column. ``of``: the expression
@@ -52,6 +53,7 @@ class ColumnRecord(Stored):
     standardise: (
         StrictBool | Literal["centre", "scale", "max-abs", "robust"] | tuple[Finite, Finite]
     ) = False
+    scaler_first: bool = Field(default=False, exclude_if=operator.not_)
     unknown: Literal["error", "ignore", "infrequent_if_exist"] = "error"
     drop: Drop = Field(default=None, exclude_if=_absent)
     min_frequency: StrictInt | StrictFloat | None = Field(default=None, exclude_if=_absent)

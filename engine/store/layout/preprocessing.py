@@ -76,9 +76,9 @@ def _own_column(record: ColumnRecord) -> Column:
     named = record.categories if record.ordered else None
     match record.step:
         case "numeric":
-            return Numeric(impute, standardise)
+            return Numeric(impute, standardise, scaler_first=record.scaler_first)
         case "date":
-            return Date(impute, standardise)
+            return Date(impute, standardise, scaler_first=record.scaler_first)
         case "one-hot":
             return OneHot(
                 record.unknown,
@@ -211,6 +211,7 @@ def _record(
         step=_step(column),
         impute=_impute(column),
         standardise=column.standardise,
+        scaler_first=isinstance(column, Numeric) and column.scaler_first,
         unknown=hot.unknown,
         drop=_drop(name, hot.drop),
         min_frequency=hot.min_frequency,

@@ -59,10 +59,11 @@ def churn(n: int = N) -> pd.DataFrame:
     )
 
 
-def columns() -> ColumnTransformer:
+def columns(*, scaler_first: bool = False) -> ColumnTransformer:
     """Return what such a table is given to."""
+    steps = [SimpleImputer(add_indicator=scaler_first), StandardScaler()]
     return make_column_transformer(
-        (make_pipeline(SimpleImputer(), StandardScaler()), NUMBERS),
+        (make_pipeline(*(reversed(steps) if scaler_first else steps)), NUMBERS),
         (OneHotEncoder(handle_unknown="ignore"), ["town", "active"]),
     )
 
@@ -117,23 +118,26 @@ def test_a_fitted_pipeline_is_registered_by_one_line_and_forgets(
     assert apart < 1e-2 * moved
 
 
+@pytest.mark.parametrize("scaler_first", [False, True])
 def test_a_ridge_classifier_of_signs_is_registered_and_forgets(
-    server: EmbeddedValkey, tmp_path: Path
+    server: EmbeddedValkey, tmp_path: Path, *, scaler_first: bool
 ) -> None:
+    model = f"signs-{scaler_first}"
     rows, lethe_ = churn(), Within(server.data_dir)
     rows["left"] = np.where(rows["left"] == "yes", 1, -1)
     path, file = tmp_path / "rows.csv", tmp_path / "pipeline.skops"
     rows.to_csv(path, index=False)
-    pipeline = fitted(rows, RidgeClassifier(alpha=2.0, class_weight={-1: 1.0, 1: 3.0}))
+    final = RidgeClassifier(alpha=2.0, class_weight={-1: 1.0, 1: 3.0})
+    pipeline = fitted(rows, final, columns(scaler_first=scaler_first))
     skops.dump(pipeline, file)
-    said = lethe_("register", "signs", "--from", str(file), "--data", str(path), *TABLE,
+    said = lethe_("register", model, "--from", str(file), "--data", str(path), *TABLE,
                   "--method", "exact", "--json").document  # fmt: skip
     assert (said["kind"], said["classes"], said["class_weights"]) == ("linear", [], [1.0, 3.0])
     assert said["converted_from"]["largest"] < 1e-9
     with lethe_.working():
-        lethe_("delete", "signs", "--row", "u7", "--wait")
+        lethe_("delete", model, "--row", "u7", "--wait")
     exported = tmp_path / "without.skops"
-    lethe_("export", "signs", "--out", str(exported))
+    lethe_("export", model, "--out", str(exported))
     less, X = rows[rows["id"] != "u7"], rows.drop(columns=["id", "left"])
     refit = clone(pipeline).fit(less.drop(columns=["id", "left"]), less["left"])
     there = skops.load(exported, trusted=["numpy.dtype"])

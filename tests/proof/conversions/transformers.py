@@ -295,8 +295,10 @@ def on_gaps(rng: Random, columns: Sequence[str], defaults: float) -> Part:
     wrong = [("'simpleimputer'", *one) for one in offences(imputer)]
     wrong += [(f"'{name.lower()}'", *one) for one in offences(scaler)]
     if rng.random() < 0.1:
-        after = ("'simpleimputer'", "SimpleImputer: ", f"after {name}")
-        return Part(make_pipeline(scaler, imputer), (*wrong, after))
+        centres = isinstance(scaler, RobustScaler) or getattr(scaler, "with_mean", False)
+        if imputer.strategy == "constant" and not (centres and imputer.fill_value in (None, 0)):
+            wrong.append(("'simpleimputer'", "SimpleImputer: fill_value=", f"after {name}"))
+        return Part(make_pipeline(scaler, imputer), tuple(wrong))
     return Part(make_pipeline(imputer, scaler), tuple(wrong))
 
 

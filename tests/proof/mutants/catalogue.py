@@ -680,7 +680,22 @@ MUTANTS = (
     mutant(
         "no column is computed from what a step has learnt",
         "test_what_cannot_be_computed_before_the_statistics_is_refused",
-        never("flow._unlearnt", "track.learning"),
+        never("flow._unlearnt", "learnt"),
+    ),
+    mutant(
+        "after a scaler nothing is filled in but what it makes 0",
+        "test_what_no_column_has_is_refused_by_name",
+        never("pipelines._scaler_first", "number != 0 or standardise not in _CENTRES"),
+    ),
+    mutant(
+        "a scaler before an imputer learns from known values alone",
+        "test_a_pipeline_that_scales_first_forgets_rows",
+        put("live_statistics", "layout.scaler_first & (known > 0)", "known < 0"),
+    ),
+    mutant(
+        "the auditor's scaler before an imputer learns from known values alone",
+        "preprocess/test_scaler_first.py::test_so_it_is_with_order_statistics",
+        put("_Learnt.scaling", "column.scaler_first and self.known[place]", "False"),
     ),
     mutant(
         "a function has the same bits on every machine",

@@ -42,6 +42,8 @@ COLUMNS: Columns = {
     "fee": Numeric("median", "robust"),
     "use": Numeric("mean", (0.0, 1.0)),
     "few": Numeric("most_frequent", "max-abs"),
+    "known": Numeric(scaler_first=True),
+    "known order": Numeric("median", (0.0, 1.0), scaler_first=True),
 }
 
 
@@ -86,13 +88,14 @@ def drawn(n: int = 200, x: Any = None) -> tuple[Table, Array]:
             ("job", 7),
         )
     }
-    given = {"x": x, "plain": plain, "as it is": rng.standard_normal(n), **text}
+    given: dict[str, Any] = {"x": x, "plain": plain, "as it is": rng.standard_normal(n), **text}
     y = rng.standard_normal(n) + 7.0
     fee, use = rng.exponential(size=n) ** 2, 1e4 + rng.standard_normal(n)
     few = rng.integers(0, 5, n).astype(float)
     for values in (fee, use, few):
         values[rng.random(n) < 0.2] = np.nan
-    return read_table(COLUMNS, {**given, "fee": fee, "use": use, "few": few}), y
+    given |= {"fee": fee, "use": use, "few": few, "known": x, "known order": use + fee}
+    return read_table(COLUMNS, given), y
 
 
 def bases(
@@ -120,7 +123,12 @@ def test_statistics_in_blocks_are_those_of_the_table(rows: int, centred: bool) -
 def test_windows_of_many_rows_are_about_their_quantiles() -> None:
     """Of blocks that are sorted: none of them has the values of the others."""
     table, y = drawn(30_000, np.sort(np.random.default_rng(1).standard_normal(30_000)))
-    columns = {**COLUMNS, "x": Numeric("median", "robust"), "plain": Numeric("median", (0, 1))}
+    columns = {
+        **COLUMNS,
+        "x": Numeric("median", "robust"),
+        "plain": Numeric("median", (0, 1)),
+        "known order": Numeric("median", "robust", scaler_first=True),
+    }
     layout = lay_out(columns, table)
     found = windows_in_passes(layout, Blocks(table, y, 1000))
     for part in layout.numeric:
@@ -132,7 +140,7 @@ def test_windows_of_many_rows_are_about_their_quantiles() -> None:
             assert len(window.values) < 2000
             if part.column.impute in ("mean", "median"):
                 fill = getattr(np, part.column.impute)(known)
-                missing = len(column) - len(known)
+                missing = 0 if part.column.scaler_first else len(column) - len(known)
                 filled = np.append(known, np.full(missing, fill))
                 at = window.quantile(quantile, Filled(float(fill), missing))
                 assert at == pytest.approx(np.quantile(filled, quantile), rel=1e-15)

@@ -121,14 +121,23 @@ def table(n: int, rng: np.random.Generator, *, gaps: bool) -> pd.DataFrame:
 class Pair:
     """A model made from a pipeline, and the pipeline on the rows that are live."""
 
-    def __init__(self, strategy: str | None, scaler: Any, final: Any, n: int = 200) -> None:
+    def __init__(
+        self,
+        strategy: str | None,
+        scaler: Any,
+        final: Any,
+        n: int = 200,
+        *,
+        scaler_first: bool = False,
+    ) -> None:
         self.rng, self.gaps = np.random.default_rng(3), strategy is not None
         self.logistic = isinstance(final, LogisticRegression)
         self.X, self.y = self.rows(n)
         others = {"most_frequent": "median"}.get(str(strategy), strategy)  # of too many values
         each = {"far": others, "tail": others, "few": strategy}
+        turn = -1 if scaler_first else 1
         parts = [
-            (make_pipeline(*_imputer(one), *([scaler] if scaler else [])), [name])
+            (make_pipeline(*[*_imputer(one), *([scaler] if scaler else [])][::turn]), [name])
             for name, one in each.items()
         ]
         self.pipeline = make_pipeline(make_column_transformer(*parts), final)

@@ -148,8 +148,8 @@ def test_a_plain_pipeline_finds_the_columns_of_a_frame_by_name() -> None:
         ),
         (FunctionTransformer(np.flip), "FunctionTransformer: func=<function flip.*> has no name"),
         (
-            make_pipeline(StandardScaler(), SimpleImputer()),
-            "'one' > 'simpleimputer', column 0, SimpleImputer: after StandardScaler",
+            make_pipeline(StandardScaler(), PowerTransformer()),
+            "'one' > 'powertransformer', column 0, PowerTransformer: a model has SimpleImputer",
         ),
     ],
 )
