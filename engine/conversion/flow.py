@@ -63,6 +63,12 @@ def does_nothing(estimator: Any) -> bool:
     return type(estimator) is FunctionTransformer and estimator.func is None
 
 
+def learns_nothing(estimator: Any) -> bool:
+    """Return whether a scaler has neither half: it makes NaN of None, and no more."""
+    scaler = type(estimator) is StandardScaler
+    return scaler and not (estimator.with_mean or estimator.with_std)
+
+
 def flat(pipeline: Step) -> list[Step]:
     """Return the steps of a pipeline, with those of pipelines in it in their place."""
     check_parameters(pipeline.estimator, pipeline.where)
@@ -87,12 +93,14 @@ def followed(step: Step, tracks: Sequence[Track]) -> list[Track]:
     estimator = step.estimator
     if isinstance(estimator, str) and estimator == "drop":
         return []
-    if not does_nothing(estimator) and type(estimator) is not Pipeline:
+    if does_nothing(estimator) or learns_nothing(estimator):
+        return list(tracks)
+    if type(estimator) is not Pipeline:
         if type(estimator) in (ColumnTransformer, FeatureUnion):
             return _side_by_side(step, tracks)
         learns = computing(step) is None or _fills_scaled(step, tracks)
         return _learnt(step, tracks) if learns else _computed(step, tracks)
-    for inner in flat(step) if type(estimator) is Pipeline else ():
+    for inner in flat(step):
         tracks = followed(inner, tracks)
     return list(tracks)
 

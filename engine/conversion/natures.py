@@ -10,7 +10,7 @@ from typing import Any
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from lethe.engine.conversion.flow import does_nothing, places
+from lethe.engine.conversion.flow import does_nothing, learns_nothing, places
 from lethe.engine.conversion.pipelines import check_step
 from lethe.engine.conversion.stateless import computing
 from lethe.engine.conversion.steps import Step
@@ -106,7 +106,8 @@ def _needs_no_fit(estimator: Any) -> bool:
 def _nature(step: Step, columns: tuple[str, ...], *, freeze: bool) -> StepNature:
     shown = step.estimator if isinstance(step.estimator, str) else step.name
     nature, why = Nature.STATELESS, ""
-    if not (step.estimator == "drop" or does_nothing(step.estimator)):
+    nothing = step.estimator == "drop" or does_nothing(step.estimator)
+    if not (nothing or learns_nothing(step.estimator)):
         if computing(step) is None and not (freeze and _needs_no_fit(step.estimator)):
             nature = Nature.FROZEN if freeze else Nature.INSIDE
         try:

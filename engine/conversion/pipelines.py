@@ -244,7 +244,6 @@ def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
     found = [replace(step, column=name) for step in steps]
     for step in found:
         check_step(step)
-    found = [step for step in found if not _does_nothing(step.estimator)]
     kinds = [type(step.estimator) for step in found]
     scaled = bool(kinds) and kinds[-1] in SCALERS
     before = kinds[:-1] if scaled else kinds
@@ -262,12 +261,6 @@ def _column(steps: Sequence[Step], place: int, name: Name) -> Column:
     if before == [OrdinalEncoder] and not by_order(standardise):
         return _ordinal(found[0], place, standardise=standardise)
     raise found[-1].refusal(f"after {' and '.join(kind.__name__ for kind in kinds[:-1])}; {_KNOWN}")
-
-
-def _does_nothing(transformer: Any) -> bool:
-    """Return whether it learns nothing and makes no more than NaN of None."""
-    scaler = type(transformer) is StandardScaler
-    return scaler and not transformer.with_mean and not transformer.with_std
 
 
 def check_step(step: Step) -> None:
@@ -341,7 +334,7 @@ def _scaler_first(scaling: Step, step: Step) -> Numeric:
                 f"scaled, or {FROZEN}"
             )
         strategy = _CENTRES[standardise]
-    return Numeric(strategy, standardise, scaler_first=standardise is not False)
+    return Numeric(strategy, standardise, scaler_first=True)
 
 
 def _drop(step: Step, place: int) -> Drop:

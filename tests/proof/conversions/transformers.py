@@ -9,6 +9,7 @@ learns nothing: products, functions by name, given values, and indicators of gap
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -199,7 +200,11 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
 
 def learns(transformer: Any) -> bool:
     """Return whether weights of what it makes cannot be those of its columns: no mean is learnt."""
-    return any(name in repr(transformer) for name in ("Scaler", "Encoder", "RBFSampler"))
+    said = _NEITHER_HALF.sub("", " ".join(repr(transformer).split()))
+    return any(name in said for name in ("Scaler", "Encoder", "gamma='scale'"))
+
+
+_NEITHER_HALF = re.compile(r"StandardScaler\([^()]*with_mean=False, with_std=False\)")
 
 
 def made(kind: type, given: dict[str, Any], columns: Sequence[str]) -> Any:
@@ -296,7 +301,8 @@ def on_gaps(rng: Random, columns: Sequence[str], defaults: float) -> Part:
     wrong += [(f"'{name.lower()}'", *one) for one in offences(scaler)]
     if rng.random() < 0.1:
         centres = isinstance(scaler, RobustScaler) or getattr(scaler, "with_mean", False)
-        if imputer.strategy == "constant" and not (centres and imputer.fill_value in (None, 0)):
+        zero = centres and imputer.fill_value in (None, 0)
+        if imputer.strategy == "constant" and learns(scaler) and not zero:
             wrong.append(("'simpleimputer'", "SimpleImputer: fill_value=", f"after {name}"))
         return Part(make_pipeline(scaler, imputer), tuple(wrong))
     return Part(make_pipeline(imputer, scaler), tuple(wrong))
