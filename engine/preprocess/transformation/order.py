@@ -182,13 +182,15 @@ def kept_quantiles(column: Numeric) -> tuple[float, ...]:
 class Scaling(NamedTuple):
     """What is subtracted from a feature, and what then divides it; whether as from a constant.
 
-    ``amplified`` is what rounding in the scale is proportional to, as a multiple of it.
+    ``amplified`` is what rounding in the scale is proportional to, as a multiple of it, and
+    ``centre_size`` what that in the centre is proportional to.
     """
 
     centre: float
     scale: float
     constant: bool
     amplified: float
+    centre_size: float
 
 
 class Order:
@@ -280,4 +282,5 @@ class Order:
         scale = (1.0 / self._unit if constant else spread) / (high - low)
         size = max(*map(abs, at.values()), abs(centre))
         amplified = 1.0 if constant else 1.0 + 2.0 * size / spread
-        return Scaling(centre - low * scale, scale, constant, amplified)
+        moved = low * scale
+        return Scaling(centre - moved, scale, constant, amplified, size + amplified * abs(moved))

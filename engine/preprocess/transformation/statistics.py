@@ -61,6 +61,8 @@ class Statistics:
         (q,) what rounding in the entries' live values is proportional to.
     amplified
         (p,) what rounding in the deviations is proportional to: (variance + mean^2) / variance.
+    mean_size
+        (p,) what rounding in the means is proportional to.
     imputed
         (p,) what stands in for a missing number.
     target_mean
@@ -76,6 +78,7 @@ class Statistics:
     deviation: Array
     unit: Array
     amplified: Array
+    mean_size: Array
     imputed: Array
     target_mean: float
     present: NDArray[np.int64]
@@ -150,11 +153,16 @@ def live_statistics(
     }
     amplified = _amplified(base, mean, variance)
     amplified[[*scalings]] = [scaling.amplified for scaling in scalings.values()]
+    centre, deviation = _standardised(base, mean, variance, n, scalings, read=read)
+    mean_size = _mean_size(base, mean, variance, unit)
+    mean_size[[*scalings]] = [scaling.centre_size for scaling in scalings.values()]
     return Statistics(
         shift,
-        *_standardised(base, mean, variance, n, scalings, read=read),
+        centre,
+        deviation,
         unit,
         amplified,
+        mean_size,
         imputed,
         base.target_mean + target_sum / n,
         found.rows,
@@ -234,3 +242,17 @@ def _amplified(base: BaseTransformation, mean: Array, variance: Array) -> Array:
     """Return (variance + mean^2) / variance of the features that are divided by a deviation."""
     varied = base.layout.scaled & ~base.constant & (variance > 0)
     return 1.0 + np.divide(mean**2, variance, out=np.zeros(len(mean)), where=varied)
+
+
+def _mean_size(base: BaseTransformation, mean: Array, variance: Array, unit: Array) -> Array:
+    """Return the root mean square of each feature, and what rounding in its entries adds.
+
+    A share of rows is taken in the column's own units. What is not centred has no mean but what
+    gives the column back as it was.
+    """
+    layout = base.layout
+    size = np.hypot(mean, np.sqrt(np.maximum(variance, 0.0)))
+    np.maximum.at(size, layout.entry_feature, unit)
+    for hot in layout.counted:
+        size[hot.features] += (1.0 + np.abs(base.centre) / base.scale)[hot.features]
+    return np.where(layout.centred, size, np.abs(base.centre / base.scale))

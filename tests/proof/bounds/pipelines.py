@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,11 @@ from lethe.engine.preprocess.input.columns import (
     Numeric,
     OneHot,
     Ordinal,
+    Standardise,
     TargetEncode,
-    standardised,
+    by_order,
+    centres,
+    scales,
 )
 from tests.proof.bounds import oracle_glm
 from tests.proof.bounds.case import Array, power
@@ -38,6 +41,7 @@ from tests.proof.bounds.oracle import Answer, Problem, Real, Wide, distance, len
 _MOVED = 1e-9  # relative distance to the optimum: a fit is nearer
 _CHUNK, _ROUND = 25, 200  # streams of a job, and between two looks at the number of states
 _COUNTS, _CLASSES = 0.25, 0.25  # of the streams of models that are not linear
+_HELD = 0.25  # of all streams: those of models whose intercept is penalised
 Model = LinearModel | LogisticModel | PoissonModel | SoftmaxModel
 _MODELS: Mapping[Kind, type[Model]] = {
     Kind.LINEAR: LinearModel,
@@ -97,8 +101,7 @@ def transformed(columns: Columns, rows: dict[Any, np.ndarray], y: Wide) -> Wide:
     features: list[Wide] = []
     for name, column in columns.items():
         for origin, values in _features(column, rows[name], y):
-            scaled = _standardised(origin, values) if standardised(column) else origin + values
-            features.append(scaled)
+            features.append(_standardised(column.standardise, origin, values))
     return np.stack(features, axis=1)
 
 
@@ -139,13 +142,40 @@ def _encoded(column: TargetEncode, place: np.ndarray, k: int, y: Wide) -> Wide:
     return out
 
 
-def _standardised(origin: Real, values: Wide) -> Wide:
+def _standardised(standardise: Standardise, origin: Real, values: Wide) -> Wide:
+    if by_order(standardise):
+        return _by_order(standardise, origin, values)
     n = Real(len(values))
     mean = values.sum() / n
     variance = ((values - mean) ** 2).sum() / n
     constant = variance <= n * _EPS * variance + (n * (origin + mean) * _EPS) ** 2
-    scaled: Wide = (values - mean) / (Real(1) if constant else np.sqrt(variance))
+    if constant or not scales(standardise):
+        variance = Real(1)
+    scaled: Wide = values - mean if centres(standardise) else origin + values
+    scaled = scaled / np.sqrt(variance)
     return scaled
+
+
+def _by_order(standardise: Standardise, origin: Real, values: Wide) -> Wide:
+    least, lower, median, upper, most = (
+        _quantile(values, q) for q in (Real(0), Real(0.25), Real(0.5), Real(0.75), Real(1))
+    )
+    low, high, centre, spread = Real(0), Real(1), median, upper - lower
+    if isinstance(standardise, tuple):
+        (low, high), centre, spread = map(Real, standardise), least, most - least
+    elif standardise == "max-abs":
+        centre, spread = -origin, max(abs(origin + least), abs(origin + most))
+    spread = Real(1) if spread < 10 * _EPS else spread
+    scaled: Wide = low + (values - centre) / spread * (high - low)
+    return scaled
+
+
+def _quantile(values: Wide, q: Real) -> Real:
+    position = (len(values) - 1) * q
+    rank, ordered = int(position), np.sort(values)
+    upper = ordered[min(rank + 1, len(values) - 1)]
+    quantile: Real = ordered[rank] + (position - rank) * (upper - ordered[rank])
+    return quantile
 
 
 # -- hostile tables ----------------------------------------------------------------------------
@@ -162,6 +192,17 @@ def draw_columns(rng: Generator) -> Columns:
         TargetEncode(smooth=power(rng, -2, 2), standardise=bool(rng.integers(2))),
     ]
     return {f"c{i}": kinds[rng.integers(len(kinds))] for i in range(rng.integers(1, 6))}
+
+
+def scaled_otherwise(columns: Columns, rng: Generator) -> Columns:
+    """Return the columns with scalers of every kind after those of numbers and of categories."""
+    found = dict(columns)
+    hows: list[Any] = [True, "centre", "scale", (0.0, 1.0), (-1.0, 3.0), "max-abs", "robust"]
+    for name, column in columns.items():
+        if isinstance(column, Numeric | OneHot) and rng.random() < 0.7:
+            most = len(hows) if isinstance(column, Numeric) else 3
+            found[name] = replace(column, standardise=hows[rng.integers(most)])
+    return found
 
 
 def draw_values(column: Column, n: int, rng: Generator) -> np.ndarray:
@@ -227,9 +268,10 @@ class Truth:
         *,
         kind: Kind,
         classes: int = 2,
+        held: bool = False,
     ) -> None:
         self.columns, self.ridge, self.rows, self.y = columns, ridge, rows, y
-        self.kind, self.classes = kind, classes
+        self.kind, self.classes, self.held = kind, classes, held
 
     @property
     def family(self) -> str:
@@ -242,8 +284,8 @@ class Truth:
     ) -> Iterator[State]:
         """Compare what is published with the pipeline's minimiser over the live rows.
 
-        Estimates are left out. With a class without rows, or counts of 0 alone, the intercept is
-        penalised, unless the model is linear.
+        Estimates are left out. The intercept is penalised where that was asked for (``held``), and
+        with a class without rows, or counts of 0 alone, unless the model is linear.
         """
         bound = model.error.bound
         if bound is None:
@@ -254,7 +296,8 @@ class Truth:
         features = transformed(self.columns, rows, y)
         X = np.hstack([features, np.ones((len(live), 1), dtype=Real)])
         ridge = Real(self.ridge)
-        penalty = np.append(np.full(features.shape[1], ridge), ridge if single else Real(0))
+        last = ridge if single or self.held else Real(0)
+        penalty = np.append(np.full(features.shape[1], ridge), last)
         weight = np.ones(len(live), dtype=Real)
         answer = _minimiser(self.kind, X, y, weight, penalty, self.classes)
         if not np.isfinite(answer.error):
@@ -324,6 +367,9 @@ def run_stream(seed: int) -> Outcome:
     rng, outcome = np.random.default_rng([20, seed]), Outcome()
     columns, kind = draw_columns(rng), Kind.LOGISTIC if rng.random() < 0.65 else Kind.LINEAR
     kind, classes = _family(kind, columns, np.random.default_rng([21, seed]))
+    other = np.random.default_rng([22, seed])
+    held = bool(other.random() < _HELD)
+    columns = scaled_otherwise(columns, other) if held else columns
     # Of a small table few deletions are near enough to such a model's fit for a bound.
     n = int(rng.integers(12, 60 if kind is Kind.LINEAR else 200))
     rows = {name: draw_values(column, 2 * n, rng) for name, column in columns.items()}
@@ -334,11 +380,11 @@ def run_stream(seed: int) -> Outcome:
         y = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes)).astype(np.float64)
     elif kind is Kind.POISSON:
         y = _counts(y, rng)
-    truth = Truth(columns, ridge, rows, y, kind=kind, classes=classes)
+    truth = Truth(columns, ridge, rows, y, kind=kind, classes=classes, held=held)
     live, spare = list(range(n)), list(range(n, 2 * n))
     names = {i: str(i) for i in live}
     try:
-        model = _MODELS[kind](ridge, preprocess=columns, seed=seed)
+        model = _MODELS[kind](ridge, preprocess=columns, penalise_intercept=held, seed=seed)
         if isinstance(model, LinearModel):  # with bounds: `tests.proof.exact` has exact sums
             model.rounded_features = 0
         model.fit({name: values[:n] for name, values in rows.items()}, y[:n])
