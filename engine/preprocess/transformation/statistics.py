@@ -29,6 +29,7 @@ from lethe.engine.preprocess.transformation.encoding import (
     ordinal_codes,
     smoothed_means,
 )
+from lethe.engine.preprocess.transformation.layout import Places
 from lethe.engine.preprocess.transformation.order import Filled, Order, Scaling
 from lethe.engine.preprocess.transformation.sums import Sums
 
@@ -146,11 +147,9 @@ def live_statistics(
         mean[own] = (share - base.centre[own]) / base.scale[own]
         variance[own] = spread / base.scale[own] ** 2
     unit += np.abs(base.value) + np.abs(shift)
-    scalings = {
-        feature: scaling
-        for feature, order in orders.items()
-        if (scaling := order.scaling(Filled(imputed[feature], n - int(known[feature])))) is not None
-    }
+    sizes = np.zeros(layout.features)
+    sizes[gap] = unit[entry]
+    scalings = _scalings(orders, imputed, n - known, sizes)
     amplified = _amplified(base, mean, variance)
     amplified[[*scalings]] = [scaling.amplified for scaling in scalings.values()]
     centre, deviation = _standardised(base, mean, variance, n, scalings, read=read)
@@ -176,6 +175,20 @@ def _orders(base: BaseTransformation, sums: Sums) -> Iterator[tuple[int, Order]]
     for part, found in of_part:
         j, windows = part.feature, [window for _, window in found]
         yield j, Order(part.column, windows, -base.centre[j] / base.scale[j], base.scale[j])
+
+
+def _scalings(
+    orders: Mapping[int, Order], imputed: Array, missing: Places, sizes: Array
+) -> dict[int, Scaling]:
+    """Return the scaling of each feature that is scaled by order statistics.
+
+    ``sizes`` (p,) are what rounding in what is ``imputed`` is proportional to.
+    """
+    found = {
+        j: order.scaling(Filled(float(imputed[j]), int(missing[j]), float(sizes[j])))
+        for j, order in orders.items()
+    }
+    return {j: scaling for j, scaling in found.items() if scaling is not None}
 
 
 def _categories(

@@ -22,6 +22,7 @@ from sklearn.preprocessing import (
 )
 
 from lethe import LinearModel, LogisticModel, PoissonModel, SoftmaxModel
+from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind, norm
 from lethe.engine.preprocess.estimate import moved_rows
 from lethe.engine.preprocess.input.columns import Columns, Numeric, OneHot, Standardise
@@ -276,6 +277,25 @@ def test_a_column_far_from_0_has_a_bound_above_the_truth(
     assert state.excess <= 0.0
     assert state.relative < 1e-13
     assert state.relative_bound < 1e-10
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e5, 1e7, 1e9])
+def test_a_column_far_from_0_that_is_only_divided_has_a_bound_or_is_refused(offset: float) -> None:
+    """Its variance is that of squares about 0."""
+    rng = np.random.default_rng(3)
+    x = offset + rng.normal(size=50)
+    rows, y = {"x": x.astype(object)}, 4.0 + (x - offset) + rng.normal(size=50)
+    columns = {"x": Numeric(standardise="scale")}
+    truth = Truth(columns, 1.0, rows, y, kind=Kind.LINEAR, held=True)
+    model = LinearModel(preprocess=columns, penalise_intercept=True, rounded_features=0)
+    if offset > 1e6:
+        with pytest.raises(InvalidData, match=r"column 'x' .* 1,000,000 deviations from 0"):
+            model.fit(rows, y)
+        return
+    model.fit(rows, y).delete(["0", "1", "2"], method="exact")
+    [state] = truth.judge(model, list(range(3, 50)), 0, 0, "delete")
+    assert state.excess <= 0.0
+    assert state.relative < 1e-15 * offset**2
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6, 1e9])
