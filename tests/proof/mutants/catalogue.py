@@ -895,6 +895,11 @@ MUTANTS = (
         put("_is_moved", "standardise[0] != 0", "False"),
     ),
     mutant(
+        "an imputed mean rounds a quartile",
+        "test_a_mean_that_is_a_quartile_up_to_rounding_has_a_bound_above_the_truth",
+        put("order.Filled.size_among", "self.times and near", "False"),
+    ),
+    mutant(
         "exact sums penalise the pipeline's intercept, with the means in it",
         "test_every_kind_of_column_with_a_penalised_intercept",
         put("minimiser._Equations._penalties", "live.centred[j]", "False"),
