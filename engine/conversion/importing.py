@@ -155,11 +155,8 @@ def _check_final(final: Step, given: ModelTerms, columns: Mapping[Name, Column])
         Columns are standardised without an intercept.
     """
     scaled = [name for name, column in columns.items() if standardised(column)]
-    if scaled and (given.penalise_intercept or not given.fit_intercept):
-        which, instead = "fit_intercept=False", "fit_intercept=True"
-        if given.penalise_intercept:
-            which, instead = "solver='liblinear', which penalises the intercept,", "solver='lbfgs'"
+    if scaled and not given.fit_intercept:
         raise replace(final, column=scaled[0]).refusal(
-            f"with {which} nothing takes up the mean of a standardised column; fit it with "
-            f"{instead}, or {FROZEN}"
+            "with fit_intercept=False nothing takes up the mean of a standardised column; fit it "
+            f"with fit_intercept=True, or {FROZEN}"
         )

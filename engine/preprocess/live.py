@@ -125,7 +125,7 @@ class LivePipeline:
         ------
         StatisticsMoved
             The statistics are too far from the base: a rebuild makes them the base. Or one class is
-            left, and the intercept is penalised for now: it takes up no mean that moves.
+            left, and the intercept is penalised for now: rows of another would free it.
 
         Notes
         -----

@@ -8,8 +8,13 @@ lam deviation_j^2 in place of lam. Its gradient is the generation's plus
     Y = Delta C,  D = Delta B Delta^T,  t = Delta N^T p,
 
 where _c takes, or puts in place, the features that have entries; C = N^T S X, B = N^T S N and
-N^T p are sums over the live rows. F is affine, and small beside A_t: conjugate gradients with
-A_t^-1 as the preconditioner need a few corrections.
+N^T p are sums over the live rows. The pipeline's intercept is b + mean . theta: where it is
+penalised, that has a share in F, too, of rank one,
+
+    lam_b (u (u . theta) - e_b b),   u = (mean, 1).
+
+F is affine, and small beside A_t: conjugate gradients with A_t^-1 as the preconditioner need a few
+corrections. A_t + F' is the Hessian of the live objective, and so positive definite.
 """
 
 from __future__ import annotations
@@ -38,6 +43,43 @@ the base that this does not suffice, a rebuild makes them the base."""
 _ENOUGH = 1.0  # of the allowance for rounding: a residual below that is not worth a correction
 _TINY = float(np.finfo(np.float64).tiny)  # in place of the 0 of a system that is solved exactly
 _ROUNDS = 3  # of conjugate gradients, each from a residual taken afresh
+_MEANS = 2.0  # times `ROUNDOFF`: roundings in a mean
+
+
+class HeldIntercept(NamedTuple):
+    """What penalising the pipeline's intercept, and not that of base units, changes.
+
+    Attributes
+    ----------
+    penalty
+        lam_b; 0 where the intercept is free, or there is none.
+    mean
+        (p,) of the live statistics.
+    mean_size
+        (p,) what its rounding is proportional to.
+    """
+
+    penalty: float
+    mean: Array
+    mean_size: Array
+
+    @property
+    def apart(self) -> float:
+        """|lam_b^1/2 (u - e_b)|: what the change adds to a root of the Hessian, at most."""
+        return math.sqrt(self.penalty) * norm(self.mean) if self.penalty else 0.0
+
+    def add_product(self, theta: Array, out: Array) -> None:
+        """Add the change at ``theta`` (d x m) to ``out``. Cost O(d m)."""
+        along = self.mean @ theta[:-1]
+        out[:-1] += self.penalty * np.outer(self.mean, along + theta[-1])
+        out[-1] += self.penalty * along
+
+    def size(self, theta: Array) -> float:
+        """Return what rounding in the change is proportional to."""
+        size, along = norm(np.abs(self.mean) + self.mean_size), norm(self.mean @ theta[:-1])
+        by_mean = size * (along + norm(theta[-1]))
+        by_product = (1.0 + norm(self.mean)) * size * norm(theta[:-1])
+        return _MEANS * self.penalty * (by_mean + by_product)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +98,8 @@ class Movement:
         (d,) what its rounding is proportional to.
     entry_size
         (2,) times |theta| and times 1: what rounding of the shifts does to F.
+    held
+        The share of an intercept that is penalised.
     """
 
     features: Places
@@ -65,6 +109,7 @@ class Movement:
     penalty: Array
     penalty_size: Array
     entry_size: tuple[float, float]
+    held: HeldIntercept
 
     def product(self, theta: Array) -> Array:
         """Return F(theta) - F(0), d x m. Cost O(c d m)."""
@@ -72,6 +117,8 @@ class Movement:
         if len(self.features):
             out += self.crossed.T @ theta[self.features]
             out[self.features] += self.crossed @ theta
+        if self.held.penalty:
+            self.held.add_product(theta, out)
         return out
 
     def gradient(self, theta: Array) -> Array:
@@ -83,8 +130,10 @@ class Movement:
     def allowance(self, theta: Array) -> float:
         """Return what rounding may have done to F(theta): `gradient_allowance` of its terms."""
         by_theta, by_target = self.entry_size
-        scale = by_theta * norm(theta) + by_target
-        return gradient_allowance(scale + norm(self.penalty_size[:, None] * theta))
+        scale = by_theta * norm(theta) + by_target + norm(self.penalty_size[:, None] * theta)
+        if self.held.penalty:
+            scale += self.held.size(theta)
+        return gradient_allowance(scale)
 
 
 def movement(base: BaseTransformation, sums: Sums, live: Statistics, penalty: Array) -> Movement:
@@ -111,6 +160,7 @@ def movement(base: BaseTransformation, sums: Sums, live: Statistics, penalty: Ar
         change,
         size,
         (2.0 * crossed_size, float(live.unit @ lengths(responses))),
+        HeldIntercept(float(np.sum(penalty[p:])), live.mean, live.mean_size),
     )
 
 

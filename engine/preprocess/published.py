@@ -20,6 +20,7 @@ from lethe.engine.deletion.generation import Generation, Stream, smallest_eigenv
 from lethe.engine.fit.factor import EPS
 from lethe.engine.fit.objective import Array, norm
 from lethe.engine.preprocess.answer import LiveAnswer
+from lethe.engine.preprocess.input.columns import Standardise
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.statistics import Statistics
 
@@ -35,8 +36,8 @@ class PipelineUnits:
     ----------
     mean, deviation
         (p,) each.
-    amplified
-        (p,) what rounding in a deviation is proportional to.
+    amplified, mean_size
+        (p,) what rounding in a deviation, and in a mean, is proportional to.
     intercept
         Whether theta's last row is one.
     """
@@ -44,12 +45,13 @@ class PipelineUnits:
     mean: Array
     deviation: Array
     amplified: Array
+    mean_size: Array
     intercept: bool
 
     @classmethod
     def of(cls, live: Statistics, *, intercept: bool) -> PipelineUnits:
         """Return the map for ``live`` statistics."""
-        return cls(live.mean, live.deviation, live.amplified, intercept)
+        return cls(live.mean, live.deviation, live.amplified, live.mean_size, intercept)
 
     def parameters(self, theta: Array) -> Array:
         """Return T theta, d x m. Cost O(d m)."""
@@ -73,7 +75,8 @@ class PipelineUnits:
         """Return an allowance for rounding in `parameters`, and in the statistics it is by."""
         p = len(self.mean)
         coefficients = (self.deviation * self.amplified)[:, None] * theta[:p]
-        shifted = norm(np.abs(self.mean) + self.deviation) * norm(theta[:p])
+        size = np.maximum(np.abs(self.mean) + self.deviation, self.mean_size)
+        shifted = norm(size) * norm(theta[:p])
         return _FEW * EPS * (norm(coefficients) + shifted + norm(theta))
 
     @property
@@ -105,12 +108,15 @@ def published_parameters(
 def _idle(base: BaseTransformation, answer: LiveAnswer) -> np.ndarray:
     """Return which features have one value in all live rows (p,).
 
-    A feature that counts as constant may have several, next to each other.
+    A feature that counts as constant may have several, next to each other. One that is other than
+    0 throughout has a share in the penalty of the intercept, and a weight.
     """
     layout, sums, live = base.layout, answer.sums, answer.live
     idle: np.ndarray = base.constant & (sums.present == 0)  # 0 in base units throughout
     idle[layout.entry_feature[live.shift != 0]] = False
-    idle[layout.gap_features[sums.counts[layout.gap_entries] == sums.rows]] = True
+    missing = sums.counts[layout.gap_entries] == sums.rows
+    moved = [_is_moved(one.column.standardise) for one in layout.numeric if one.entry >= 0]
+    idle[layout.gap_features[missing & ~np.array(moved, dtype=np.bool_)]] = True
     for hot in layout.one_hot:
         own = hot.features
         all_rows = base.constant[own] & (base.centre[own] != 0)  # have the category: 0, too
@@ -118,32 +124,20 @@ def _idle(base: BaseTransformation, answer: LiveAnswer) -> np.ndarray:
     return idle
 
 
-def gradient_bound(
-    generation: Generation, stream: Stream, answer: LiveAnswer, units: PipelineUnits
-) -> float:
+def _is_moved(standardise: Standardise) -> bool:
+    """Return whether a column of one value is other than 0 once it is brought to two numbers."""
+    return isinstance(standardise, tuple) and standardise[0] != 0
+
+
+def gradient_bound(stream: Stream, answer: LiveAnswer) -> float:
     """Return a bound of the live objective's gradient at theta_exact, of one block.
 
     What was measured, what rounding had left before (`Stream.residual`), and allowances: for the
-    rows in base units and the sums over them, for F, and for the centres of the columns.
+    rows in base units and the sums over them, and for F.
     """
     theta = stream.theta_exact
     allowance = answer.sums.allowance(theta) + answer.moved[0].allowance(theta)
-    return answer.left + stream.residual + allowance + off_centre(generation, stream, units)
-
-
-def off_centre(generation: Generation, stream: Stream, units: PipelineUnits) -> float:
-    """Return what centres that are rounded leave in the gradient of a penalised intercept.
-
-    The pipeline penalises b + mean.theta, and the engine b: both are the same in columns that are
-    centred by their mean. A mean far from 0 is stored to eps of itself, and ``mean`` is the rest. A
-    free intercept takes it up.
-    """
-    weight = float(generation.objective.penalty[-1]) if units.intercept else 0.0
-    if weight == 0.0:
-        return 0.0
-    theta, intercept = stream.theta_exact[:-1], stream.theta_exact[-1]
-    along = units.mean @ theta
-    return _SLACK * weight * (norm(units.mean) * norm(intercept + along) + norm(along))
+    return answer.left + stream.residual + allowance
 
 
 def distance_bound(
@@ -160,12 +154,12 @@ def distance_bound(
     ridge and of the sum of curvatures. By the factor: in base units its root is that of A_t, less
     the norm of what has moved in the rows and in the penalty.
     """
-    gradient = gradient_bound(generation, stream, answer, units)
+    gradient = gradient_bound(stream, answer)
     deviation = units.deviation
     roots = np.sqrt(generation.objective.penalty[: len(deviation)])
     penalty_moved = float(np.max(roots * np.abs(deviation - 1.0), initial=0.0))
     root = math.sqrt(max(smallest_eigenvalue(generation, stream), 0.0))
-    root -= rows_moved(answer) + penalty_moved
+    root -= hessian_moved(answer) + penalty_moved
     by_factor = units.growth * gradient / root**2 if root > 0 else math.inf
     return min(by_factor, _by_ridge(base, generation, answer, units, gradient))
 
@@ -189,10 +183,15 @@ def _by_ridge(
     return math.hypot(coefficients, gradient / centre.total + off * coefficients)
 
 
-def rows_moved(answer: LiveAnswer) -> float:
-    """Return a bound of |S^1/2 N Delta|: what the live values of entries have moved the rows by."""
-    paired = answer.moved[0].paired
-    return math.sqrt(float(np.max(np.sum(np.abs(paired), axis=1), initial=0.0)))
+def hessian_moved(answer: LiveAnswer) -> float:
+    """Return how far a root of the Hessian has moved in its norm, but for the ridge of features.
+
+    |S^1/2 N Delta|, what the live values of entries have moved the rows by, and of an intercept
+    that is penalised what the means have.
+    """
+    moved = answer.moved[0]
+    rows = float(np.max(np.sum(np.abs(moved.paired), axis=1), initial=0.0))
+    return math.hypot(math.sqrt(rows), moved.held.apart)
 
 
 class Centre(NamedTuple):

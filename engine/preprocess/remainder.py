@@ -33,8 +33,8 @@ from lethe.engine.preprocess.extents import unbalanced
 from lethe.engine.preprocess.published import (
     PipelineUnits,
     gradient_bound,
+    hessian_moved,
     live_centre,
-    rows_moved,
 )
 from lethe.engine.preprocess.transformation.base import BaseTransformation
 from lethe.engine.preprocess.transformation.layout import Layout
@@ -59,7 +59,7 @@ def logistic_bound(
     moved = moved_margins(base, generation, stream, answer)
     if not moved.most <= _STEEPEST:
         return math.inf
-    gradient = _gradient_bound(generation, stream, answer, units) + off.gradient
+    gradient = _gradient_bound(generation, stream, answer) + off.gradient
     floors = _floors(base, generation, stream, answer, units)
     nu = min(floor.dual(gradient) for floor in floors) + moved.remainder
     reach = min(floor.reach for floor in floors)
@@ -71,13 +71,11 @@ def logistic_bound(
     return _SLACK * (apart + units.growth * off.distance)
 
 
-def _gradient_bound(
-    generation: Generation, stream: Stream, answer: LiveAnswer, units: PipelineUnits
-) -> float:
+def _gradient_bound(generation: Generation, stream: Stream, answer: LiveAnswer) -> float:
     """Return a bound of the quadratic model's gradient; errors at the fit are rounded, too."""
     sums = answer.sums
     rounded = sums.square_size * norm(generation.theta_b) + sums.error_size
-    return gradient_bound(generation, stream, answer, units) + gradient_allowance(rounded)
+    return gradient_bound(stream, answer) + gradient_allowance(rounded)
 
 
 # -- how far margins have moved ---------------------------------------------------------------
@@ -168,7 +166,7 @@ class _Floor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _ByEigenvalue:
-    """H is at least ``root``^2 everywhere."""
+    """H is at least ``root``^2 everywhere, and |T v| is at most ``growth`` / ``root`` |v|_H."""
 
     root: float
     reach: float
@@ -227,8 +225,9 @@ def _floors(
     longest = answer.sums.longest + entered
     floors: list[_Floor] = []
     if penalty.min() > 0:
+        # In the pipeline's units H is at least the ridge, so that T grows it by no more than that.
         root = math.sqrt(float(penalty.min())) / units.shrinkage
-        floors.append(_ByEigenvalue(root, longest / root, units.growth))
+        floors.append(_ByEigenvalue(root, longest / root, 1.0 / units.shrinkage))
     elif (centre := live_centre(base, answer)) is not None:
         root = math.sqrt(float(penalty[:p].min()))
         off = norm((units.mean - centre.mean) / deviation)
@@ -236,8 +235,9 @@ def _floors(
         floors.append(_ByRidge(root, intercept, least, norm(centre.mean), off, longest))
     over_balanced = replace(generation, smallest=answer.sums.balanced)
     root_t = math.sqrt(max(smallest_eigenvalue(over_balanced, stream), 0.0))
-    # H is at least kept^2 A_t: the penalty's part shrinks, and moved rows take something away.
-    kept = least - (rows_moved(answer) / root_t if root_t > 0 else math.inf)
+    # H is at least kept^2 A_t: the penalty's part shrinks, and moved rows take something away, as
+    # do means that have moved where the intercept is penalised.
+    kept = least - (hessian_moved(answer) / root_t if root_t > 0 else math.inf)
     if kept > 0:
         root = kept * root_t
         dual = _longest_dual(generation, stream, answer) / kept + entered / root

@@ -38,13 +38,13 @@ class Settings:
         Raises
         ------
         InvalidData
-            A feature is standardised, and no free intercept takes up the mean.
+            A feature is standardised, and no intercept takes up the mean.
         """
         named = [name for name, column in self.columns.items() if standardised(column)]
-        if named and not self.free_intercept:
+        if named and not self.intercept:
             raise InvalidData(
-                f"column {named[0]!r} is standardised, and only an intercept that is not penalised "
-                "takes up its mean; set fit_intercept=True, or standardise=False"
+                f"column {named[0]!r} is standardised, and only an intercept takes up its mean; "
+                "set fit_intercept=True, or standardise=False"
             )
 
     @property
@@ -66,7 +66,7 @@ class Settings:
 
     @property
     def free_intercept(self) -> bool:
-        """Whether there is an intercept that is not penalised: it takes up every centre."""
+        """Whether there is an intercept that is not penalised: any centre is taken up for free."""
         return self.intercept and not self.penalise_intercept
 
 

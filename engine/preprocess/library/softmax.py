@@ -25,7 +25,7 @@ from lethe.engine.preprocess.input.settings import Settings
 from lethe.engine.preprocess.input.table import Table
 from lethe.engine.preprocess.library.fitted import PreparedFit
 from lethe.engine.preprocess.library.state import PreparedState
-from lethe.engine.preprocess.published import PipelineUnits, off_centre
+from lethe.engine.preprocess.published import PipelineUnits
 from lethe.engine.preprocess.transformation.base import fit_base
 from lethe.engine.preprocess.transformation.layout import Places
 from lethe.engine.preprocess.transformation.statistics import live_statistics
@@ -166,5 +166,21 @@ def _rounded_away(
     off += _FEW * EPS * units.amplified * units.deviation**2
     pulled = norm((objective.penalty[:p] * off)[:, None] * theta[:p])
     gradient = share * objective.gradient_scale(rows, theta) + pulled
-    gradient += off_centre(generation, stream, units)
+    gradient += _off_centre(generation, units)
     return _SLACK * gradient / smallest_eigenvalue(generation, stream)
+
+
+def _off_centre(generation: Generation, units: PipelineUnits) -> float:
+    """Return what centres that are rounded leave in the gradient of intercepts that are penalised.
+
+    The pipeline penalises b + mean.theta, and the fit b: both are the same in columns that are
+    centred by their mean, or as they are. A mean far from 0 is stored to eps of itself, and
+    ``mean`` is the rest. Free intercepts take it up.
+    """
+    weight = float(generation.objective.penalty[-1]) if units.intercept else 0.0
+    if weight == 0.0:
+        return 0.0
+    theta, intercept = generation.theta_b[:-1], generation.theta_b[-1]
+    off = norm(np.abs(units.mean) + _FEW * EPS * units.mean_size)
+    along = off * norm(theta)
+    return weight * (off * (norm(intercept) + along) + along)

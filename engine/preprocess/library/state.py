@@ -230,7 +230,7 @@ class PreparedState(Fitted):
 
     @property
     def _intercept_held(self) -> bool:
-        """Whether the intercept is penalised because a class has no row: then nothing moves."""
+        """Whether the intercept is penalised because a class has no row: its rows would free it."""
         penalised = bool(self.generation.objective.penalty[-1] > 0)
         return penalised and self.settings.free_intercept
 

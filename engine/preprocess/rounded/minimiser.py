@@ -6,9 +6,11 @@ the scaler) and S the sums of w u u^T,
     (E^T S E + R) theta = E^T S_uy,    R_jj = ridge variance_j, or ridge where nothing is scaled,
 
 is a system of fractions: dividing features by their deviations, and subtracting means, moves the
-penalty and a free intercept alone (docs/algebra.md, Preprocessing). Then
+penalty and the intercept alone (docs/algebra.md, Preprocessing). Then
 
-    coef_j = deviation_j theta_j,    intercept = theta_0 + sum_j mean_j theta_j.
+    coef_j = deviation_j theta_j,    intercept = theta_0 + sum_j mean_j theta_j,
+
+and where the latter is penalised, R has ridge u u^T as well, u = (mean, 1).
 
 It is solved in ball arithmetic (Johansson 2017, *Arb*): every number comes with a proved bound of
 its error, and a parameter is proved once its whole ball rounds to one float64. If one is not, the
@@ -19,6 +21,7 @@ half way between two float64, such as the mean of four targets, no ball decides:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import flint
@@ -162,9 +165,9 @@ class _Equations:
         """Return the solution for other right-hand sides, d x k."""
         half = self._times_statistics([row[: self._D] for row in self._sums[: self._D]])
         matrix = self._times_statistics(_transposed(half))
-        for i, penalty in enumerate(self._penalties()):
-            unit = self._power(-2 * self._scale[i] - self._exponent)
-            matrix[i][i] += self._number(penalty) * unit
+        for i, k, penalty in self._penalties():
+            unit = self._power(-self._scale[i] - self._scale[k] - self._exponent)
+            matrix[i][k] += self._number(penalty) * unit
         b = self._matrix(_transposed(self._times_statistics(right)))
         A = self._matrix(matrix)
         try:
@@ -178,13 +181,18 @@ class _Equations:
             for row, scale in zip(x, self._scale, strict=True)
         ]
 
-    def _penalties(self) -> list[Any]:
+    def _penalties(self) -> Iterator[tuple[int, int, Any]]:
+        """Yield what R has, by row and column."""
         settings, live = self._raw.settings, self._live
         ridge = flint.fmpq(*settings.ridge.as_integer_ratio())
-        found = [ridge * live.variance[j] if live.scaled[j] else ridge for j in self._features]
-        if settings.intercept:
-            found.append(ridge if settings.penalise_intercept else flint.fmpq(0))
-        return found
+        for i, j in enumerate(self._features):
+            yield i, i, ridge * live.variance[j] if live.scaled[j] else ridge
+        if not (settings.intercept and settings.penalise_intercept):
+            return
+        means = [(i, live.mean[j]) for i, j in enumerate(self._features) if live.centred[j]]
+        means.append((len(self._features), flint.fmpq(1)))
+        for i, mean in means:
+            yield from ((i, k, ridge * mean * other) for k, other in means)
 
     def _of_last_step(self, theta: list[list[Any]]) -> list[list[Any]]:
         """Return the last step's parameters: of features that are scaled, and less their means."""

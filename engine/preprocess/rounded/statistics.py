@@ -146,7 +146,7 @@ class ExactStatistics:
             scaled=layout.scaled & ~constant,
             left_out=left_out,
             rare=rare,
-            idle=(same if raw.settings.free_intercept else nothing) | left_out,
+            idle=np.where(raw.settings.free_intercept | layout.centred, same, nothing) | left_out,
             centred=layout.centred,
             target_mean=total / max(n, 1),
         )  # fmt: skip
@@ -176,8 +176,9 @@ class ExactStatistics:
         target_mean = nearest(self.target_mean)
         ones = np.ones(layout.features)
         return Statistics(
-            value, mean, deviation, nothing, ones, imputed, target_mean, self.present, self.rare
-        )
+            value, mean, deviation, nothing, ones, np.abs(mean), imputed, target_mean,
+            self.present, self.rare,
+        )  # fmt: skip
 
 
 def nearest(fraction: Any) -> float:

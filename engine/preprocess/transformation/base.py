@@ -49,6 +49,10 @@ from lethe.engine.preprocess.transformation.order import (
 ABSENT = -1
 """Stands for an entry or a category that is absent, or that the generation does not know."""
 
+_FURTHEST = 1e6
+"""How many deviations a column may be from 0 that is divided by these, and not centred: sums of
+squares about 0 then lose 12 digits to the mean's square."""
+
 _SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)
 """Least variance of values that differ: a smaller one has lost digits, or all of them."""
 
@@ -297,6 +301,8 @@ class BeginBase:
         elif self._layout.centred[feature] or self._centred:
             self._centre[feature] = origin + mean
         if scaled and by_order is None:
+            if self._centre[feature] == 0:
+                _check_near_0(name, origin + mean, variance, must_show=must_show)
             constant = bool(is_constant(variance, origin + mean, rows))
             self._constant[feature] = constant
             self._scale[feature] = 1.0 if constant else np.sqrt(variance)
@@ -337,6 +343,15 @@ class BeginBase:
         centre, scale = self._centre[feature], self._scale[feature]
         return Interval(
             *(end if end in Interval() else float((end - centre) / scale) for end in interval)
+        )
+
+
+def _check_near_0(what: str, mean: float, variance: float, *, must_show: bool) -> None:
+    """Refuse a column whose variance about 0 has no digit left of that about its mean."""
+    if must_show and abs(mean) > _FURTHEST * np.sqrt(variance):
+        raise InvalidData(
+            f"column {what} is further than {_FURTHEST:,.0f} deviations from 0, and divided by its "
+            "deviation as it is; subtract its mean as well (standardise=True)"
         )
 
 

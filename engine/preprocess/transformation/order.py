@@ -33,6 +33,11 @@ _LARGEST = float(np.finfo(np.float64).max)
 _CONSTANT = 10.0 * EPS
 """scikit-learn takes a smaller range, or distance of quartiles, for that of a constant."""
 
+_EITHER = 1.0 / _CONSTANT**2 / EPS
+"""`Scaling.amplified` where rounding decides if a column is one: its scale is then 1 or tiny."""
+
+_MEAN = 32.0  # roundings in a mean
+
 
 class Interval(NamedTuple):
     """The values that a window counts, both ends included; without an end, up to float64's."""
@@ -43,10 +48,20 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Missing values: how many there are, and what stands in for them."""
+    """Missing values: how many there are, and what stands in for them.
+
+    ``size`` is what rounding in that is proportional to, if it is more than the value.
+    """
 
     value: float = 0.0
     times: int = 0
+    size: float = 0.0
+
+    def size_among(self, statistics: Sequence[float]) -> float:
+        """Return the size where one of these may be the value, as it is or without rounding."""
+        off = _MEAN * EPS * self.size
+        near = any(abs(one - self.value) <= off for one in statistics)
+        return self.size if self.times and near else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +197,15 @@ def kept_quantiles(column: Numeric) -> tuple[float, ...]:
 class Scaling(NamedTuple):
     """What is subtracted from a feature, and what then divides it; whether as from a constant.
 
-    ``amplified`` is what rounding in the scale is proportional to, as a multiple of it.
+    ``amplified`` is what rounding in the scale is proportional to, as a multiple of it, and
+    ``centre_size`` what that in the centre is proportional to.
     """
 
     centre: float
     scale: float
     constant: bool
     amplified: float
+    centre_size: float
 
 
 class Order:
@@ -268,7 +285,11 @@ class Order:
         standardise = self._column.standardise
         if not by_order(standardise):
             return None
-        at = {quantile: window.quantile(quantile, filled) for quantile, window in self._of.items()}
+        ends, at = [], {}
+        for quantile, window in self._of.items():
+            lower, upper, share = window.between(quantile, filled)
+            ends += [lower, upper]
+            at[quantile] = lower + share * (upper - lower)
         if isinstance(standardise, tuple):
             (low, high), centre, spread = standardise, at[0.0], at[1.0] - at[0.0]
         elif standardise == "robust":
@@ -278,6 +299,10 @@ class Order:
             spread = max(abs(at[0.0] - centre), abs(at[1.0] - centre))
         constant = spread * self._unit < _CONSTANT
         scale = (1.0 / self._unit if constant else spread) / (high - low)
-        size = max(*map(abs, at.values()), abs(centre))
+        filling = filled.size_among(ends)
+        size, off = max(*map(abs, ends), abs(centre), filling), _MEAN * EPS * filling
         amplified = 1.0 if constant else 1.0 + 2.0 * size / spread
-        return Scaling(centre - low * scale, scale, constant, amplified)
+        if (spread - off) * self._unit < _CONSTANT <= (spread + off) * self._unit:
+            amplified = _EITHER
+        moved = low * scale
+        return Scaling(centre - moved, scale, constant, amplified, size + amplified * abs(moved))

@@ -29,6 +29,7 @@ from lethe.engine.preprocess.transformation.encoding import (
     ordinal_codes,
     smoothed_means,
 )
+from lethe.engine.preprocess.transformation.layout import Layout, Places
 from lethe.engine.preprocess.transformation.order import Filled, Order, Scaling
 from lethe.engine.preprocess.transformation.sums import Sums
 
@@ -61,6 +62,8 @@ class Statistics:
         (q,) what rounding in the entries' live values is proportional to.
     amplified
         (p,) what rounding in the deviations is proportional to: (variance + mean^2) / variance.
+    mean_size
+        (p,) what rounding in the means is proportional to.
     imputed
         (p,) what stands in for a missing number.
     target_mean
@@ -76,6 +79,7 @@ class Statistics:
     deviation: Array
     unit: Array
     amplified: Array
+    mean_size: Array
     imputed: Array
     target_mean: float
     present: NDArray[np.int64]
@@ -146,18 +150,13 @@ def live_statistics(
         mean[own] = (share - base.centre[own]) / base.scale[own]
         variance[own] = spread / base.scale[own] ** 2
     unit += np.abs(base.value) + np.abs(shift)
-    scalings = {
-        feature: scaling
-        for feature, order in orders.items()
-        if (scaling := order.scaling(Filled(imputed[feature], int(filled[feature])))) is not None
-    }
-    amplified = _amplified(base, mean, variance)
-    amplified[[*scalings]] = [scaling.amplified for scaling in scalings.values()]
+    scalings = _scalings(layout, orders, imputed, filled, unit)
     return Statistics(
         shift,
         *_standardised(base, mean, variance, rows, scalings, read=read),
         unit,
-        amplified,
+        _amplified(base, mean, variance, scalings),
+        _mean_size(base, mean, variance, unit, scalings),
         imputed,
         base.target_mean + target_sum / n,
         found.rows,
@@ -171,6 +170,22 @@ def _orders(base: BaseTransformation, sums: Sums) -> Iterator[tuple[int, Order]]
     for part, found in of_part:
         j, windows = part.feature, [window for _, window in found]
         yield j, Order(part.column, windows, -base.centre[j] / base.scale[j], base.scale[j])
+
+
+def _scalings(
+    layout: Layout, orders: Mapping[int, Order], imputed: Array, filled: Places, unit: Array
+) -> dict[int, Scaling]:
+    """Return the scaling of each feature that is scaled by order statistics.
+
+    ``filled`` (p,) are how many missing values a scaler sees filled in, by what is ``imputed``.
+    """
+    sizes = np.zeros(layout.features)  # what rounding in what is imputed is proportional to
+    sizes[layout.gap_features] = unit[layout.gap_entries]
+    found = {
+        j: order.scaling(Filled(float(imputed[j]), int(filled[j]), float(sizes[j])))
+        for j, order in orders.items()
+    }
+    return {j: scaling for j, scaling in found.items() if scaling is not None}
 
 
 def _categories(
@@ -233,7 +248,33 @@ def _standardised(
     return centre, deviation
 
 
-def _amplified(base: BaseTransformation, mean: Array, variance: Array) -> Array:
+def _amplified(
+    base: BaseTransformation, mean: Array, variance: Array, scalings: Mapping[int, Scaling]
+) -> Array:
     """Return (variance + mean^2) / variance of the features that are divided by a deviation."""
     varied = base.layout.scaled & ~base.constant & (variance > 0)
-    return 1.0 + np.divide(mean**2, variance, out=np.zeros(len(mean)), where=varied)
+    amplified = 1.0 + np.divide(mean**2, variance, out=np.zeros(len(mean)), where=varied)
+    amplified[[*scalings]] = [scaling.amplified for scaling in scalings.values()]
+    return amplified
+
+
+def _mean_size(
+    base: BaseTransformation,
+    mean: Array,
+    variance: Array,
+    unit: Array,
+    scalings: Mapping[int, Scaling],
+) -> Array:
+    """Return the root mean square of each feature, and what rounding in its entries adds.
+
+    A share of rows is taken in the column's own units. What is not centred has no mean but what
+    gives the column back as it was.
+    """
+    layout = base.layout
+    size = np.hypot(mean, np.sqrt(np.maximum(variance, 0.0)))
+    np.maximum.at(size, layout.entry_feature, unit)
+    for hot in layout.counted:
+        size[hot.features] += (1.0 + np.abs(base.centre) / base.scale)[hot.features]
+    size = np.where(layout.centred, size, np.abs(base.centre / base.scale))
+    size[[*scalings]] = [scaling.centre_size for scaling in scalings.values()]
+    return size

@@ -891,8 +891,33 @@ MUTANTS = (
     ),
     mutant(
         "a rounded centre moves a penalised intercept",
-        "test_one_class_left_far_from_0_has_a_bound_above_the_truth",
-        always("off_centre", "weight == 0.0"),
+        "test_a_softmax_model_has_it_too",
+        always("softmax._off_centre", "weight == 0.0"),
+    ),
+    mutant(
+        "the intercept that is penalised is the pipeline's, with the means in it",
+        "test_means_that_move_far_are_followed_by_steps_of_the_generation",
+        never("Movement.product", "self.held.penalty"),
+    ),
+    mutant(
+        "means that have moved take something away from a bound of the Hessian",
+        "test_a_root_of_the_hessian_has_moved_by_no_more_than_is_said",
+        put("hessian_moved", "moved.held.apart", "0.0"),
+    ),
+    mutant(
+        "a column of one value that is not 0 has a weight beside a penalised intercept",
+        "test_a_column_without_a_value_left_shares_in_the_intercept_where_it_is_not_0",
+        put("_is_moved", "standardise[0] != 0", "False"),
+    ),
+    mutant(
+        "an imputed mean rounds a quartile",
+        "test_a_mean_that_is_a_quartile_up_to_rounding_has_a_bound_above_the_truth",
+        put("order.Filled.size_among", "self.times and near", "False"),
+    ),
+    mutant(
+        "exact sums penalise the pipeline's intercept, with the means in it",
+        "test_every_kind_of_column_with_a_penalised_intercept",
+        put("minimiser._Equations._penalties", "live.centred[j]", "False"),
     ),
     mutant(
         "a change of a library model is adopted once it is whole",

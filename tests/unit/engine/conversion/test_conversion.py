@@ -79,11 +79,15 @@ def test_a_logistic_regression_becomes_a_model_and_one_again(classes: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("classes", "before"), [(2, None), (3, None), (2, PolynomialFeatures(2, include_bias=False))]
+    ("classes", "before"),
+    [
+        (2, None),
+        (3, None),
+        (2, PolynomialFeatures(2, include_bias=False)),
+        (2, StandardScaler(with_std=False)),
+    ],
 )
-def test_liblinear_penalises_the_intercept_and_so_does_the_model(
-    classes: int, before: PolynomialFeatures | None
-) -> None:
+def test_liblinear_penalises_the_intercept_and_so_does_the_model(classes: int, before: Any) -> None:
     X, _, labels = table(classes)
     X = X - 0.7  # so that the intercept, and with it its penalty, is not small
     theirs: Any = LogisticRegression(solver="liblinear", C=0.3, tol=1e-12, max_iter=10_000)
@@ -151,9 +155,11 @@ def test_a_ridge_classifier_is_a_linear_model_of_signs() -> None:
             "intercept_scaling=2.0 weakens the penalty of the intercept",
         ),
         (
-            make_pipeline(StandardScaler(), LogisticRegression(solver="liblinear")),
+            make_pipeline(
+                StandardScaler(), LogisticRegression(solver="liblinear", fit_intercept=False)
+            ),
             LogisticModel,
-            "column 0, LogisticRegression: with solver='liblinear', .* mean of a standardised",
+            "column 0, LogisticRegression: with fit_intercept=False .* mean of a standardised",
         ),
         (
             LogisticRegression(solver="saga", l1_ratio=0.5),

@@ -16,11 +16,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 from lethe import LinearModel, LogisticModel
-from lethe.engine.errors import InvalidData, StatisticsMoved
+from lethe.engine.errors import InvalidData, LetheError, StatisticsMoved
+from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.error import proved_error
 from lethe.engine.preprocess.input.columns import Numeric
 from lethe.engine.preprocess.transformation import order
 from lethe.engine.preprocess.transformation.order import Filled, Order, Window
+from tests.proof.bounds.pipelines import Truth
 
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -302,3 +304,27 @@ def test_a_plain_pipeline_takes_the_missing_values_that_the_given_one_takes(stra
     listed = [None if one is pd.NA else float(one) for one in X["whole"]]
     for table in (X, pd.DataFrame({"whole": np.array(listed, dtype=object)})):
         np.testing.assert_allclose(plain.predict(table), fitted.predict(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize("near", [7.0, 1000.0])
+def test_a_mean_that_is_a_quartile_up_to_rounding_has_a_bound_above_the_truth(near: float) -> None:
+    """RobustScaler then divides by what rounding leaves of 0, or by 1, and nothing tells which."""
+    judged = 0
+    columns = {"x": Numeric(standardise="robust"), "z": Numeric()}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        far = near * rng.normal(size=3)
+        x = [*[near] * 7, *(near + far), *(near - far), *[None] * 12]
+        z = rng.normal(size=len(x))
+        rows = {"x": np.array(x, dtype=object), "z": z.astype(object)}
+        y = z + rng.normal(size=len(x))
+        truth = Truth(columns, 1.0, rows, y, kind=Kind.LINEAR)
+        try:
+            model = LinearModel(preprocess=columns, rounded_features=0).fit(rows, y)
+        except LetheError:  # what is as large as that cannot be computed with
+            continue
+        with np.errstate(all="ignore"):
+            states = list(truth.judge(model, list(range(len(x))), seed, 0, "fit"))
+        assert [state for state in states if not state.excess <= 0.0] == []
+        judged += len(states)
+    assert judged > 10

@@ -405,11 +405,9 @@ def test_settings_that_there_are_not_are_refused(make: Any) -> None:
         make()
 
 
-def test_standardising_needs_an_intercept_that_is_free() -> None:
-    wrong: list[dict[str, Any]] = [{"fit_intercept": False}, {"penalise_intercept": True}]
-    for options in wrong:
-        with pytest.raises(InvalidData, match="only an intercept that is not penalised"):
-            LinearModel(preprocess=PLAIN, **options).fit(ROWS, Y)
+def test_standardising_needs_an_intercept() -> None:
+    with pytest.raises(InvalidData, match="standardised, and only an intercept takes up its mean"):
+        LinearModel(preprocess=PLAIN, fit_intercept=False).fit(ROWS, Y)
 
 
 def test_without_an_intercept_columns_that_are_not_standardised_are_the_pipelines() -> None:

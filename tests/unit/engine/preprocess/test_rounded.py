@@ -105,6 +105,34 @@ def test_every_kind_of_column_after_deletions_inserts_and_corrections(seed: int)
         assert exact.holds()
 
 
+@pytest.mark.parametrize("ridge", [1e-6, 3.0])
+def test_every_kind_of_column_with_a_penalised_intercept(ridge: float) -> None:
+    exact, rng = every_kind(60, 9, penalise_intercept=True, ridge=ridge), np.random.default_rng(19)
+    assert exact.holds()
+    exact.delete(*list(exact.live)[:4])
+    assert exact.holds()
+    fresh = draw_rows(EVERY_KIND, 3, rng)
+    exact.change(fresh, draw_target(EVERY_KIND, fresh, rng), [f"new{i}" for i in range(3)])
+    assert exact.holds()
+
+
+def test_halves_of_a_scaler_and_constant_columns_with_a_penalised_intercept() -> None:
+    rng = np.random.default_rng(20)
+    columns: Columns = {
+        "c": Numeric(standardise="centre"), "s": Numeric(standardise="scale"),
+        "h": OneHot(standardise=True), "g": OneHot(standardise="scale"), "one": Numeric(),
+        "same": Numeric(standardise="scale"), "mean": Numeric(standardise="centre"),
+    }  # fmt: skip
+    rows = draw_rows(columns, 40, rng, missing=0.0)
+    rows |= {name: np.full(40, 0.1, dtype=object) for name in ("one", "same", "mean")}
+    rows["one"][0] = 7.0
+    exact = Exact(columns, rows, 5.0 + rng.normal(size=40), penalise_intercept=True, ridge=0.3)
+    assert exact.holds()
+    exact.delete(*(str(i) for i in range(8)))  # what is left of "one" is constant
+    assert exact.holds()
+    assert [exact.model.theta[i] == 0 for i in (-3, -2, -1)] == [True, False, True]
+
+
 def test_the_same_bytes_in_any_order_and_as_from_a_fresh_fit() -> None:
     one, other = every_kind(50, 7), every_kind(50, 7)
     one.delete(*(str(i) for i in range(10)))
