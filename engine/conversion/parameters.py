@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -38,7 +38,7 @@ from sklearn.preprocessing import (
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.input.derived import FUNCTIONS
+from lethe.engine.preprocess.input.derived import FUNCTIONS, Extrapolation
 from lethe.engine.preprocess.input.values import is_missing
 
 _SHOWN = 60  # characters of a value in a message
@@ -322,8 +322,8 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
                 f"them as an array, n_knots x columns, or {FROZEN}",
             ),
             "extrapolation": Only(
-                ("constant",),
-                f"goes on otherwise beyond the knots; fit it with 'constant', or {FROZEN}",
+                get_args(Extrapolation),
+                f"has no value beyond the knots; fit it with 'constant', or {FROZEN}",
             ),
             "include_bias": CARRIED,
             "order": FREE,

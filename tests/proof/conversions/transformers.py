@@ -135,7 +135,7 @@ COMPUTED: Mapping[type, Values] = {
         "n_knots": (5,),
         "degree": (1, 2, 3),
         "knots": ("given",),  # of as many columns as there are
-        "extrapolation": ("constant",),
+        "extrapolation": ("constant", "linear", "continue", "periodic"),
         "include_bias": (True, False),
         "order": ("C", "F"),
         "handle_missing": ("error",),
@@ -199,7 +199,7 @@ def offences(transformer: Any, *, gaps: bool = False) -> list[Offence]:
 
 def learns(transformer: Any) -> bool:
     """Return whether weights of what it makes cannot be those of its columns: no mean is learnt."""
-    return any(name in repr(transformer) for name in ("Scaler", "Encoder", "RBFSampler"))
+    return any(name in repr(transformer) for name in ("Scaler", "Encoder", "gamma='scale'"))
 
 
 def made(kind: type, given: dict[str, Any], columns: Sequence[str]) -> Any:
@@ -249,6 +249,8 @@ def computing(rng: Random, kind: type, columns: Sequence[str] = ()) -> Any:
         given["transformer_list"] = [("scale", StandardScaler()), products]
     if kind is SplineTransformer:
         given["knots"] = np.array([[-1.0, 0.5, 4.0, 90.0]] * len(columns)).T
+        if given["extrapolation"] == "linear":  # of degree 1, scikit-learn's is wrong
+            given["degree"] = max(given["degree"], 2)
     return kind(**given)
 
 

@@ -688,6 +688,11 @@ MUTANTS = (
         never("evaluating._applied", "rounded is not None"),
     ),
     mutant(
+        "a periodic spline comes in again where its period ends",
+        "test_a_spline_is_that_of_scipy",
+        never("evaluating._spline", "of.place < of.degree"),
+    ),
+    mutant(
         "knots and scales that are learnt are not stateless",
         "test_of_what_is_kept_the_steps_that_need_no_fit_are_stateless",
         never("stateless.computing", "named is not None"),
