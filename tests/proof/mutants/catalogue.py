@@ -698,6 +698,21 @@ MUTANTS = (
         never("stateless.computing", "named is not None"),
     ),
     mutant(
+        "a target that the function has no value of is refused",
+        "test_what_has_no_such_function_is_refused_in_a_line_and_nothing_changes",
+        never("targets.learnt", "len(bad)"),
+    ),
+    mutant(
+        "what takes predictions back is the inverse of what is learnt",
+        "test_what_does_something_else_to_its_target_is_refused_by_name",
+        put("parameters._is_inverse", "function_name(inverse) == known", "True"),
+    ),
+    mutant(
+        "the service does not learn a target in place of its logarithm",
+        "test_what_cannot_be_registered_is_refused_in_one_line",
+        never("fitted_estimator._check_served", "terms.target is not None"),
+    ),
+    mutant(
         "the intercept of liblinear is penalised",
         "test_liblinear_penalises_the_intercept_and_so_does_the_model",
         never("importing.from_sklearn", "given.penalise_intercept"),
