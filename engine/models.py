@@ -20,10 +20,11 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.classifying import ClassifyingModel
 from lethe.engine.estimator.converting import ConvertibleModel
 from lethe.engine.estimator.diagnosing import DiagnosableModel
+from lethe.engine.estimator.targets import check_function, taken_back
 from lethe.engine.exact.rounding import ROUNDED_FEATURES
 from lethe.engine.fit.class_weights import ClassWeight
 from lethe.engine.fit.classes import probabilities
-from lethe.engine.fit.objective import Array, Kind, Objective, Rows
+from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite
 from lethe.engine.fitted import Fitted
 from lethe.engine.fitted_balanced import BalancedLinear
 from lethe.engine.fitted_linear import FittedLinear
@@ -40,6 +41,7 @@ from lethe.engine.preprocess.transformation.layout import lay_out
 from lethe.engine.refresh.policy import Limits
 
 if TYPE_CHECKING:
+    from sklearn.compose import TransformedTargetRegressor
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.pipeline import Pipeline
@@ -80,6 +82,11 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
         rounded (docs/exact.md); with ``preprocess``, half as many columns: numbers, categories, and
         one for the missing numbers of a column. With more, rounding adds up, and the error's bound
         counts it.
+    target
+        The function of the target that is learnt, by NumPy's name (`engine.estimator.targets`):
+        with ``"log1p"`` the model is a ``TransformedTargetRegressor`` of it. Targets are given, and
+        predictions returned, in their own units; `theta`, its errors, `summary` and Cook's
+        distances are of the function.
     """
 
     kind = Kind.LINEAR
@@ -97,6 +104,7 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
         preprocess: GivenColumns | FrozenTransformer | None = None,
         class_weight: ClassWeight | None = None,
         rounded_features: int = ROUNDED_FEATURES,
+        target: str | None = None,
     ) -> None:
         super().__init__(
             ridge,
@@ -109,6 +117,15 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
             class_weight=class_weight,
         )
         self.rounded_features = rounded_features
+        self.target = target
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_function(self.target)
+        if self.target is not None and self.class_weight is not None:
+            raise InvalidData(
+                "class_weight is of targets -1 and 1, and target of numbers; leave out one of them"
+            )
 
     def _fitted_to(
         self,
@@ -153,7 +170,12 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
             X does not have the columns that the model was fitted on, a number in it is not
             finite, or a prediction would not be.
         """
-        return self._shaped(self._margin(X))
+        predictions = self._margin(X)
+        if self._target is not None:
+            predictions = taken_back(self._target, predictions)
+            advice = f"no target has the {self._target} that is predicted; correct the row"
+            check_finite("prediction", predictions, advice)
+        return self._shaped(predictions)
 
     def score(self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the coefficient of determination R^2, of several targets the mean."""
@@ -218,9 +240,10 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
         """Published intercept: a float, or (m,) for several targets; 0.0 without one."""
         return self.intercept
 
-    def to_sklearn(self) -> Ridge | Pipeline:
+    def to_sklearn(self) -> Ridge | Pipeline | TransformedTargetRegressor:
         """Return a plain fitted ``Ridge`` that predicts the same; with preprocessing, a Pipeline.
 
+        With ``target``, a ``TransformedTargetRegressor`` around it.
         Its parameters are the published ones. If the intercept is penalised, a refit of it is
         another model: scikit-learn's does not penalise it.
         """

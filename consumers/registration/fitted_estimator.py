@@ -198,9 +198,16 @@ def _check_served(final: Any, terms: EstimatorTerms) -> None:
     Raises
     ------
     InvalidData
-        Its intercept is penalised, or it makes numbers of labels.
+        It learns a function of its target, its intercept is penalised, or it makes numbers of
+        labels.
     """
     name = type(final).__name__
+    if terms.target is not None:
+        raise InvalidData(
+            f"{name}: func=numpy.{terms.target} is learnt of the target, and the service learns "
+            f"targets as rows have them; compute a column with numpy.{terms.target} of the target, "
+            "and fit its regressor to that, or use LinearModel.from_sklearn"
+        )
     if terms.penalise_intercept:
         raise InvalidData(
             f"{name}: solver='liblinear' penalises the intercept, which models of the service "

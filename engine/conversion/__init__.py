@@ -6,6 +6,7 @@
 - `stateless`: transformers that learn nothing, as what they compute
 - `flow`: each feature's way through a Pipeline
 - `pipelines`: what a Pipeline does to its columns, and whether it does that
+- `targets`: what learns a function of its target, read and made
 - `moved`: how far the given estimator was from its own optimum, in parameters and predictions
 - `importing`: `from_sklearn`, which refits
 - `natures`: what becomes of each step of a Pipeline
@@ -24,11 +25,11 @@ from lethe.engine.conversion.exporting import (
 )
 from lethe.engine.conversion.importing import (
     EstimatorTerms,
-    final_of,
     from_sklearn,
     read_terms,
 )
 from lethe.engine.conversion.natures import Nature, StepNature, natures
+from lethe.engine.conversion.targets import final_of
 
 __all__ = [
     "EstimatorTerms",

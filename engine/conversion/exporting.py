@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import LabelBinarizer
 
 from lethe.engine.conversion.parameters import weighed_as
+from lethe.engine.conversion.targets import around
 from lethe.engine.fit.class_weights import ClassWeights
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess.library import PreparedModel
@@ -107,9 +109,11 @@ def plain_estimator(
     return _named(whole, fit)
 
 
-def ridge_of(model: LinearModel) -> Ridge | Pipeline:
+def ridge_of(model: LinearModel) -> Ridge | Pipeline | TransformedTargetRegressor:
     """Return a Ridge with the published parameters; see `LinearModel.to_sklearn`."""
-    return _estimator_of(model, _fit_of(model, None))
+    fit = _fit_of(model, None)
+    made, target = _estimator_of(model, fit), model.fitted_target
+    return made if target is None else around(made, target, fit.theta.shape[1], flat=fit.flat)
 
 
 def logistic_of(model: LogisticModel) -> LogisticRegression | OneVsRestClassifier | Pipeline:

@@ -15,6 +15,7 @@ from lethe.engine.conversion.moved import measured
 from lethe.engine.conversion.parameters import FROZEN
 from lethe.engine.conversion.pipelines import PipelineRead, read_pipeline
 from lethe.engine.conversion.steps import Step
+from lethe.engine.conversion.targets import around, unwrapped
 from lethe.engine.errors import InvalidData
 from lethe.engine.estimator.columns import MadeFeatures, check_columns
 from lethe.engine.fit.class_weights import ClassWeight
@@ -41,6 +42,8 @@ class EstimatorTerms:
         The weights of its classes, if any.
     penalise_intercept
         Whether its intercept is penalised, which no model of the service has.
+    target
+        The function of the target that it learns, if any, which no model of the service has.
     """
 
     kind: Kind
@@ -50,6 +53,7 @@ class EstimatorTerms:
     class_weight: ClassWeight | None = None
     of_mean: bool = False
     penalise_intercept: bool = False
+    target: str | None = None
 
 
 def read_terms(estimator: Any) -> EstimatorTerms:
@@ -60,7 +64,7 @@ def read_terms(estimator: Any) -> EstimatorTerms:
     InvalidData
         It becomes no model.
     """
-    read = _read(estimator)
+    read, target = _read(estimator)
     kind = kind_of(read.final)
     y = getattr(read.final.estimator, "classes_", [0.0])
     given = convert(read.final, y, kind, "a model")
@@ -68,20 +72,15 @@ def read_terms(estimator: Any) -> EstimatorTerms:
         _check_final(read.final, given, read.columns)
     return EstimatorTerms(
         kind, given.ridge, given.fit_intercept, read.columns, given.class_weight, given.of_mean,
-        given.penalise_intercept,
+        given.penalise_intercept, target,
     )  # fmt: skip
 
 
-def final_of(estimator: Any) -> Any:
-    """Return the last step of a Pipeline, also of one in it; another estimator itself."""
-    while type(estimator) is Pipeline:
-        estimator = estimator[-1]
-    return estimator
-
-
-def _read(estimator: Any) -> PipelineRead:
-    step = Step(estimator)
-    return read_pipeline(step) if type(estimator) is Pipeline else PipelineRead(step)
+def _read(estimator: Any) -> tuple[PipelineRead, str | None]:
+    """Return an estimator as it is read, and the function of the target that it learns, if any."""
+    step, target = unwrapped(Step(estimator))
+    whole = type(step.estimator) is Pipeline
+    return read_pipeline(step) if whole else PipelineRead(step), target
 
 
 def from_sklearn(
@@ -102,7 +101,7 @@ def from_sklearn(
     InvalidData
         The estimator minimises another objective or is not fitted, or the data are not its.
     """
-    read = _read(estimator)
+    read, target = _read(estimator)
     final = read.final
     given = convert(final, y, model.kind, model.__name__)
     p = len(given.theta) - int(given.fit_intercept)
@@ -126,11 +125,16 @@ def from_sklearn(
     )
     if given.penalise_intercept:
         fitted.set_params(penalise_intercept=True)
+    if target is not None:
+        fitted.set_params(target=target)
     fitted.fit(X, given.y, ids, sample_weight)
     compared: tuple[Any, Any, Any] = (estimator, X, X)
     if fitted.prepared is not None:  # features are made once, and both predict from them
         made, own = read.check_features(fitted.prepared, X)
-        compared = (final.estimator, made, MadeFeatures(own))
+        last, m = final.estimator, given.theta.shape[1]
+        if target is not None:  # predictions are compared as they are given
+            last = around(last, target, m, flat=np.ndim(last.coef_) == 1)
+        compared = (last, made, MadeFeatures(own))
     optimum, theirs = fitted.published, np.ones(len(fitted.published), dtype=np.bool_)
     if fitted.prepared is not None:  # a category that is left out has no parameter of theirs
         theirs[: len(fitted.prepared.left_out)] = ~fitted.prepared.left_out

@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
@@ -38,7 +38,8 @@ from sklearn.preprocessing import (
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from lethe.engine.errors import InvalidData
-from lethe.engine.preprocess.input.derived import FUNCTIONS
+from lethe.engine.estimator.targets import INVERSES
+from lethe.engine.preprocess.input.derived import FUNCTIONS, Extrapolation
 from lethe.engine.preprocess.input.values import is_missing
 
 _SHOWN = 60  # characters of a value in a message
@@ -113,11 +114,17 @@ def _no_l1(l1_ratio: Any, logistic: Any) -> bool:
     return not mixed or l1_ratio in (None, 0)
 
 
+def _is_inverse(inverse: Any, whole: Any) -> bool:
+    known = INVERSES.get(function_name(whole.func) or "")
+    return inverse is None if whole.func is None else function_name(inverse) == known
+
+
 _WEIGHTS = If(
     _weights_of_classes,
     "is neither 'balanced' nor a mapping from labels to weights above 0; leave out the rows of a "
     "class that counts for nothing",
 )
+_OF_TARGETS = "one of numpy's " + ", ".join(f"{of} and {back}" for of, back in INVERSES.items())
 _ALPHA = If(
     _one_above_zero, "is not a single ridge strength above 0 for all targets; fit it with one"
 )
@@ -193,6 +200,22 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "verbose": FREE,
         },
         OneVsRestClassifier: {"estimator": CARRIED, "n_jobs": FREE, "verbose": FREE},
+        TransformedTargetRegressor: {
+            "regressor": CARRIED,
+            "transformer": Only(
+                (None,),
+                "learns from targets, and a model only takes functions of them; fit it with func "
+                "and inverse_func, such as numpy.log1p and numpy.expm1",
+            ),
+            "func": If(
+                lambda func, _: func is None or function_name(func) in INVERSES,
+                f"is no function of a target that a model has; fit it with {_OF_TARGETS}",
+            ),
+            "inverse_func": If(
+                _is_inverse, f"is not the inverse of its func; fit it with that ({_OF_TARGETS})"
+            ),
+            "check_inverse": FREE,  # a warning
+        },
         Pipeline: {
             "steps": CARRIED,
             "transform_input": Only((None,), "transforms metadata as well; fit it without"),
@@ -322,8 +345,8 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
                 f"them as an array, n_knots x columns, or {FROZEN}",
             ),
             "extrapolation": Only(
-                ("constant",),
-                f"goes on otherwise beyond the knots; fit it with 'constant', or {FROZEN}",
+                get_args(Extrapolation),
+                f"has no value beyond the knots; fit it with 'constant', or {FROZEN}",
             ),
             "include_bias": CARRIED,
             "order": FREE,

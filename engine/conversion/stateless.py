@@ -32,6 +32,7 @@ from lethe.engine.preprocess.input.derived import (
     Scaled,
     Spline,
     Sum,
+    splines,
 )
 
 Computing = Callable[[Step, Sequence[Expression]], Sequence[Expression]]
@@ -78,11 +79,16 @@ def _fourier(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
 
 
 def _splines(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
-    splines = step.estimator
-    knots = np.asarray(splines.knots, dtype=np.float64)
-    width = len(knots) + splines.degree - (1 if splines.include_bias else 2)
+    basis, degree = step.estimator, int(step.estimator.degree)
+    if basis.extrapolation == "linear" and degree == 1 and len(of) > 1:
+        raise step.refusal(
+            "with degree=1, scikit-learn takes extrapolation='linear' from wrong knots in the "
+            f"columns after the first; fit it with 'continue', which is meant, or {FROZEN}"
+        )
+    knots = np.asarray(basis.knots, dtype=np.float64)
+    width = splines(len(knots), degree, basis.extrapolation) - (not basis.include_bias)
     return [
-        Spline(one, tuple(of_one), int(splines.degree), place)
+        Spline(one, tuple(of_one), degree, place, basis.extrapolation)
         for one, of_one in zip(of, knots.T.tolist(), strict=True)
         for place in range(width)
     ]

@@ -22,6 +22,7 @@ from lethe.engine.estimator.columns import (
     features_to_predict,
 )
 from lethe.engine.estimator.protocol import Estimator
+from lethe.engine.estimator.targets import learnt
 from lethe.engine.fit.class_weights import ClassWeight, ClassWeights, class_names
 from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Kind, Objective, Rows, check_finite, ridge_penalty
@@ -63,6 +64,11 @@ class BaseModel(Estimator):
     _state: Fitted | None = None
     _frozen: FrozenTransformer | None = None
     """A copy of a transformer that was given fitted: its owner may fit it anew."""
+
+    target: str | None = None
+    """The function of the target that is learnt, which `LinearModel` takes as a parameter."""
+    _target: str | None = None
+    """The one that was learnt at the last fit."""
 
     _flat: bool = True
     """Whether results have no dimension for outputs: there is one, also of targets (n, 1)."""
@@ -145,6 +151,7 @@ class BaseModel(Estimator):
             raise InvalidData(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
+        y = learnt(self.target, y)
         if isinstance(self.preprocess, Mapping):
             settings = Settings(
                 checked_columns(self.preprocess),
@@ -226,6 +233,7 @@ class BaseModel(Estimator):
         state.members.class_weights = weights
         with self._lock:
             self._state, self._frozen, self.converted_from_ = state, kept, None
+            self._target = self.target
             self._flat = state.published.shape[1] == 1
             self._remember_targets(np.asarray(y))
         return self
@@ -299,6 +307,11 @@ class BaseModel(Estimator):
     def fitted_ridge(self) -> float:
         """The ridge strength that the model was fitted with."""
         return self._fitted.ridge
+
+    @property
+    def fitted_target(self) -> str | None:
+        """The function of the target that the model was fitted with, if any."""
+        return self._target
 
     @property
     def class_weights(self) -> ClassWeights | None:

@@ -13,6 +13,7 @@ from lethe.engine.deletion.methods import method_named
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.estimator.base import WEIGHTED_TWICE, BaseModel, overflow_allowed
 from lethe.engine.estimator.columns import check_columns, dense_features
+from lethe.engine.estimator.targets import learnt
 from lethe.engine.fit.objective import Rows
 from lethe.engine.fitted import Fitted, moved_by
 from lethe.engine.preprocess.input.table import Table, TableLike
@@ -167,7 +168,7 @@ class ChangingModel(BaseModel):
         names, rows = new_rows(
             self.kind,
             features,
-            y,
+            learnt(self._target, y),
             ids,
             sample_weight,
             intercept=state.intercept,

@@ -36,7 +36,9 @@ class ConvertibleModel(ChangingModel):
             ``PoissonRegressor``: its penalty grows with the weight of the rows, so ridge is alpha
             times the sum of theirs, and stays that when rows are deleted.
             Or a ``Pipeline`` that ends in one of these, whose transformers `engine.preprocess`
-            knows: they become part of the model.
+            knows: they become part of the model. Of a `LinearModel`, also a
+            ``TransformedTargetRegressor`` around a ``Ridge`` or such a Pipeline, or at the end of
+            one, by functions of `engine.estimator.targets`.
         X, y, sample_weight
             What it was fitted on.
         ids

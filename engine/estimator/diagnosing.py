@@ -18,6 +18,7 @@ from lethe.engine.diagnostics import (
 from lethe.engine.errors import InvalidData, UnknownRows
 from lethe.engine.estimator.base import overflow_allowed
 from lethe.engine.estimator.changing import ChangingModel
+from lethe.engine.estimator.targets import taken_back
 from lethe.engine.fit.objective import Array, Rows
 from lethe.engine.fitted import Fitted
 from lethe.engine.ids import ids_of
@@ -121,12 +122,12 @@ class DiagnosableModel(ChangingModel):
         state = self._fitted.diagnosed()
         rows, each = _left_out_each(state, places)
         margin = rows.X @ state.stream.theta_exact + each.reach * each.q
-        predictions = state.generation.objective.mean(margin)
+        predictions = taken_back(self._target, state.generation.objective.mean(margin))
         moved = steps(state.stream, rows, state.members.W[places], each)
         return LeaveOneOut(
             tuple(state.members.ids[i] for i in places),
             self._shaped(predictions),
-            self._shaped(rows.y - predictions),
+            self._shaped(taken_back(self._target, rows.y) - predictions),
             moved[:, :, 0] if self._flat else moved,
         )
 

@@ -94,7 +94,8 @@ SETTINGS: Mapping[type, tuple[Any, Settings]] = {
         (
             {"knots": "uniform"}, {"knots": "quantile"},
             {"knots": np.array([[1.0, 1.0], [1.5, 1.5], [2.0, 2.0]])},
-            {"knots": np.array([[1.0, 1.0], [2.0, 2.0]]), "extrapolation": "linear"},
+            {"knots": np.array([[1.0, 1.0], [2.0, 2.0]]), "degree": 1, "extrapolation": "periodic"},
+            {"knots": np.array([[0.0, 0.0], [3.0, 3.0]]), "extrapolation": "error"},
         ),
     ),
     RBFSampler: (NUMBERS, ({}, {"gamma": "scale"})),

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -26,6 +26,9 @@ Operand: TypeAlias = Any
 """An expression, or the name of a column for its values; once it is there, an expression."""
 
 Norm: TypeAlias = Literal["l1", "l2", "max"]
+
+Extrapolation: TypeAlias = Literal["constant", "linear", "continue", "periodic"]
+"""A spline beyond its outer knots, by scikit-learn's names."""
 
 MAX_POWER = 32
 
@@ -269,24 +272,30 @@ class Normalised:
 
 @dataclass(frozen=True, slots=True)
 class Spline:
-    """One B-spline of a basis with given knots; beyond the outer knots, its value there.
+    """One B-spline of a basis with given knots.
 
     Attributes
     ----------
     to
         Where it is evaluated.
     knots
-        Two or more, ascending. Beyond them the basis goes on at the distance of the outer two.
+        Two or more, ascending. Beyond them the basis goes on at the distance of the outer two; of
+        a periodic one, at the distances at the other end.
     degree
-        From 1 to `MAX_POWER`.
+        From 1 to `MAX_POWER`; of a periodic one, below the number of knots.
     place
-        Which of the ``len(knots) + degree - 1``.
+        Which of the `splines`.
+    extrapolation
+        Beyond the outer knots: ``"constant"``, its value there; ``"linear"``, its tangent there;
+        ``"continue"``, the polynomial of the outer interval; ``"periodic"``, again from the other
+        end.
     """
 
     to: Operand
     knots: tuple[float, ...]
     degree: int
     place: int
+    extrapolation: Extrapolation = "constant"
 
     def __post_init__(self) -> None:
         """Refuse what is no basis.
@@ -294,20 +303,29 @@ class Spline:
         Raises
         ------
         InvalidData
-            The knots do not ascend, or there is no such degree or place.
+            The knots do not ascend, or there is no such degree, place or extrapolation.
         """
         knots = tuple(finite(knot) for knot in self.knots)
         _set(self, knots=knots, to=expression(self.to))
         if len(knots) < 2 or not all(one < other for one, other in pairwise(knots)):
             raise InvalidData(f"a spline has two knots or more, which ascend, not {knots}")
-        if not (1 <= self.degree <= MAX_POWER and 0 <= self.place < len(knots) + self.degree - 1):
+        if self.extrapolation not in get_args(Extrapolation):
             raise InvalidData(
-                f"a spline's degree is from 1 to {MAX_POWER}, and with {len(knots)} knots its "
-                "place is below their number, plus the degree, less 1"
+                f"a spline goes on as {', '.join(get_args(Extrapolation))}, not as "
+                f"{self.extrapolation!r}"
+            )
+        most = min(MAX_POWER, len(knots) - 1 if self.extrapolation == "periodic" else MAX_POWER)
+        there_are = splines(len(knots), self.degree, self.extrapolation)
+        if not (1 <= self.degree <= most and 0 <= self.place < there_are):
+            raise InvalidData(
+                f"with {len(knots)} knots, a spline's degree is from 1 to {most} and its place "
+                f"below the number of splines, not {self.degree} and {self.place}"
             )
 
     def __str__(self) -> str:
-        return f"spline({self.degree}, {self.place}, {self.to}, {', '.join(map(repr, self.knots))})"
+        beyond = "" if self.extrapolation == "constant" else f"{self.extrapolation!r}, "
+        knots = ", ".join(map(repr, self.knots))
+        return f"spline({beyond}{self.degree}, {self.place}, {self.to}, {knots})"
 
 
 Expression: TypeAlias = (
@@ -318,6 +336,11 @@ Expression: TypeAlias = (
 def _set(one: Expression, **fields: Any) -> None:
     for name, value in fields.items():
         object.__setattr__(one, name, value)
+
+
+def splines(knots: int, degree: int, extrapolation: Extrapolation) -> int:
+    """Return how many splines a basis of so many knots has, one with a constant among them."""
+    return knots - 1 + (0 if extrapolation == "periodic" else degree)
 
 
 def finite(number: object) -> float:

@@ -118,26 +118,52 @@ def _norm(parts: Sequence[Array], norm: Norm) -> Array:
 
 
 def _spline(of: Spline, x: Array) -> Array:
-    """Return a B-spline by the recursion of Cox and de Boor. Cost O(n degree^2)."""
-    degree, first = of.degree, of.place
-    low, high = of.knots[0], of.knots[-1]
-    before, after = of.knots[1] - low, high - of.knots[-2]
-    knots = np.array(
-        [
-            *np.linspace(low - degree * before, low - before, degree),
-            *of.knots,
-            *np.linspace(high + after, high + degree * after, degree),
-        ]
-    )
-    x = np.clip(x, low, high)
+    """Return one spline of a basis, beyond the outer knots as it says. Cost O(n degree^2)."""
+    low, high, knots = of.knots[0], of.knots[-1], _with_outer(of)
+    if of.extrapolation == "periodic":
+        x = low + (x - low) % (high - low)  # the remainder is exact
+        value, _ = _basis(knots, of.degree, of.place, x)
+        if of.place < of.degree:  # what reaches beyond one end comes in again at the other
+            value = value + _basis(knots, of.degree, of.place + len(of.knots) - 1, x)[0]
+        return value
+    inside = x if of.extrapolation == "continue" else np.clip(x, low, high)
+    value, slope = _basis(knots, of.degree, of.place, inside)
+    if of.extrapolation == "linear":
+        value = value + (x - inside) * slope
+    return value
+
+
+def _with_outer(of: Spline) -> Array:
+    """Return the knots, and as many as the degree before and after them."""
+    knots, degree = np.array(of.knots), of.degree
+    if of.extrapolation == "periodic":
+        period = knots[-1] - knots[0]
+        outer = knots[-degree - 1 : -1] - period, knots[1 : degree + 1] + period
+    else:
+        (low, second), (last, high) = knots[:2], knots[-2:]
+        first, final = second - low, high - last
+        outer = (
+            np.linspace(low - degree * first, low - first, degree),
+            np.linspace(high + final, high + degree * final, degree),
+        )
+    return np.concatenate([outer[0], knots, outer[1]])
+
+
+def _basis(knots: Array, degree: int, first: int, x: Array) -> tuple[Array, Array]:
+    """Return a B-spline and its slope, by the recursion of Cox and de Boor.
+
+    Beyond the interval of the basis they are those of its outer polynomials.
+    """
     at = np.searchsorted(knots, x, side="right") - 1
     at = np.clip(at, degree, len(knots) - degree - 2)  # the last interval has its end, too
     values = [(at == first + i).astype(np.float64) for i in range(degree + 1)]
+    own = knots[first:]
     for k in range(1, degree + 1):
-        own = knots[first:]
+        lower = values
         values = [
-            (x - own[i]) / (own[i + k] - own[i]) * values[i]
-            + (own[i + k + 1] - x) / (own[i + k + 1] - own[i + 1]) * values[i + 1]
+            (x - own[i]) / (own[i + k] - own[i]) * lower[i]
+            + (own[i + k + 1] - x) / (own[i + k + 1] - own[i + 1]) * lower[i + 1]
             for i in range(degree + 1 - k)
         ]
-    return np.where(np.isnan(x), np.nan, values[0])
+    rise, fall = lower[0] / (own[degree] - own[0]), lower[1] / (own[degree + 1] - own[1])
+    return np.where(np.isnan(x), np.nan, values[0]), degree * (rise - fall)

@@ -12,6 +12,7 @@ from lethe.engine.preprocess.input.derived import (
     Above,
     Applied,
     Expression,
+    Extrapolation,
     Filled,
     Missing,
     Norm,
@@ -87,6 +88,8 @@ def _of_sum(tree: ast.expr, depth: int) -> Expression:
 
 
 def _of_call(name: str, given: list[ast.expr], depth: int) -> Expression:
+    if name == "spline" and given and _is_number(given[0]):
+        given = [ast.Constant("constant"), *given]
     match name, given:
         case "filled", [to, value]:
             return Filled(_of_tree(to, depth), _text_or_number(value))
@@ -98,17 +101,19 @@ def _of_call(name: str, given: list[ast.expr], depth: int) -> Expression:
             values = tuple(_of_tree(one, depth) for one in to)
             return Normalised(values, cast("Norm", norm), place)
         case "spline", [
+            ast.Constant(value=str(beyond)),
             ast.Constant(value=int(degree)),
             ast.Constant(value=int(place)),
             to,
             *knots,
         ]:
-            return Spline(_of_tree(to, depth), tuple(map(_number, knots)), degree, place)
+            of, numbers = _of_tree(to, depth), tuple(map(_number, knots))
+            return Spline(of, numbers, degree, place, cast("Extrapolation", beyond))
         case _, [to] if name not in ("filled", "above", "normalised", "spline"):
             return Applied(_of_tree(to, depth), name)
     known = (
         "filled(x, value), missing(x), above(x, threshold), normalised(norm, place, x, ...), "
-        "spline(degree, place, x, knot, knot, ...)"
+        "spline(degree, place, x, knot, knot, ...), spline('periodic', degree, place, x, ...)"
     )
     raise InvalidData(f"{name} does not take these; there are {known}, and functions of one value")
 

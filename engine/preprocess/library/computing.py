@@ -79,8 +79,10 @@ def _step(of: Applied | Filled | Missing | Above | Spline) -> Any:
             return MissingIndicator(features="all")
         case Above():
             return Binarizer(threshold=of.threshold)
-        case Spline(_, knots, degree, place):
-            basis = SplineTransformer(degree=degree, knots=np.array(knots)[:, None])
+        case Spline(_, knots, degree, place, extrapolation):
+            basis = SplineTransformer(
+                degree=degree, knots=np.array(knots)[:, None], extrapolation=extrapolation
+            )
             return make_pipeline(basis, _only(place))
 
 

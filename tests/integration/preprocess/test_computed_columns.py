@@ -77,12 +77,31 @@ of = "spline(1, 0, width, 1.0, 1.75, 3.0)"
 step = "numeric"
 impute = "none"
 of = "spline(1, 1, width, 1.0, 1.75, 3.0)"
+[columns.round]
+step = "numeric"
+impute = "none"
+standardise = false
+of = "spline('periodic', 2, 0, length, 4.0, 4.5, 5.0, 5.5)"
+[columns.tangent]
+step = "numeric"
+impute = "none"
+standardise = false
+of = "spline('linear', 2, 3, length, 4.5, 5.0, 5.5)"
 [columns.town]
 step = "one-hot"
 of = "filled(town, 'none')"
 """
 
 WAVE = RBFSampler(gamma=0.2, n_components=1, random_state=3)
+_ROUND = [[4.0], [4.5], [5.0], [5.5]]
+FIRST_OF_ROUND = make_pipeline(
+    SplineTransformer(degree=2, knots=_ROUND, extrapolation="periodic"),
+    make_column_transformer(("passthrough", [0])),
+)
+LAST_WITH_TANGENT = make_pipeline(
+    SplineTransformer(degree=2, knots=[[4.5], [5.0], [5.5]], extrapolation="linear"),
+    make_column_transformer(("passthrough", [3])),
+)
 LOW_AND_MIDDLE = SplineTransformer(degree=1, knots=[[1.0], [1.75], [3.0]], include_bias=False)
 
 
@@ -107,6 +126,8 @@ def pipeline() -> Pipeline:
             (FunctionTransformer(np.log1p), ["width"]),
             (WAVE, ["length", "width"]),
             (make_pipeline(LOW_AND_MIDDLE, StandardScaler()), ["width"]),
+            (FIRST_OF_ROUND, ["length"]),
+            (LAST_WITH_TANGENT, ["length"]),
             (make_pipeline(filled, OneHotEncoder(handle_unknown="ignore")), ["town"]),
         ),
         Ridge(1.0),

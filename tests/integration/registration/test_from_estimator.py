@@ -11,7 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.compose import (
+    ColumnTransformer,
+    TransformedTargetRegressor,
+    make_column_transformer,
+)
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
@@ -293,6 +297,11 @@ def test_what_cannot_be_registered_is_refused_in_one_line(
     assert "was fitted to no, yes; fit it to a column of -1 and 1" in said(signs, rows)
     penalised = LogisticRegression(solver="liblinear").fit(rows[["months"]], rows["left"])
     assert "solver='liblinear' penalises the intercept, which models" in said(penalised, rows)
+    logarithm = TransformedTargetRegressor(Ridge(), func=np.log1p, inverse_func=np.expm1)
+    for one in (logarithm, make_pipeline(StandardScaler(), logarithm)):
+        given = clone(one).fit(rows[["months"]], rows.index)
+        assert "func=numpy.log1p is learnt of the target, and the service" in said(given, rows)
+        assert "compute a column with numpy.log1p of the target" in said(given, rows)
     bare = Ridge().fit(rows[["months"]].to_numpy(), rows.index)
     assert "name them in order with --features" in said(bare, rows)
     assert lethe_("status", "--json").document["models"] is not None

@@ -53,6 +53,7 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCo
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC, LinearSVR
 from sklearn.tree import DecisionTreeRegressor
 
@@ -114,6 +115,17 @@ ONE_VS_REST: Values = {
     "verbose": (0,),
 }
 
+OWN_INVERSE = "its own"
+INVERSES = {np.log1p: np.expm1, np.sqrt: np.square, np.arcsinh: np.sinh}
+
+TRANSFORMED: Values = {
+    "regressor": (Ridge(), Ridge(0.3, fit_intercept=False), Ridge(tol=1e-9), None, Lasso()),
+    "transformer": (None, None, None, None, StandardScaler()),
+    "func": (np.log1p, np.sqrt, np.arcsinh, np.cbrt, None),
+    "inverse_func": (OWN_INVERSE, OWN_INVERSE, OWN_INVERSE, np.square),
+    "check_inverse": (True, False),
+}
+
 
 def shown(estimator: Any, parameter: str, value: object) -> str:
     """Return how a refusal names a parameter's value: the first 60 characters of a long one."""
@@ -131,6 +143,15 @@ def offences(estimator: Any) -> list[Offence]:
         each = [("LogisticRegression: class_weight weighs",)] if weighed else []
         return [("'estimator'", *offence) for offence in [*offences(inner), *each]]
     wrong: list[str] = []
+    if isinstance(estimator, TransformedTargetRegressor):
+        func, inverse = p["func"], p["inverse_func"]
+        wrong += ["transformer"] if p["transformer"] is not None else []
+        wrong += ["func"] if func not in (*INVERSES, None) else []
+        wrong += ["inverse_func"] if func in INVERSES and inverse is not INVERSES[func] else []
+        each = [("TransformedTargetRegressor: it has no func",)] if func is None else []
+        if not isinstance(p["regressor"], Ridge):
+            each.append(("TransformedTargetRegressor: its regressor is a L",))
+        return [*((shown(estimator, name, p[name]),) for name in wrong), *each]
     if isinstance(estimator, LogisticRegression):
         # "l1_ratio=0 for penalty='l2', l1_ratio=1 for penalty='l1', and C=np.inf for penalty=None";
         # l1_ratio is ignored with a penalty that is named and not "elasticnet".
@@ -152,6 +173,8 @@ def drawn(rng: Random, kind: type, values: Values) -> Any:
     if kind is OneVsRestClassifier:
         two = {**LOGISTIC, "class_weight": (None, None, None, "balanced")}
         given["estimator"] = drawn(rng, LogisticRegression, two)
+    if given.get("inverse_func") == OWN_INVERSE:  # the cube's root has its own as well
+        given["inverse_func"] = None if given["transformer"] else INVERSES.get(given["func"])
     if given.get("C") == np.inf and given["solver"] == "liblinear":
         given["solver"] = "lbfgs"  # liblinear may never return
     return kind(**given)
@@ -185,6 +208,7 @@ CLASSES: Mapping[type, tuple[Values, tuple[str, ...]]] = {
     LogisticRegression: (LOGISTIC, (*_TWO, "three words")),
     PoissonRegressor: (POISSON, ("counts",)),
     OneVsRestClassifier: (ONE_VS_REST, ("three words", "two words")),
+    TransformedTargetRegressor: (TRANSFORMED, ("counts",)),
 }
 """Classes that become models: their values, and the targets that they are fitted on."""
 
@@ -192,7 +216,7 @@ CLASSES: Mapping[type, tuple[Values, tuple[str, ...]]] = {
 def settings(rng: Random, each: int) -> Iterator[Setting]:
     """Yield settings of the last steps alone: value by value, and ``each`` drawn of each class."""
     for kind, (values, targets) in CLASSES.items():
-        linear = kind in (Ridge, RidgeClassifier)
+        linear = kind in (Ridge, RidgeClassifier, TransformedTargetRegressor)
         found = [*one_at_a_time(kind, values)]
         wanted = len(found) + each
         while len(found) < wanted:
@@ -202,7 +226,7 @@ def settings(rng: Random, each: int) -> Iterator[Setting]:
             names = [t for t in targets if can_be_fitted(estimator, table, t)]
             if names:
                 target = rng.choice(names)
-                other = Kind.POISSON if target == "counts" else None
+                other = Kind.POISSON if kind is PoissonRegressor else None
                 if kind is LogisticRegression and target == "three words":
                     other = Kind.SOFTMAX
                 wrong = tuple(offences(estimator))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import clone
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, RidgeClassifier
 from sklearn.pipeline import Pipeline
 
@@ -139,9 +140,10 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def final_of(estimator: Any) -> Any:
-    """Return the last step of a pipeline, and of one at its end."""
-    while isinstance(estimator, Pipeline):
-        estimator = estimator.steps[-1][1]
+    """Return the last step of a pipeline, and of one at its end; of the function of a target."""
+    while isinstance(estimator, Pipeline | TransformedTargetRegressor):
+        whole = isinstance(estimator, Pipeline)
+        estimator = estimator.steps[-1][1] if whole else estimator.regressor
     return estimator
 
 

@@ -136,7 +136,7 @@ COMPUTED: Mapping[type, Values] = {
         "n_knots": (5,),
         "degree": (1, 2, 3),
         "knots": ("given",),  # of as many columns as there are
-        "extrapolation": ("constant",),
+        "extrapolation": ("constant", "linear", "continue", "periodic"),
         "include_bias": (True, False),
         "order": ("C", "F"),
         "handle_missing": ("error",),
@@ -254,6 +254,8 @@ def computing(rng: Random, kind: type, columns: Sequence[str] = ()) -> Any:
         given["transformer_list"] = [("scale", StandardScaler()), products]
     if kind is SplineTransformer:
         given["knots"] = np.array([[-1.0, 0.5, 4.0, 90.0]] * len(columns)).T
+        if given["extrapolation"] == "linear":  # of degree 1, scikit-learn's is wrong
+            given["degree"] = max(given["degree"], 2)
     return kind(**given)
 
 

@@ -703,9 +703,29 @@ MUTANTS = (
         never("evaluating._applied", "rounded is not None"),
     ),
     mutant(
+        "a periodic spline comes in again where its period ends",
+        "test_a_spline_is_that_of_scipy",
+        never("evaluating._spline", "of.place < of.degree"),
+    ),
+    mutant(
         "knots and scales that are learnt are not stateless",
         "test_of_what_is_kept_the_steps_that_need_no_fit_are_stateless",
         never("stateless.computing", "named is not None"),
+    ),
+    mutant(
+        "a target that the function has no value of is refused",
+        "test_what_has_no_such_function_is_refused_in_a_line_and_nothing_changes",
+        never("targets.learnt", "len(bad)"),
+    ),
+    mutant(
+        "what takes predictions back is the inverse of what is learnt",
+        "test_what_does_something_else_to_its_target_is_refused_by_name",
+        put("parameters._is_inverse", "function_name(inverse) == known", "True"),
+    ),
+    mutant(
+        "the service does not learn a target in place of its logarithm",
+        "test_what_cannot_be_registered_is_refused_in_one_line",
+        never("fitted_estimator._check_served", "terms.target is not None"),
     ),
     mutant(
         "the intercept of liblinear is penalised",

@@ -52,6 +52,9 @@ _POLYNOMIAL = PolynomialFeatures(2)
 _CONSTANT = SimpleImputer(strategy="constant", fill_value=-1, add_indicator=True)
 _FOURIER = RBFSampler(gamma=0.7, n_components=5, random_state=1)
 _SPLINES = SplineTransformer(knots=np.array([[-1.0, 1.0], [0.0, 2.5], [0.5, 3.0]]))
+_INNER = np.array([[-1.0, 1.5], [0.0, 2.0], [0.5, 2.2]])
+_CIRCLE = np.array([[-1.0, 1.0], [-0.9, 1.5], [0.0, 1.75], [0.5, 2.0]])
+_SPLINES_OF_A_CIRCLE = SplineTransformer(degree=3, knots=_CIRCLE, extrapolation="periodic")
 _WORD = SimpleImputer(strategy="constant", fill_value="none")
 
 ACCEPTED: dict[str, tuple[Any, Any]] = {
@@ -110,6 +113,26 @@ ACCEPTED: dict[str, tuple[Any, Any]] = {
     "splines of a degree, without the last": (
         SplineTransformer(degree=1, knots=[[0.0], [0.5], [0.6]], include_bias=False),
         FRAME[["b"]],
+    ),
+    "periodic splines": (make_pipeline(_SPLINES_OF_A_CIRCLE, _SCALE), ARRAY),
+    "periodic splines, without the last": (
+        SplineTransformer(
+            degree=2,
+            knots=_CIRCLE,
+            extrapolation="periodic",
+            include_bias=False,
+            sparse_output=True,
+        ),
+        ARRAY,
+    ),
+    "splines with tangents": (SplineTransformer(knots=_INNER, extrapolation="linear"), ARRAY),
+    "lines that go on": (
+        SplineTransformer(degree=1, knots=_INNER[:, 1:], extrapolation="linear"),
+        FRAME[["b"]],
+    ),
+    "splines that continue": (
+        SplineTransformer(degree=2, knots=_INNER, extrapolation="continue"),
+        ARRAY,
     ),
     "a given category": (beside((make_pipeline(_WORD, OneHotEncoder()), ["kind"])), FRAME),
     "columns within columns": (
@@ -180,9 +203,19 @@ def test_a_logistic_model_computes_columns_too() -> None:
         (SplineTransformer(), ARRAY, "column 0, SplineTransformer: knots='uniform' learns .*array"),
         (SplineTransformer(knots="quantile"), ARRAY, "knots='quantile' learns the knots"),
         (
-            SplineTransformer(knots=[[0.0], [1.0]], extrapolation="linear"),
+            SplineTransformer(extrapolation="periodic"),
+            ARRAY,
+            "column 0, SplineTransformer: knots='uniform' learns .*array",
+        ),
+        (
+            SplineTransformer(knots=[[-9.0], [9.0]], extrapolation="error"),
             ARRAY[:, :1],
-            "extrapolation='linear' goes on otherwise",
+            "extrapolation='error' has no value beyond the knots; fit it with 'constant'",
+        ),
+        (
+            SplineTransformer(degree=1, knots=_INNER, extrapolation="linear"),
+            ARRAY,
+            "SplineTransformer: with degree=1, .* after the first; fit it with 'continue'",
         ),
         (SplineTransformer(degree=0, knots=[[-9.0], [9.0]]), ARRAY[:, :1], "degree=0 has steps"),
         (KBinsDiscretizer(3), ARRAY, "KBinsDiscretizer: it learns its edges from rows; fit a Bin"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from sklearn.preprocessing import SplineTransformer
@@ -16,6 +18,7 @@ from lethe.engine.preprocess.input.derived import (
     Above,
     Applied,
     Expression,
+    Extrapolation,
     Filled,
     Missing,
     Normalised,
@@ -26,6 +29,7 @@ from lethe.engine.preprocess.input.derived import (
     Sum,
     renamed,
     sources,
+    splines,
 )
 from lethe.engine.preprocess.input.evaluating import evaluated
 from lethe.engine.preprocess.input.expression_text import parsed
@@ -51,6 +55,9 @@ EXPRESSIONS: dict[str, Expression] = {
     "2.0 * (age + income)": Scaled(Sum(("age", "income")), 2),
     "0.25 * cos(0.1 * age + 6.0)": Scaled(Applied(Sum((Scaled("age", 0.1),), 6), "cos"), 0.25),
     "spline(2, 1, log(age), 0.0, 0.5, 2.0)": Spline(Applied("age", "log"), (0, 0.5, 2), 2, 1),
+    "spline('periodic', 2, 1, 'the hour', 0.0, 6.0, 24.0)": Spline(
+        "the hour", (0, 6, 24), 2, 1, "periodic"
+    ),
     "missing(age)": Missing("age"),
     "above(age, 1e-05)": Above("age", 1e-5),
     "normalised('l2', 1, age, log(income))": Normalised(
@@ -94,6 +101,7 @@ def test_the_values_are_those_of_numpy_and_gaps_stay_gaps() -> None:
         "a**0": [1.0, 1.0, 1.0],
         "a + b + 1.0": [2.5, np.nan, 3.0],
         "spline(1, 1, a, -2.0, 0.0, 4.0)": [0.75, np.nan, 0.0],
+        "spline('periodic', 1, 0, b, 1.0, 2.0, 3.0)": [0.5, 1.0, 0.0],
     }.items():
         np.testing.assert_array_equal(
             evaluated(parsed(text), lambda name: numbers[str(name)]), truth
@@ -106,15 +114,40 @@ def test_sums_of_sums_are_sums() -> None:
     assert str(renamed(Sum((0, Scaled(1, 2.0)), 1.0), ["a", "b c"])) == "a + 2.0 * 'b c' + 1.0"
 
 
-@pytest.mark.parametrize("degree", [1, 2, 3, 5])
-def test_a_spline_is_that_of_scipy(degree: int) -> None:
+SPLINES = [
+    (extrapolation, degree)
+    for extrapolation in get_args(Extrapolation)
+    for degree in (1, 2, 3, 4, 5)
+    if (extrapolation, degree) != ("periodic", 5)  # the degree is below the number of knots
+]
+
+
+@pytest.mark.parametrize(("extrapolation", "degree"), SPLINES)
+@pytest.mark.parametrize("include_bias", [True, False])
+def test_a_spline_is_that_of_scipy(
+    extrapolation: Extrapolation, degree: int, include_bias: bool
+) -> None:
     knots = np.array([-3.0, -1.0, -0.9, 0.5, 7.0])
-    basis = SplineTransformer(knots=knots[:, None], degree=degree)
-    x = np.r_[np.linspace(-9.0, 12.0, 400), knots, np.nextafter(knots, -9), np.nextafter(knots, 9)]
+    basis = SplineTransformer(
+        knots=knots[:, None], degree=degree, extrapolation=extrapolation, include_bias=include_bias
+    )
+    x = np.r_[
+        np.linspace(-9.0, 12.0, 400), knots, np.nextafter(knots, -9), np.nextafter(knots, 9),
+        -13.0, 17.0, -1e3, 1e9, -1e12,
+    ]  # fmt: skip
     truth = basis.fit(knots[:, None]).transform(x[:, None])
-    for place in range(len(knots) + degree - 1):
-        of = Spline("x", tuple(knots), degree, place)
-        np.testing.assert_allclose(evaluated(of, lambda _: x), truth[:, place], atol=1e-14)
+    found = [
+        evaluated(Spline("x", tuple(knots), degree, place, extrapolation), lambda _: x)
+        for place in range(splines(len(knots), degree, extrapolation) - (not include_bias))
+    ]
+    scale = np.maximum(np.abs(truth).max(axis=1, keepdims=True), 1.0)  # of a row's values
+    np.testing.assert_allclose(np.transpose(found) / scale, truth / scale, atol=1e-14)
+
+
+@pytest.mark.parametrize("extrapolation", get_args(Extrapolation))
+def test_where_nothing_is_given_a_spline_has_no_value(extrapolation: Extrapolation) -> None:
+    of = Spline("x", (0.0, 1.0, 3.0), 2, 0, extrapolation)
+    assert np.isnan(evaluated(of, lambda _: np.array([np.nan]))).all()
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -135,6 +168,9 @@ def test_a_function_is_correctly_rounded_and_so_the_same_on_every_machine(name: 
         "", "1", "a +", "a + True", "1 + 2", "a + 0", "a - b", "a**-1",
         "spline(1, 0, a, 0)", "spline(0, 0, a, 0, 1)", "spline(1, 0, a, 1, 0)",
         "spline(1, 2, a, 0, 1)", "spline(99, 0, a, 0, 1)",
+        "spline('error', 1, 0, a, 0, 1)", "spline('periodic', 2, 0, a, 0, 1)",
+        "spline('periodic', 1, 1, a, 0, 1)", "spline('periodic')", "spline(a, 1, 0, a, 0, 1)",
+        f"spline('periodic', 33, 0, a, {', '.join(map(str, range(50)))})",
         "spline(1, 0, a, b, c)", " + ".join(["a"] * 100_000),
         "a**0.5", "a**99", "__import__('os')", "eval(a, b)",
         "a.b", "lambda: 1", "[a]", "filled(a)", "filled(a, b)", "filled(a, 1e999)",
