@@ -65,6 +65,7 @@ THOROUGH = (
     "tests/integration/preprocess/test_frozen",
     "tests/integration/preprocess/test_one_hot.py::test_what_is_published",
     "tests/integration/preprocess/test_order.py::test_what_is_published",
+    "tests/integration/preprocess/test_scaler_first.py::test_what_is_published",
     "tests/integration/preprocess/test_packed_files",
     "tests/integration/preprocess/test_row_changes.py::test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline[streams",
     "tests/integration/preprocess/test_row_changes.py::test_inserted_corrected_and_deleted_rows_leave_the_refitted_pipeline[kafka-pru",

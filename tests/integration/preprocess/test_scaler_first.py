@@ -8,18 +8,14 @@ import numpy as np
 import pytest
 
 from lethe.consumers.audit.verify import verify
-from lethe.consumers.contract.version_chain import theta_of
-from lethe.consumers.export.files import Exported, as_onnx, as_skops
 from lethe.consumers.registration.table.preprocess_file import read_preprocess_file
-from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Columns, Date, Numeric, OneHot
 from lethe.engine.refresh.size import RefreshSize
-from tests.support import pipelines
 from tests.support.extras import need
 from tests.support.platform import Platform
-from tests.support.prepared import BOTH, PreparedTable
+from tests.support.prepared import BOTH, PreparedTable, check_exports
 
 FIRST: Columns = {
     "age": Numeric(scaler_first=True),
@@ -88,34 +84,12 @@ def test_a_logistic_model_with_rows_in_files_states_a_bound(
 @BOTH
 def test_what_is_published_predicts_as_the_refitted_pipeline(memory: Platform, sums: bool) -> None:
     need("skops", "onnxruntime")
-    import pandas as pd
-    from onnxruntime import InferenceSession
-    from skops.io import loads
-
     columns = {name: one for name, one in FIRST.items() if name != "joined"}  # no skops of dates
     table = PreparedTable(memory, columns, exact_sums=sums)
     table.register()
     table.delete(*range(30))
     memory.drain()
-    given = {str(name): table.rows[name][list(table.live)] for name in table.columns}
-    expected = table.fitted().predict(pipelines.matrix(table.columns, table.rows, list(table.live)))
-    with ModelSubscriber(memory.log, memory.raw()) as models:
-        predicted = models.latest("m").predict(given)
-    np.testing.assert_allclose(predicted, expected, rtol=1e-9)
-    event = memory.parameters()
-    made = Exported(event, theta_of(event), 1.0)
-    plain = loads(as_skops(made), trusted=["numpy.dtype"])
-    frame = pd.DataFrame({name: values.tolist() for name, values in given.items()})
-    np.testing.assert_allclose(plain.predict(frame), expected, rtol=1e-9)
-    session = InferenceSession(as_onnx(made), providers=["CPUExecutionProvider"])
-    inputs = {
-        name: values[:, None].astype(np.float64)
-        if isinstance(table.columns[name], Numeric)
-        else np.array([["" if one is None else one] for one in values], dtype=object)
-        for name, values in given.items()
-    }
-    [variable] = session.run(["variable"], inputs)
-    np.testing.assert_allclose(variable[:, 0], expected, rtol=1e-9)
+    check_exports(table)
 
 
 def test_a_file_names_it(tmp_path: Path) -> None:
