@@ -20,7 +20,10 @@ from typing import Any
 from lethe.consumers.service.extras import extra
 from lethe.consumers.subscriber.model_version import ModelVersion
 from lethe.engine.errors import InvalidData, RegistryUnavailable
-from lethe.engine.preprocess.input.derived import Same, sources
+from lethe.engine.preprocess.input.derived import (
+    Same,
+)
+from lethe.engine.preprocess.input.sources import sources
 from lethe.engine.store.layout.columns import NUMERIC, FittedColumn
 from lethe.engine.store.layout.preprocessing import column_of
 

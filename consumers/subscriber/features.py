@@ -12,7 +12,10 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array
 from lethe.engine.preprocess.input.by_name import given_columns
 from lethe.engine.preprocess.input.columns import Column, Name
-from lethe.engine.preprocess.input.derived import Same, sources
+from lethe.engine.preprocess.input.derived import (
+    Same,
+)
+from lethe.engine.preprocess.input.sources import sources
 from lethe.engine.preprocess.input.table import Codes, read_table
 from lethe.engine.store.layout.columns import FittedColumn
 from lethe.engine.store.layout.preprocessing import column_of, vocabularies_of

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from lethe.consumers.audit.verify import verify
 from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.export.files import Exported, as_onnx, as_skops
 from lethe.consumers.registration.register import Registered, TrainingData
@@ -276,6 +277,24 @@ class PreparedTable:
 def _json(value: Any) -> Any:
     """Return a value as a request has it."""
     return value.isoformat() if isinstance(value, date) else value
+
+
+def check_changes(table: PreparedTable, *deletions: Sequence[int]) -> None:
+    """Delete, insert and correct rows, and check the versions before and after a rebuild."""
+    rng, platform, n = np.random.default_rng(2), table.platform, len(table.y)
+    table.check()
+    requests = [
+        *(table.delete(*rows) for rows in deletions),
+        table.change("insert", n, n + 1, rng=rng),
+        table.change("correct", 7, rng=rng),
+    ]
+    platform.drain()
+    assert {platform.final(request).status for request in requests} == {"APPLIED"}
+    table.check()
+    assert verify(platform.store, table.model_id).holds
+    platform.refresh(table.model_id, RefreshSize.REBUILD)
+    table.check()
+    assert verify(platform.store, table.model_id).holds
 
 
 def check_exports(table: PreparedTable) -> None:

@@ -50,8 +50,11 @@ from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Kind
 from lethe.engine.preprocess.input import table as prepared
 from lethe.engine.preprocess.input.columns import Column
-from lethe.engine.preprocess.input.derived import Same, sources
+from lethe.engine.preprocess.input.derived import (
+    Same,
+)
 from lethe.engine.preprocess.input.settings import check_outputs
+from lethe.engine.preprocess.input.sources import sources
 from lethe.engine.store.layout.columns import NUMERIC
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.preprocessing import columns_of, layout_of, recorded

@@ -3,6 +3,7 @@
 May import the rest of the engine; nothing of `engine.preprocess` outside of this package.
 
 - `derived`: what a column is computed from, row by row
+- `sources`: what that is made of, and which columns of a table it reads
 - `expression_text`: the same from text
 - `evaluating`: its values
 - `columns`: what is done to each column

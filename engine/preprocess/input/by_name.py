@@ -21,11 +21,8 @@ from lethe.engine.preprocess.input.columns import (
 from lethe.engine.preprocess.input.derived import (
     Expression,
     Same,
-    holds_text,
-    names_a_column,
-    renamed,
-    sources,
 )
+from lethe.engine.preprocess.input.sources import holds_text, names_a_column, renamed, sources
 
 
 def checked_columns(columns: object) -> dict[Name, Column]:

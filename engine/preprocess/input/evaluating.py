@@ -25,8 +25,8 @@ from lethe.engine.preprocess.input.derived import (
     Scaled,
     Spline,
     Sum,
-    parts_of,
 )
+from lethe.engine.preprocess.input.sources import parts_of
 
 _ROUNDED: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {

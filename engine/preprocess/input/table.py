@@ -26,8 +26,13 @@ from lethe.engine.preprocess.input.columns import (
     Numeric,
     OneHot,
 )
-from lethe.engine.preprocess.input.derived import Expression, Filled, Same, sources
+from lethe.engine.preprocess.input.derived import (
+    Expression,
+    Filled,
+    Same,
+)
 from lethe.engine.preprocess.input.evaluating import evaluated
+from lethe.engine.preprocess.input.sources import sources
 from lethe.engine.preprocess.input.values import (
     Values,
     is_missing,

@@ -33,8 +33,8 @@ from lethe.engine.preprocess.input.derived import (
     Scaled,
     Spline,
     Sum,
-    sources,
 )
+from lethe.engine.preprocess.input.sources import sources
 
 
 def computing(of: Expression) -> Any:

@@ -40,8 +40,13 @@ from lethe.engine.preprocess.input.columns import (
     passthrough,
     scales,
 )
-from lethe.engine.preprocess.input.derived import Expression, Filled, Same, sources
+from lethe.engine.preprocess.input.derived import (
+    Expression,
+    Filled,
+    Same,
+)
 from lethe.engine.preprocess.input.settings import Settings
+from lethe.engine.preprocess.input.sources import sources
 from lethe.engine.preprocess.input.values import Values, sorted_categories
 from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.computing import computing

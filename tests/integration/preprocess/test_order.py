@@ -17,7 +17,7 @@ from lethe.engine.preprocess.transformation import order
 from lethe.engine.refresh.size import RefreshSize
 from tests.support.extras import need
 from tests.support.platform import Platform
-from tests.support.prepared import PreparedTable, check_exports
+from tests.support.prepared import PreparedTable, check_changes, check_exports
 
 ORDERED: Columns = {
     "age": Numeric("median"),
@@ -42,21 +42,9 @@ def largest(table: PreparedTable, column: str, n: int) -> list[int]:
 
 
 def test_order_statistics_follow_the_live_rows(platform: Platform) -> None:
-    rng = np.random.default_rng(2)
     table = table_of(platform)
     table.register()
-    table.check()
-    requests = [
-        table.delete(*largest(table, "use", 2)),
-        table.delete(*largest(table, "age", 5)),
-        table.change("insert", 150, 151, rng=rng),
-        table.change("correct", 7, rng=rng),
-    ]
-    platform.drain()
-    assert [platform.final(request).status for request in requests] == ["APPLIED"] * 4
-    table.check()
-    assert verify(platform.store, "m").holds
-    platform.refresh("m", RefreshSize.REBUILD)
+    check_changes(table, largest(table, "use", 2), largest(table, "age", 5))
     table.delete(*largest(table, "fee", 9))
     platform.drain()
     table.check()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from lethe.consumers.audit.verify import verify
@@ -15,7 +14,7 @@ from lethe.engine.preprocess.input.columns import Columns, Date, Numeric, OneHot
 from lethe.engine.refresh.size import RefreshSize
 from tests.support.extras import need
 from tests.support.platform import Platform
-from tests.support.prepared import BOTH, PreparedTable, check_exports
+from tests.support.prepared import BOTH, PreparedTable, check_changes, check_exports
 
 FIRST: Columns = {
     "age": Numeric(scaler_first=True),
@@ -33,37 +32,19 @@ ORDERED: Columns = {
 }
 
 
-def changed(table: PreparedTable) -> None:
-    """Delete, insert and correct rows, and check the versions before and after a rebuild."""
-    rng, platform = np.random.default_rng(2), table.platform
-    table.check()
-    requests = [
-        table.delete(3, 4, 5, *range(20, 40)),
-        table.change("insert", 150, 151, rng=rng),
-        table.change("correct", 7, rng=rng),
-    ]
-    platform.drain()
-    assert [platform.final(request).status for request in requests] == ["APPLIED"] * 3
-    table.check()
-    assert verify(platform.store, "m").holds
-    platform.refresh("m", RefreshSize.REBUILD)
-    table.check()
-    assert verify(platform.store, "m").holds
-
-
 @BOTH
 def test_after_deletions_inserts_and_corrections_it_is_the_refitted_pipeline(
     platform: Platform, sums: bool
 ) -> None:
     table = PreparedTable(platform, FIRST, exact_sums=sums)
     table.register()
-    changed(table)
+    check_changes(table, (3, 4, 5, *range(20, 40)))
 
 
 def test_so_it_is_with_order_statistics(memory: Platform) -> None:
     table = PreparedTable(memory, ORDERED)
     table.register()
-    changed(table)
+    check_changes(table, (3, 4, 5, *range(20, 40)))
 
 
 @pytest.mark.parametrize("columns", [FIRST, ORDERED], ids=["moments", "order"])

@@ -14,9 +14,8 @@ from lethe.consumers.subscriber.subscriber import ModelSubscriber
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.preprocess.input.columns import Columns, Date, Numeric, Ordinal, TargetEncode
-from lethe.engine.refresh.size import RefreshSize
 from tests.support.platform import Platform
-from tests.support.prepared import BOTH, PreparedTable
+from tests.support.prepared import BOTH, PreparedTable, check_changes
 
 HALVES: Columns = {
     "age": Numeric(standardise="scale"),
@@ -31,22 +30,9 @@ HALVES: Columns = {
 def test_after_deletions_inserts_and_corrections_it_is_the_refitted_pipeline(
     platform: Platform, sums: bool
 ) -> None:
-    rng = np.random.default_rng(2)
     table = PreparedTable(platform, HALVES, exact_sums=sums)
     table.register()
-    table.check()
-    requests = [
-        table.delete(3, 4, 5),
-        table.change("insert", 150, 151, rng=rng),
-        table.change("correct", 7, rng=rng),
-    ]
-    platform.drain()
-    assert [platform.final(request).status for request in requests] == ["APPLIED"] * 3
-    table.check()
-    assert verify(platform.store, "m").holds
-    platform.refresh("m", RefreshSize.REBUILD)
-    table.check()
-    assert verify(platform.store, "m").holds
+    check_changes(table, (3, 4, 5))
 
 
 @BOTH

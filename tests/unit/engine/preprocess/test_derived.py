@@ -27,12 +27,11 @@ from lethe.engine.preprocess.input.derived import (
     Scaled,
     Spline,
     Sum,
-    renamed,
-    sources,
     splines,
 )
 from lethe.engine.preprocess.input.evaluating import evaluated
 from lethe.engine.preprocess.input.expression_text import parsed
+from lethe.engine.preprocess.input.sources import renamed, sources
 
 EXPRESSIONS: dict[str, Expression] = {
     "age": Same("age"),

@@ -164,6 +164,18 @@ class Pair:
         self.X, self.y = pd.concat([self.X, X], ignore_index=True), np.append(self.y, y)
         self.live |= dict(zip(names, places, strict=True))
 
+    def check_changes(self) -> None:
+        """Delete the ends of columns, insert, correct, and move what is most frequent; compare."""
+        self.check()
+        self.delete(self.extreme("tail", 3, largest=True))  # the largest value of all
+        self.delete(self.extreme("far", 4, largest=False))
+        self.add("insert", [f"new-{i}" for i in range(5)])
+        self.add("correct", list(self.live)[:4])
+        self.check()
+        for _ in range(6):
+            self.delete(self.extreme("few", 9, largest=False))  # the mode and the median move
+        self.check()
+
     def extreme(self, column: str, n: int, *, largest: bool) -> list[str]:
         """Return the live rows with the least or the largest values of a column."""
         values = self.X[column].to_numpy()[list(self.live.values())]
@@ -218,15 +230,7 @@ def test_a_pipeline_of_order_statistics_forgets_rows(
     strategy: str | None, scaler: str, kind: str
 ) -> None:
     pair = Pair(strategy, SCALERS[scaler], _final(kind))
-    pair.check()
-    pair.delete(pair.extreme("tail", 3, largest=True))  # the largest value of all
-    pair.delete(pair.extreme("far", 4, largest=False))
-    pair.add("insert", [f"new-{i}" for i in range(5)])
-    pair.add("correct", list(pair.live)[:4])
-    pair.check()
-    for _ in range(6):
-        pair.delete(pair.extreme("few", 9, largest=False))  # the mode and the median move
-    pair.check()
+    pair.check_changes()
 
 
 @pytest.mark.parametrize("scaler", ["deviation", "range", "quartiles"])
