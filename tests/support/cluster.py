@@ -146,7 +146,7 @@ class ClusterProcesses:
             client.config_set("cluster-node-timeout", milliseconds)
 
     def whole(self) -> bool:
-        """Return whether the servers that run agree, serve all slots, and each has a copy."""
+        """Return whether the servers that run agree, serve all slots, and each has a known copy."""
         running = [one for one, node in self.nodes.items() if node.pid]
         seen = [self.nodes_as_seen_by(one) for one in running]
         owners = [
@@ -161,12 +161,21 @@ class ClusterProcesses:
             and len(copies) == len(infos) - len(owners[0])
             and all(info["master_link_status"] == "up" for info in copies)
             and all(self._has_copy(one) for one in owners[0])
+            and all(self._lists_copies(one) for one in running)
             and all(state["cluster_state"] == "ok" for state in states)
         )
 
     def _has_copy(self, address: str) -> bool:
         info: Any = self.client(address).info("replication")
         return bool(info["connected_slaves"]) and bool(info["slave0"]["state"] == "online")
+
+    def _lists_copies(self, address: str) -> bool:
+        """Return whether a node names a replica of each primary, once it has heard from it.
+
+        Until then, clients that ask this node do not know that there is one to wait for.
+        """
+        ranges = self.client(address).execute_command("CLUSTER SLOTS")
+        return all(replicas for _, _, _, *replicas in ranges)
 
     def owner(self, slot: int) -> str:
         """Return the address of a slot's primary."""
