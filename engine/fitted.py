@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from lethe.engine.refresh.refreshes import (
 )
 from lethe.engine.rows import Mask, Membership
 
+if TYPE_CHECKING:
+    from lethe.engine.preprocess.refitted import RefittedRows
+
 
 @dataclass(slots=True)
 class Fitted:
@@ -62,6 +65,8 @@ class Fitted:
         The deletion method used since the last refresh, if any.
     leaving
         Rows that a draft has deleted, and whose data are still there.
+    refitted
+        The rows as they were given, if their transformers are fitted anew at every change.
     """
 
     members: Membership
@@ -77,6 +82,7 @@ class Fitted:
     columns: tuple[str, ...] | None = None
     method: str | None = None
     leaving: tuple[str, ...] = ()
+    refitted: RefittedRows | None = None
 
     @classmethod
     def of(
@@ -137,7 +143,9 @@ class Fitted:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features; empty if they are columns of X, which do not change."""
-        return ()
+        if self.refitted is None:
+            return ()
+        return self.refitted.names(len(self.published) - int(self.intercept))
 
     @property
     def published(self) -> Array:

@@ -36,6 +36,7 @@ from lethe.engine.preprocess.input.table import TableLike
 from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.rounded import RoundedPipeline
 from lethe.engine.preprocess.library.state import GivenRows
+from lethe.engine.preprocess.refitted import Refitted
 from lethe.engine.preprocess.rounded.raw import RAW_COLUMN, RawColumns
 from lethe.engine.preprocess.transformation.layout import lay_out
 from lethe.engine.refresh.policy import Limits
@@ -71,7 +72,8 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
     preprocess
         What is done to each column of a table, by name (`engine.preprocess.input.columns`): its
         statistics forget rows, too, and the model is that of a ``Pipeline`` refitted on the
-        remaining rows. Or a fitted transformer, which stays as it is (`preprocess_frozen`).
+        remaining rows. Or a fitted transformer, which stays as it is (`preprocess_frozen`), or
+        ``Refitted(transformer)``, which is fitted anew at every change.
     class_weight
         A weight for each label, 1 for those that are not named, or ``balanced``: n / (C n_c), which
         follow the live rows. It multiplies the weights of rows. Labels of a linear model are its
@@ -101,7 +103,7 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
         error_budget: float = 0.01,
         limits: Limits | None = None,
         seed: int = 0,
-        preprocess: GivenColumns | FrozenTransformer | None = None,
+        preprocess: GivenColumns | FrozenTransformer | Refitted | None = None,
         class_weight: ClassWeight | None = None,
         rounded_features: int = ROUNDED_FEATURES,
         target: str | None = None,
@@ -212,7 +214,7 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
         Cost O(d^3), and O(n d^2) above `rounded_features`: what was deleted does not matter.
         """
         state = self._fitted
-        if self.prepared is not None:
+        if self.prepared is not None or self.refitted is not None:
             raise InvalidData(
                 "a summary is of models without preprocessing inside: its statistics move with the "
                 "rows, and standard errors of fixed features would be too small"

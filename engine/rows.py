@@ -162,16 +162,25 @@ class Membership:
         first = len(self.ids)
         self.ids = (*self.ids, *ids)
         self.place |= {name: first + i for i, name in enumerate(ids)}
-        self.rows = Rows(
-            np.vstack([self.rows.X, rows.X]),
-            np.vstack([self.rows.y, rows.y]),
-            np.append(self.rows.weight, rows.weight),
-        )
+        self.rows = below(self.rows, rows)
         self.W = np.vstack([self.W, W])
         self.live = np.append(self.live, np.ones(len(ids), dtype=np.bool_))
         self.remaining += len(ids)
         added = weighted_counts(self.kind, rows)
         self.counts = tuple(n + more for n, more in zip(self.counts, added, strict=True))
+
+    def with_deleted(self, ids: tuple[str, ...]) -> Membership:
+        """Return the membership with ids of deleted rows, which never come back. Cost O(n d)."""
+        first, k, d = len(self.ids), len(ids), self.rows.X.shape[1]
+        nothing = Rows(np.zeros((k, d)), np.zeros((k, self.rows.outputs)), np.zeros(k))
+        return replace(
+            self,
+            ids=(*self.ids, *ids),
+            place=self.place | {name: first + i for i, name in enumerate(ids)},
+            rows=below(self.rows, nothing),
+            W=np.vstack([self.W, np.zeros((k, self.W.shape[1]))]),
+            live=np.append(self.live, np.zeros(k, dtype=np.bool_)),
+        )
 
     def with_dual_rows(self, live: Mask, W: Array) -> Membership:
         """Return the membership with other dual rows, W of the ``live`` rows and 0 elsewhere."""
@@ -194,6 +203,15 @@ class Membership:
     def live_ids(self) -> tuple[str, ...]:
         """Return the ids of the live rows, in order of place."""
         return tuple(name for name, alive in zip(self.ids, self.live, strict=True) if alive)
+
+
+def below(rows: Rows, more: Rows) -> Rows:
+    """Return rows, and others below them."""
+    return Rows(
+        np.vstack([rows.X, more.X]),
+        np.vstack([rows.y, more.y]),
+        np.append(rows.weight, more.weight),
+    )
 
 
 def numbers(values: ArrayLike, name: str, dimensions: tuple[int, ...]) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -134,9 +135,11 @@ def softmax_of(model: SoftmaxModel) -> LogisticRegression | Pipeline:
 
 
 def _estimator_of(model: ConvertibleModel, fit: PublishedFit) -> Any:
-    if model.prepared is None:
+    if model.prepared is not None:
+        return _with_transformers(model.prepared, fit)
+    if model.refitted is None:
         return plain_estimator(fit)
-    return _with_transformers(model.prepared, fit)
+    return _after(model.refitted.transformer, plain_estimator(replace(fit, features=None)))
 
 
 def _fit_of(
@@ -178,6 +181,13 @@ def _with_transformers(state: PreparedModel, fit: PublishedFit) -> Pipeline:
     final = plain_estimator(replace(fit, theta=theta, features=None))
     pipeline.steps[-1] = (pipeline.steps[-1][0], final)
     return pipeline
+
+
+def _after(transformer: Any, final: Any) -> Pipeline:
+    """Return a Pipeline of a copy of a fitted transformer, or of its steps, and an estimator."""
+    before = deepcopy(transformer)
+    steps = before.steps if type(before) is Pipeline else [("preprocess", before)]
+    return Pipeline([*steps, (type(final).__name__.lower(), final)])
 
 
 def _unfitted(fit: PublishedFit) -> LogisticRegression:

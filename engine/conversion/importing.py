@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from lethe.engine.conversion.converters import ModelTerms, convert, kind_of
 from lethe.engine.conversion.moved import measured
 from lethe.engine.conversion.parameters import FROZEN
-from lethe.engine.conversion.pipelines import PipelineRead, read_pipeline
+from lethe.engine.conversion.pipelines import PipelineRead, read_pipeline, read_to_refit
 from lethe.engine.conversion.steps import Step
 from lethe.engine.conversion.targets import around, unwrapped
 from lethe.engine.errors import InvalidData
@@ -90,30 +90,36 @@ def from_sklearn(
     y: ArrayLike,
     ids: Sequence[str] | None = None,
     sample_weight: ArrayLike | None = None,
+    *,
+    refit: bool = False,
 ) -> Model:
     """Return a model of the estimator's objective, fitted on its rows; see `LinearModel`.
 
     The estimator's own parameters are only measured: a deletion needs the optimum, and theirs are
-    as far from it as their tolerance allows.
+    as far from it as their tolerance allows. With ``refit``, steps that cannot be inside the model
+    are no reason to refuse a Pipeline: they are fitted anew at every change, and the others too.
 
     Raises
     ------
     InvalidData
         The estimator minimises another objective or is not fitted, or the data are not its.
     """
-    read, target = _read(estimator)
-    final = read.final
-    given = convert(final, y, model.kind, model.__name__)
-    p = len(given.theta) - int(given.fit_intercept)
-    if read.columns is None:
+    try:
+        read, target, given = _converted(model, estimator, y)
+    except InvalidData:
+        step, target = unwrapped(Step(estimator))
+        if not refit or target is not None or type(step.estimator) is not Pipeline:
+            raise
+        read = read_to_refit(step)
+        given = convert(read.final, y, model.kind, model.__name__)
+    final, p = read.final, len(given.theta) - int(given.fit_intercept)
+    if read.preprocess is None:
         columns = getattr(final.estimator, "feature_names_in_", None)
         check_columns(X, None if columns is None else list(columns), final.name)
         if np.ndim(X) == 2 and np.shape(X)[1] != p:
             raise InvalidData(
                 f"X has {np.shape(X)[1]} columns, and the {final.name} was fitted on {p}"
             )
-    else:
-        _check_final(final, given, read.columns)
     total = 1.0
     if given.of_mean:
         total = float(len(np.asarray(y)) if sample_weight is None else np.sum(sample_weight))
@@ -135,6 +141,8 @@ def from_sklearn(
         if target is not None:  # predictions are compared as they are given
             last = around(last, target, m, flat=np.ndim(last.coef_) == 1)
         compared = (last, made, MadeFeatures(own))
+    elif fitted.refitted is not None:
+        read.check_refitted(fitted.refitted, X)
     optimum, theirs = fitted.published, np.ones(len(fitted.published), dtype=np.bool_)
     if fitted.prepared is not None:  # a category that is left out has no parameter of theirs
         theirs[: len(fitted.prepared.left_out)] = ~fitted.prepared.left_out
@@ -148,6 +156,17 @@ def from_sklearn(
     name = type(estimator).__name__
     fitted.converted_from_ = measured(name, final.estimator, theta, fitted, compared)
     return fitted
+
+
+def _converted(
+    model: type[Model], estimator: Any, y: ArrayLike
+) -> tuple[PipelineRead, str | None, ModelTerms]:
+    """Return an estimator as it is read, with its steps inside, and the model's terms."""
+    read, target = _read(estimator)
+    given = convert(read.final, y, model.kind, model.__name__)
+    if read.columns is not None:
+        _check_final(read.final, given, read.columns)
+    return read, target, given
 
 
 def _check_final(final: Step, given: ModelTerms, columns: Mapping[Name, Column]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import (
     MaxAbsScaler,
     MinMaxScaler,
@@ -44,8 +45,10 @@ from lethe.engine.preprocess.input.columns import (
     by_order,
 )
 from lethe.engine.preprocess.input.derived import Same
+from lethe.engine.preprocess.input.frozen import transformed
 from lethe.engine.preprocess.input.values import is_missing
 from lethe.engine.preprocess.library import PreparedModel
+from lethe.engine.preprocess.refitted import Refitted, RefittedRows
 
 _KNOWN = (
     "a model has SimpleImputer() and a scaler (StandardScaler, MinMaxScaler, MaxAbsScaler, "
@@ -111,18 +114,21 @@ class PipelineRead:
         Columns of the table that it drops.
     steps
         The other steps in turn, without those that do nothing.
+    refitted
+        The other steps, if they are to be fitted anew at every change.
     """
 
     final: Step
     columns: dict[Name, Column] | None = None
     dropped: tuple[Name, ...] = ()
     steps: tuple[Step, ...] = ()
+    refitted: Refitted | None = None
 
     @property
-    def preprocess(self) -> dict[Name, Column | Dropped] | None:
+    def preprocess(self) -> dict[Name, Column | Dropped] | Refitted | None:
         """The same as a library model takes it, whose tables may have what is dropped."""
         if self.columns is None:
-            return None
+            return self.refitted
         return {**self.columns, **dict.fromkeys(self.dropped, Dropped())}
 
     def check_features(self, prepared: PreparedModel, X: Any) -> tuple[Any, Array]:
@@ -139,26 +145,20 @@ class PipelineRead:
         theirs = self._features(X)
         kept = ~prepared.left_out
         made = prepared.features(X)
-        ours = made[:, kept]
-        if theirs.shape != ours.shape:
-            raise InvalidData(
-                f"X has {ours.shape[1]} features once transformed, and the Pipeline makes "
-                f"{theirs.shape[1]}; give the rows that it was fitted on"
-            )
-        size = np.abs(theirs).max(axis=0) + prepared.offsets[kept]
-        gaps = np.abs(theirs - ours)
-        precision = _LARGEST_GAP[np.float32 if theirs.dtype == np.float32 else np.float64]
-        bad = np.argwhere(~(gaps <= precision * size))
-        if len(bad):
-            row, feature = bad[0]
-            names = np.array(prepared.feature_names)[kept].tolist()
-            raise InvalidData(
-                f"feature {names[feature]!r}: the Pipeline makes "
-                f"{theirs[row, feature]:.6g} of row {row}, and the model of these rows "
-                f"{ours[row, feature]:.6g}; fit the Pipeline on the rows given, without weights "
-                f"for its transformers, or {FROZEN}"
-            )
+        names = np.array(prepared.feature_names)[kept].tolist()
+        _check_same(theirs, made[:, kept], names, prepared.offsets[kept])
         return theirs, made
+
+    def check_refitted(self, rows: RefittedRows, X: Any) -> None:
+        """Compare the features that the steps make of their rows with those of a fit to these.
+
+        Raises
+        ------
+        InvalidData
+            They differ: the steps were fitted to other rows, or with weights.
+        """
+        ours = np.asarray(transformed(rows.transformer, deepcopy(X)))
+        _check_same(self._features(X), ours, rows.names(ours.shape[1]), np.zeros(ours.shape[1]))
 
     def _features(self, X: Any) -> Any:
         made = deepcopy(X)  # with copy=False, a transformer writes into it
@@ -172,6 +172,50 @@ class PipelineRead:
             ) from error
         made = np.asarray(made.toarray() if hasattr(made, "toarray") else made)
         return made if made.dtype == np.float32 else made.astype(np.float64)
+
+
+def _check_same(theirs: Any, ours: Any, names: Sequence[str], offsets: Array) -> None:
+    """Refuse features that differ, n x p, by more than rounding; ``offsets`` are of their columns.
+
+    Raises
+    ------
+    InvalidData
+        They do; the first feature is named.
+    """
+    if theirs.shape != ours.shape:
+        raise InvalidData(
+            f"X has {ours.shape[1]} features once transformed, and the Pipeline makes "
+            f"{theirs.shape[1]}; give the rows that it was fitted on"
+        )
+    size = np.abs(theirs).max(axis=0) + offsets
+    gaps = np.abs(theirs - ours)
+    precision = _LARGEST_GAP[np.float32 if theirs.dtype == np.float32 else np.float64]
+    bad = np.argwhere(~(gaps <= precision * size))
+    if len(bad):
+        row, feature = bad[0]
+        raise InvalidData(
+            f"feature {names[feature]!r}: the Pipeline makes "
+            f"{theirs[row, feature]:.6g} of row {row}, and the model of these rows "
+            f"{ours[row, feature]:.6g}; fit the Pipeline on the rows given, without weights "
+            f"for its transformers, or {FROZEN}"
+        )
+
+
+def read_to_refit(whole: Step) -> PipelineRead:
+    """Return a fitted pipeline's final step, and its others as steps to be fitted anew.
+
+    Raises
+    ------
+    InvalidData
+        It ends in no estimator, or is not fitted.
+    """
+    *before, final = flat(whole)
+    for step in before:
+        if not does_nothing(step.estimator):
+            step.check_fitted()
+    steps = tuple(step for step in before if not does_nothing(step.estimator))
+    named = [("-".join(step.path), step.estimator) for step in before]
+    return PipelineRead(final, steps=steps, refitted=Refitted(Pipeline(named)))
 
 
 def read_pipeline(whole: Step) -> PipelineRead:

@@ -35,6 +35,7 @@ from lethe.engine.preprocess.input.table import TableLike
 from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.fitted import PreparedFit
 from lethe.engine.preprocess.library.state import GivenRows
+from lethe.engine.preprocess.refitted import Refitted, RefittedRows, begun
 from lethe.engine.refresh.blockwise import precompute_blocks
 from lethe.engine.refresh.policy import Limits
 from lethe.engine.result import Conversion
@@ -82,7 +83,7 @@ class BaseModel(Estimator):
         error_budget: float = 0.01,
         limits: Limits | None = None,
         seed: int = 0,
-        preprocess: GivenColumns | FrozenTransformer | None = None,
+        preprocess: GivenColumns | FrozenTransformer | Refitted | None = None,
         class_weight: ClassWeight | None = None,
     ) -> None:
         self.ridge = ridge
@@ -166,23 +167,39 @@ class BaseModel(Estimator):
             if weights is not None:
                 given = replace(given, weight=given.weight * weights.of_rows(given.y))
             return self._adopt_fit(self._prepared_to(settings, given), weights, None, y)
-        columns = column_names(X)
-        kept = None if self.preprocess is None else kept_copy(self.preprocess)
-        features = dense_features(X if kept is None else transformed(kept, X))
+        columns, kept, refitted = column_names(X), None, None
+        features: ArrayLike
+        if isinstance(self.preprocess, Refitted):
+            as_now = type(self)(**self.get_params(deep=False))  # set_params is for the next fit
+            refitted, features = begun(self.preprocess, X, y, as_now._fitted_rows)
+        else:
+            kept = None if self.preprocess is None else kept_copy(self.preprocess)
+            features = dense_features(X if kept is None else transformed(kept, X))
         names, rows, classes = checked_rows(
             self.kind, features, y, ids, sample_weight, intercept=self.fit_intercept
         )
         weights = self._class_weights(classes, rows.outputs, sample_weight)
         if weights is not None:
             rows = weights.weighed(rows)
+        state = self._fitted_rows(names, rows, classes, columns)
+        state.refitted = None if refitted is None else replace(refitted, ids=names)
+        return self._adopt_fit(state, weights, kept, y)
+
+    def _fitted_rows(
+        self,
+        names: tuple[str, ...],
+        rows: Rows,
+        classes: tuple[str, ...],
+        columns: tuple[str, ...] | None,
+    ) -> Fitted:
+        """Return the state of a fit of rows in the engine's form, whose weights are final."""
         penalty = ridge_penalty(
             self.ridge,
             rows.X.shape[1],
             intercept=self.fit_intercept,
             penalise_intercept=self.penalise_intercept or one_sided(self.kind, rows),
         )
-        state = self._fitted_to(penalty, names, rows, classes, columns)
-        return self._adopt_fit(state, weights, kept, y)
+        return self._fitted_to(penalty, names, rows, classes, columns)
 
     def _class_weights(
         self, classes: tuple[str, ...], m: int, sample_weight: ArrayLike | None
@@ -330,8 +347,10 @@ class BaseModel(Estimator):
         return self._fitted.members.live_ids()
 
     def _transformed(self, X: TableLike) -> Any:
-        """Return what a frozen transformer makes of X, if there is one; else X as it is."""
-        return X if self._frozen is None else transformed(self._frozen, X)
+        """Return what a whole transformer makes of X, if there is one; else X as it is."""
+        refitted = self._fitted.refitted
+        transformer = self._frozen if refitted is None else refitted.transformer
+        return X if transformer is None else transformed(transformer, X)
 
     @property
     def prepared(self) -> PreparedModel | None:
@@ -345,10 +364,17 @@ class BaseModel(Estimator):
         return self._frozen is not None
 
     @property
+    def refitted(self) -> RefittedRows | None:
+        """The rows as they were given, if their transformers are fitted anew at every change."""
+        return self._fitted.refitted
+
+    @property
     def n_features_in_(self) -> int:
         """Number of features p that the model was fitted on."""
         if self.prepared is not None:
             return self.prepared.settings.width
+        if self.refitted is not None:
+            return self.refitted.width
         return int(self._fitted.published.shape[0]) - int(self._fitted.intercept)
 
     @property

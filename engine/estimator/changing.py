@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import assert_never
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from lethe.engine.changes import check_live, check_new, kept_weights, new_rows
@@ -13,12 +14,14 @@ from lethe.engine.deletion.methods import method_named
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.estimator.base import WEIGHTED_TWICE, BaseModel, overflow_allowed
 from lethe.engine.estimator.columns import check_columns, dense_features
+from lethe.engine.estimator.refitting import changed
 from lethe.engine.estimator.targets import learnt
 from lethe.engine.fit.objective import Rows
 from lethe.engine.fitted import Fitted, moved_by
 from lethe.engine.preprocess.input.table import Table, TableLike
 from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.state import PreparedRows
+from lethe.engine.preprocess.refitted import raw_rows
 from lethe.engine.refresh.policy import Choice, Limits, choose
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.refresh.size import RefreshSize
@@ -63,6 +66,9 @@ class ChangingModel(BaseModel):
             to_delete = before.members.live_among(ids)
             state = before.draft()
             if not to_delete:
+                error = state.error
+            elif state.refitted is not None:
+                state = changed(before, state.refitted, (), None, to_delete, method)
                 error = state.error
             elif state.needs_refit(to_delete):
                 state.rebuild(to_delete)
@@ -162,7 +168,11 @@ class ChangingModel(BaseModel):
             table, features = state.read(X)
         else:
             check_columns(X, state.columns, type(self).__name__)
-            features = dense_features(self._transformed(X))
+            features = (
+                dense_features(self._transformed(X))
+                if state.refitted is None  # else unknown until the transformer is fitted to them
+                else np.zeros((state.refitted.count(X), d - int(state.intercept)))
+            )
         if sample_weight is not None and state.members.balanced:
             raise InvalidData(WEIGHTED_TWICE)
         names, rows = new_rows(
@@ -177,6 +187,8 @@ class ChangingModel(BaseModel):
         )
         if table is not None:
             rows = PreparedRows(rows.X, rows.y, rows.weight, table)
+        if state.refitted is not None:
+            rows = raw_rows(rows, X, learnt(self._target, y))
         return names, rows
 
     def _weighed(self, rows: Rows) -> Rows:
@@ -190,7 +202,9 @@ class ChangingModel(BaseModel):
         method_named(method)
         before = self._fitted
         state = before.draft()
-        if len(rows) and state.needs_refit_for(rows, old):
+        if len(rows) and state.refitted is not None:
+            state = changed(before, state.refitted, names, rows, old, method)
+        elif len(rows) and state.needs_refit_for(rows, old):
             state.refit_with(names, rows, old)
         elif len(rows):
             state.change(names, rows, old, method)
@@ -232,8 +246,11 @@ class ChangingModel(BaseModel):
                 f"there is no refresh {size!r}; choose one of {', '.join(RefreshSize)}"
             )
         with self._lock:
-            state = self._fitted.draft()
-            choice = self._refreshed(state, size, state.members.live_among(without))
+            state, leave_out = self._fitted.draft(), self._fitted.members.live_among(without)
+            if leave_out and state.refitted is not None:
+                state = changed(state, state.refitted, (), None, leave_out, "exact").draft()
+                leave_out, size = (), RefreshSize.REBUILD
+            choice = self._refreshed(state, size, leave_out)
             state.method = None
             self._adopt(state)
         return choice

@@ -22,6 +22,8 @@ class ConvertibleModel(ChangingModel):
         y: ArrayLike,
         ids: Sequence[str] | None = None,
         sample_weight: ArrayLike | None = None,
+        *,
+        refit: bool = False,
     ) -> Self:
         """Return the model of a fitted estimator of scikit-learn, refitted on its training rows.
 
@@ -43,6 +45,9 @@ class ConvertibleModel(ChangingModel):
             What it was fitted on.
         ids
             One distinct id a row; by default "0", "1", ...
+        refit
+            If some step of a Pipeline can be no part of the model, have all of its transformers
+            fitted anew at every change (`engine.preprocess.refitted`), instead of refusing it.
 
         Returns
         -------
@@ -56,4 +61,4 @@ class ConvertibleModel(ChangingModel):
         """
         from lethe.engine.conversion import from_sklearn  # noqa: PLC0415 (imports scikit-learn)
 
-        return from_sklearn(cls, estimator, X, y, ids, sample_weight)
+        return from_sklearn(cls, estimator, X, y, ids, sample_weight, refit=refit)

@@ -176,7 +176,7 @@ class DiagnosableModel(ChangingModel):
 
     def _live_places(self, ids: Iterable[str] | None) -> NDArray[np.intp]:
         members = self._fitted.members
-        if isinstance(self._fitted, PreparedModel):
+        if isinstance(self._fitted, PreparedModel) or self.refitted is not None:
             raise InvalidData(
                 "diagnostics are of models without preprocessing inside: where a row also moves "
                 "means and encodings, its leverage is not all that it does to the others"

@@ -2,7 +2,8 @@
 
 `LinearModel`, `LogisticModel`, `PoissonModel` and `SoftmaxModel` are the library alone: fit, delete
 rows, keep the error known.
-`Numeric`, `Date`, `OneHot`, `Ordinal` and `TargetEncode` say what is done to a table's columns.
+`Numeric`, `Date`, `OneHot`, `Ordinal` and `TargetEncode` say what is done to a table's columns;
+`Refitted` has any other transformer fitted anew at every change.
 `register` makes a model of the service of a fitted estimator of scikit-learn.
 `ModelSubscriber` reads verified versions of models that workers keep up to date.
 """
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from lethe.engine.generalised import PoissonModel, SoftmaxModel
     from lethe.engine.models import LinearModel, LogisticModel
     from lethe.engine.preprocess.input.columns import Date, Numeric, OneHot, Ordinal, TargetEncode
+    from lethe.engine.preprocess.refitted import Refitted
 
 __all__ = [
     "Date",
@@ -27,6 +29,7 @@ __all__ = [
     "OneHot",
     "Ordinal",
     "PoissonModel",
+    "Refitted",
     "SoftmaxModel",
     "TargetEncode",
     "register",
@@ -45,6 +48,10 @@ def __getattr__(name: str) -> Any:
         from lethe.engine.preprocess.input import columns  # noqa: PLC0415 (see above)
 
         return getattr(columns, name)
+    if name == "Refitted":
+        from lethe.engine.preprocess.refitted import Refitted  # noqa: PLC0415
+
+        return Refitted
     if name in ("PoissonModel", "SoftmaxModel"):
         from lethe.engine import generalised  # noqa: PLC0415
 

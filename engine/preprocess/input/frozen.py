@@ -41,7 +41,7 @@ def kept_copy(preprocess: object) -> FrozenTransformer:
 
 
 def transformed(transformer: FrozenTransformer, X: Any) -> Any:
-    """Return what a transformer makes of a table, as a plain array.
+    """Return what a fitted transformer makes of a table, as a plain array.
 
     Raises
     ------
@@ -51,5 +51,5 @@ def transformed(transformer: FrozenTransformer, X: Any) -> Any:
     try:
         features = transformer.transform(X)
     except Exception as error:  # a transformer may raise anything
-        raise InvalidData(f"the frozen transformer refuses the table: {error}") from error
+        raise InvalidData(f"the transformer of preprocess refuses the table: {error}") from error
     return features.toarray() if hasattr(features, "toarray") else features

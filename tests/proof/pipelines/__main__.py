@@ -1,4 +1,4 @@
-"""`make pipelines`: ordinary pipelines, accepted and right, or refused by name.
+"""`make pipelines`: ordinary pipelines, inside a model or refitted and right, or refused by name.
 
 python -m tests.proof.pipelines              the table, and what is refused and why
 python -m tests.proof.pipelines --seed 7     other rows
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from threadpoolctl import threadpool_limits
 
 from tests.proof.pipelines.corpus import FIRST
-from tests.proof.pipelines.judging import Judgement, judged
+from tests.proof.pipelines.judging import HOLDS, Judgement, judged
 from tests.proof.pipelines.second import SECOND
 
 
@@ -29,10 +29,10 @@ def main() -> int:
     width = max(len(one.entry.name) for one in found)
     for one in found:
         said = one.said or f"{one.distance:.1e}"
-        print(f"{one.entry.name:<{width}}  {one.verdict:<7}  {said}")
+        print(f"{one.entry.name:<{width}}  {one.verdict:<8}  {said}")
     print(f"first half: {_counted(first)}; second half: {_counted(second)}")
     print(_counted(found))
-    return 0 if all(one.verdict in ("right", "refused") for one in found) else 1
+    return 0 if all(one.verdict in HOLDS for one in found) else 1
 
 
 def _counted(found: Sequence[Judgement]) -> str:
@@ -40,7 +40,7 @@ def _counted(found: Sequence[Judgement]) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items()) + f" of {len(found)}"
 
 
-_VERDICTS = ("right", "refused", "wrong", "failed")
+_VERDICTS = (*HOLDS, "wrong", "failed")
 
 if __name__ == "__main__":
     sys.exit(main())

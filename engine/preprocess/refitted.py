@@ -1,0 +1,243 @@
+"""Transformers that are fitted anew at every change, to the rows that are there then.
+
+What a model has inside (`engine.preprocess.transformation`) follows a change by algebra. Any other
+transformer can be fitted again. Its features are then those of a transformer that has never seen a
+deleted row, and the model of them is what a Pipeline is that is fitted to the remaining rows. This
+costs a fit of the transformer a change, and the rows are kept as they were given beside their
+features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from lethe.engine.errors import InvalidData
+from lethe.engine.fit.objective import Array, Rows, check_finite
+from lethe.engine.preprocess.input.frozen import FrozenTransformer
+from lethe.engine.rows import numbers
+
+if TYPE_CHECKING:
+    from lethe.engine.fitted import Fitted
+
+_SAME = 1.5e-8
+"""Largest distance, of a feature's size, between two fits to the same rows: the root of the
+precision. Rounding leaves less; a fit that draws at random leaves more."""
+
+_NOTHING = 2.0**-500
+"""Of the largest number of a feature: what a kernel makes of rows that are far apart is 0 below it,
+which no sum in float64 could tell, and exact sums need not hold."""
+
+
+class Refitted:
+    """A model's ``preprocess``: transformers that it fits anew at every change.
+
+    Parameters
+    ----------
+    transformer
+        A transformer of scikit-learn's kind, or a Pipeline of several; fitted or not, a copy of it
+        is fitted. Two fits to the same rows must make the same features: one that draws needs its
+        ``random_state``.
+    """
+
+    def __init__(self, transformer: Any) -> None:
+        self.transformer = transformer
+
+    def __repr__(self) -> str:
+        return f"Refitted({self.transformer!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class RawRows(Rows):
+    """Rows of a change, with what they were given as.
+
+    Their features are 0: they are known once the transformer is fitted to these rows, too.
+    """
+
+    given_X: Any
+    given_y: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RefittedRows:
+    """Live rows as they were given, and the transformer that is fitted to them.
+
+    Attributes
+    ----------
+    transformer
+        It, fitted to these rows and no others.
+    ids
+        (n,) in the order of the rows: as they were given at first, and new ones below.
+    X, y
+        n rows of a pandas data frame, an array or a CSR matrix; (n,) or (n, m) targets as given.
+    refit
+        Makes a fitted model of other features of rows (`BaseModel._fitted_rows`).
+    """
+
+    transformer: FrozenTransformer
+    ids: tuple[str, ...]
+    X: Any
+    y: NDArray[Any]
+    refit: Callable[..., Fitted]
+
+    @property
+    def width(self) -> int:
+        """Number of columns of X."""
+        return 1 if np.ndim(self.X) == 1 else int(np.shape(self.X)[1])
+
+    def count(self, X: Any) -> int:
+        """Return the number of rows of X, which are to be like these.
+
+        Raises
+        ------
+        InvalidData
+            X is of another kind, or has another number of columns.
+        """
+        if hasattr(X, "iloc") != hasattr(self.X, "iloc") or np.ndim(X) != np.ndim(self.X):
+            raise InvalidData(
+                f"X is {np.ndim(X)}-dimensional {type(X).__name__}, and the model was fitted on a "
+                f"{np.ndim(self.X)}-dimensional {type(self.X).__name__}"
+            )
+        shape = np.shape(X)
+        if len(shape) > 1 and shape[1] != self.width:
+            raise InvalidData(f"X has {shape[1]} columns; the model was fitted on {self.width}")
+        return int(shape[0])
+
+    def names(self, p: int) -> tuple[str, ...]:
+        """Return the names of the p features, as the transformer gives them, or x0, x1, ..."""
+        found: tuple[str, ...] = ()
+        with suppress(Exception):  # it has none, or does not know them
+            found = tuple(map(str, cast("Any", self.transformer).get_feature_names_out()))
+        known = len(found) == p == len(set(found))
+        return found if known else tuple(f"x{j}" for j in range(p))
+
+    def changed(
+        self, names: tuple[str, ...], new: RawRows | None, old: tuple[str, ...]
+    ) -> tuple[RefittedRows, Array]:
+        """Return the rows after a change, and features, n x p, by a transformer fitted to them.
+
+        Parameters
+        ----------
+        names, new
+            k ids and their rows: of live ones they are put in place of these, others below.
+        old
+            Ids of rows that leave; those among ``names`` are corrected.
+
+        Raises
+        ------
+        InvalidData
+            No row would be left, or the transformer cannot be fitted to those that would be.
+        """
+        n, arriving, known = len(self.ids), dict(zip(names, count(), strict=False)), set(self.ids)
+        leaving = set(old) - arriving.keys()
+        kept = [
+            n + arriving[name] if name in arriving else i
+            for i, name in enumerate(self.ids)
+            if name not in leaving
+        ]
+        kept += [n + i for name, i in arriving.items() if name not in known]
+        if not kept:
+            raise InvalidData(
+                "no row would be left to fit the steps of preprocess to, so nothing was changed; "
+                "discard the model, or insert another row before"
+            )
+        X, y, places = self.X, self.y, np.array(kept, dtype=np.intp)
+        if new is not None:
+            X, y = _below(X, new.given_X), np.concatenate([y, new.given_y])
+        X, y = _taken(X, places), y[places]
+        transformer, features = fitted_to(self.transformer, X, y)
+        everyone = (*self.ids, *names)
+        ids = tuple(everyone[i] for i in kept)
+        return replace(self, transformer=transformer, ids=ids, X=X, y=y), features
+
+
+def begun(
+    given: Refitted, X: Any, y: ArrayLike, refit: Callable[..., Fitted]
+) -> tuple[RefittedRows, Array]:
+    """Return rows of a fit, without their ids yet, and their features. Two fits of the transformer.
+
+    Raises
+    ------
+    InvalidData
+        The rows are of a kind that is not known, or the transformer cannot be fitted to them, or
+        makes something else of them in a second fit.
+    """
+    rows, targets = _rows(X), np.asarray(y)
+    if len(targets) != rows.shape[0]:
+        raise InvalidData(f"X has {rows.shape[0]} rows, but y has {len(targets)}")
+    transformer, features = fitted_to(given.transformer, rows, targets)
+    _, again = fitted_to(given.transformer, rows, targets)
+    size = np.abs(features).max(axis=0, initial=0.0)
+    if again.shape != features.shape or not (np.abs(again - features) <= _SAME * size).all():
+        raise InvalidData(
+            "the steps of preprocess make other features of the same rows each time they are "
+            "fitted, so no refit could be told from another; set their random_state"
+        )
+    return RefittedRows(transformer, (), rows, targets, refit), features
+
+
+def fitted_to(transformer: Any, X: Any, y: NDArray[Any]) -> tuple[FrozenTransformer, Array]:
+    """Return a copy of a transformer that is fitted to rows, and what it makes of them, n x p.
+
+    Raises
+    ------
+    InvalidData
+        It cannot be copied or fitted, or makes no numbers.
+    """
+    from sklearn.base import clone  # noqa: PLC0415 (not to import it with the library)
+
+    try:
+        fresh = clone(transformer)
+        made = fresh.fit_transform(deepcopy(X), y)  # with copy=False it writes into it
+    except Exception as error:  # a transformer may raise anything
+        why = " ".join(str(error).split())
+        raise InvalidData(
+            f"the steps of preprocess cannot be fitted to the {X.shape[0]} rows that there would "
+            f"be ({type(error).__name__}: {why}); nothing was changed"
+        ) from error
+    dense = made.toarray() if hasattr(made, "toarray") else made
+    features = numbers(dense, "what the steps of preprocess make of X", (2,))
+    check_finite("feature that the steps of preprocess make", features)
+    features[np.abs(features) < _NOTHING * np.abs(features).max(axis=0, initial=0.0)] = 0.0
+    return fresh, features
+
+
+def raw_rows(rows: Rows, X: Any, y: ArrayLike) -> RawRows:
+    """Return rows of a change with what they were given as."""
+    return RawRows(rows.X, rows.y, rows.weight, _rows(X), np.asarray(y))
+
+
+def _rows(X: Any) -> Any:
+    """Return a copy of rows in a form of which some can be taken."""
+    if hasattr(X, "iloc"):
+        return X.reset_index(drop=True).copy()
+    if sparse.issparse(X):
+        return X.tocsr().copy()
+    if hasattr(X, "columns") or hasattr(X, "column_names"):
+        raise InvalidData(
+            f"preprocess=Refitted(...) keeps rows as they are given, and knows pandas data frames, "
+            f"arrays and sparse matrices, not {type(X).__module__}.{type(X).__name__}; call "
+            "to_pandas() on it"
+        )
+    return np.array(X)
+
+
+def _taken(X: Any, places: NDArray[np.intp]) -> Any:
+    return X.iloc[places].reset_index(drop=True) if hasattr(X, "iloc") else X[places]
+
+
+def _below(X: Any, new: Any) -> Any:
+    """Return rows and new ones below them."""
+    if hasattr(X, "iloc"):
+        import pandas as pd  # noqa: PLC0415 (the caller has it)
+
+        return pd.concat([X, new], ignore_index=True)
+    return sparse.vstack([X, new], format="csr") if sparse.issparse(X) else np.concatenate([X, new])
