@@ -137,9 +137,9 @@ def softmax_of(model: SoftmaxModel) -> LogisticRegression | Pipeline:
 def _estimator_of(model: ConvertibleModel, fit: PublishedFit) -> Any:
     if model.prepared is not None:
         return _with_transformers(model.prepared, fit)
-    if model.refitted is None:
+    if model.transformer is None:
         return plain_estimator(fit)
-    return _after(model.refitted.transformer, plain_estimator(replace(fit, features=None)))
+    return _after(model.transformer, plain_estimator(replace(fit, features=None)))
 
 
 def _fit_of(

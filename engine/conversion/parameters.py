@@ -89,7 +89,10 @@ class If:
 
 Rule = str | Only | If
 
-FROZEN = "keep the fitted steps as they are: `preprocess=pipeline[:-1]`, `lethe register --freeze`"
+FROZEN = (
+    "have the steps fitted anew at every change, in the library: `from_sklearn(..., refit=True)`; "
+    "or keep them as they are: `preprocess=pipeline[:-1]`, `lethe register --freeze`"
+)
 """The way out that there is of every transformer."""
 
 

@@ -346,10 +346,15 @@ class BaseModel(Estimator):
         """Ids of the rows that remain."""
         return self._fitted.members.live_ids()
 
-    def _transformed(self, X: TableLike) -> Any:
-        """Return what a whole transformer makes of X, if there is one; else X as it is."""
+    @property
+    def transformer(self) -> FrozenTransformer | None:
+        """The fitted transformer that features are made by: a frozen one, or the one refitted."""
         refitted = self._fitted.refitted
-        transformer = self._frozen if refitted is None else refitted.transformer
+        return self._frozen if refitted is None else refitted.transformer
+
+    def _transformed(self, X: TableLike) -> Any:
+        """Return what the transformer makes of X, if there is one; else X as it is."""
+        transformer = self.transformer
         return X if transformer is None else transformed(transformer, X)
 
     @property

@@ -8,6 +8,7 @@ to all rows. Either way the version is that of the Pipeline, within the error th
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lethe.engine.errors import IllConditioned, InvalidData
 from lethe.engine.fit.objective import Array, Rows, with_intercept
@@ -46,15 +47,26 @@ def changed(
     Cost a fit of the transformers, and that of the step for the rows deleted, inserted, corrected
     and moved, if these are no more than the features; else of a fit of the model, O(n d^2).
     """
-    raw = new if isinstance(new, RawRows) else None
-    after, features = held.changed(names, raw, old)
-    rows = _rows_of(before, after, features, names, raw)
+    n, raw = len(held.ids), new if isinstance(new, RawRows) else None
+    after, features, past = held.changed(names, raw, old)
+    places = before.members.places(held.ids)
+    rows = _rows_of(before, raw, features, past, places)
     if not rows.weight.any():
         raise InvalidData(
             "no row with a weight would be left, so nothing was changed; discard the model, or "
             "insert another row before"
         )
-    state = _by_step(before, held, after, rows, names, old, method)
+    state, (d, p) = None, (rows.X.shape[1], features.shape[1])
+    if d == before.members.rows.X.shape[1] and held.names(p) == after.names(p):
+        stayed = np.flatnonzero(past < n)
+        made = before.members.rows.X[places[past[stayed]]]
+        moved = stayed[(rows.X[stayed] != made).any(axis=1)]
+        if len(moved) <= d:
+            arrived = np.flatnonzero(past >= n)
+            arrived = arrived[np.argsort(past[arrived])]  # in the order of their names
+            coming = rows.take(np.concatenate([arrived, moved]))
+            also = tuple(after.ids[i] for i in moved)
+            state = _by_step(before, (*names, *also), coming, (*old, *also), method)
     if state is None:
         state = after.refit(after.ids, rows, before.classes, before.columns)
         gone = tuple(name for name in before.members.place if name not in state.members.place)
@@ -66,22 +78,17 @@ def changed(
 
 def _rows_of(
     before: Fitted,
-    after: RefittedRows,
-    features: Array,
-    names: tuple[str, ...],
     raw: RawRows | None,
+    features: Array,
+    past: NDArray[np.intp],
+    places: NDArray[np.intp],
 ) -> Rows:
-    """Return the rows that are there then, in the engine's form."""
-    members, arriving = before.members, {name: i for i, name in enumerate(names)}
-    m = members.rows.outputs
-    y, weight = np.empty((len(after.ids), m)), np.empty(len(after.ids))
-    arrived = np.array([name in arriving for name in after.ids], dtype=np.bool_)
-    stayed = tuple(name for name in after.ids if name not in arriving)
-    held = members.rows.take(members.places(stayed))
-    y[~arrived], weight[~arrived] = held.y, held.weight
+    """Return the rows that are there then, in the engine's form; ``places`` are those they had."""
+    members = before.members
+    y, weight = members.rows.y[places], members.rows.weight[places]
     if raw is not None:
-        order = [arriving[name] for name in after.ids if name in arriving]
-        y[arrived], weight[arrived] = raw.y[order], raw.weight[order]
+        y, weight = np.vstack([y, raw.y]), np.append(weight, raw.weight)
+    y, weight = y[past], weight[past]
     if members.balanced and members.class_weights is not None:
         weight = members.class_weights.of_rows(y)
     rows = Rows(with_intercept(features) if before.intercept else features, y, weight)
@@ -90,41 +97,19 @@ def _rows_of(
 
 
 def _by_step(
-    before: Fitted,
-    held: RefittedRows,
-    after: RefittedRows,
-    rows: Rows,
-    names: tuple[str, ...],
-    old: tuple[str, ...],
-    method: str,
+    before: Fitted, names: tuple[str, ...], coming: Rows, going: tuple[str, ...], method: str
 ) -> Fitted | None:
-    """Return the state after a step, in which rows with other features are corrected.
-
-    None if the features are others, or those of too many rows, or there is no such step.
-    """
-    members = before.members
-    d = rows.X.shape[1]
-    if d != members.rows.X.shape[1] or held.names(d) != after.names(d):
-        return None
-    arriving = set(names)
-    there = np.array([i for i, name in enumerate(after.ids) if name not in arriving], dtype=np.intp)
-    made = members.rows.X[members.places(tuple(after.ids[i] for i in there))]
-    moved = there[(rows.X[there] != made).any(axis=1)]
-    if len(moved) > d:
-        return None
-    place = {name: i for i, name in enumerate(after.ids)}
-    others = tuple(after.ids[i] for i in moved)
-    coming = rows.take(np.array([place[name] for name in (*names, *others)], dtype=np.intp))
-    going, state = (*old, *others), before.draft()
+    """Return the state after a step; None if there is none, or no error could be stated."""
+    state = before.draft()
     try:
-        if len(coming):
-            if state.needs_refit_for(coming, going):
+        if not len(coming):
+            if state.needs_refit(going):
                 return None
-            state.change((*names, *others), coming, going, method)
-        elif state.needs_refit(going):
+            state.delete(going, method)
+        elif state.needs_refit_for(coming, going):
             return None
         else:
-            state.delete(going, method)
+            state.change(names, coming, going, method)
         _ = state.error
     except IllConditioned:
         return None

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -121,8 +120,8 @@ class RefittedRows:
 
     def changed(
         self, names: tuple[str, ...], new: RawRows | None, old: tuple[str, ...]
-    ) -> tuple[RefittedRows, Array]:
-        """Return the rows after a change, and features, n x p, by a transformer fitted to them.
+    ) -> tuple[RefittedRows, Array, NDArray[np.intp]]:
+        """Return the rows after a change, features by a transformer fitted to them, and their past.
 
         Parameters
         ----------
@@ -131,32 +130,37 @@ class RefittedRows:
         old
             Ids of rows that leave; those among ``names`` are corrected.
 
+        Returns
+        -------
+        rows, features, past
+            n' rows, n' x p, and (n',) which row each was: of these n, or n + j for the new row j.
+
         Raises
         ------
         InvalidData
             No row would be left, or the transformer cannot be fitted to those that would be.
         """
-        n, arriving, known = len(self.ids), dict(zip(names, count(), strict=False)), set(self.ids)
+        n, arriving = len(self.ids), {name: j for j, name in enumerate(names)}
         leaving = set(old) - arriving.keys()
         kept = [
-            n + arriving[name] if name in arriving else i
+            n + arriving.pop(name) if name in arriving else i
             for i, name in enumerate(self.ids)
             if name not in leaving
         ]
-        kept += [n + i for name, i in arriving.items() if name not in known]
-        if not kept:
+        past = np.array([*kept, *(n + j for j in arriving.values())], dtype=np.intp)
+        if not len(past):
             raise InvalidData(
                 "no row would be left to fit the steps of preprocess to, so nothing was changed; "
                 "discard the model, or insert another row before"
             )
-        X, y, places = self.X, self.y, np.array(kept, dtype=np.intp)
+        X, y, everyone = self.X, self.y, (*self.ids, *names)
         if new is not None:
             X, y = _below(X, new.given_X), np.concatenate([y, new.given_y])
-        X, y = _taken(X, places), y[places]
+        X, y = _taken(X, past), y[past]
         transformer, features = fitted_to(self.transformer, X, y)
-        everyone = (*self.ids, *names)
-        ids = tuple(everyone[i] for i in kept)
-        return replace(self, transformer=transformer, ids=ids, X=X, y=y), features
+        ids = tuple(everyone[i] for i in past.tolist())
+        after = replace(self, transformer=transformer, ids=ids, X=X, y=y)
+        return after, features, past
 
 
 def begun(

@@ -146,7 +146,7 @@ def test_what_is_no_fitted_transformer_is_refused_in_a_line(tmp_path: Path) -> N
     with pytest.raises(InvalidData, match="has no column 'town'"):
         read(table, transformer, "linear")
     table.write_text("id,age,town,y\nu1,3,Atlantis,1\nu2,4,Ulm,2\n")
-    with pytest.raises(InvalidData, match="the frozen transformer refuses the table"):
+    with pytest.raises(InvalidData, match="the transformer of preprocess refuses the table"):
         read(table, transformer, "linear")
 
 

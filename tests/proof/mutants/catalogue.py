@@ -51,6 +51,23 @@ MUTANTS = (
         "test_mixed_requests_over_rebuilds_are_as_if_refitted_with_the_weights",
         put("changed_rows.old_weights", "config.class_weights", "False"),
     ),
+    # -- transformers that are fitted anew
+    mutant(
+        "an id that was deleted stays known when a model is fitted anew",
+        "test_a_deleted_id_never_comes_back_and_nothing_of_its_row_is_kept",
+        put("refitting.changed", "state.members.with_deleted(gone)", "state.members"),
+    ),
+    mutant(
+        "a row whose features have moved is corrected",
+        "test_a_row_that_changes_its_bin_is_corrected_in_the_same_step",
+        put("refitting.changed", "np.concatenate([arrived, moved])", "arrived"),
+        put("refitting.changed", "tuple(after.ids[i] for i in moved)", "()"),
+    ),
+    mutant(
+        "later fits use the parameters of the first",
+        "test_a_parameter_that_is_set_counts_from_the_next_fit_on",
+        put("BaseModel.fit", "as_now._fitted_rows", "self._fitted_rows"),
+    ),
     # -- many models
     mutant(
         "a sign of life while the states of a batch are loaded",
