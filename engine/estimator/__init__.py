@@ -7,6 +7,7 @@ Each layer adds one subject to the one below it.
 - `base`: parameters, fitting, and reading what was fitted
 - `targets`: functions that targets are learnt by, and their inverses
 - `changing`: deleting, inserting, correcting, refreshing
+- `refitting`: changes of a model whose transformers are fitted anew
 - `converting`: a model of a fitted estimator of scikit-learn
 - `classifying`: labels and probabilities of models of classes
 - `diagnosing`: leverage, Cook's distance, leaving one or a group of rows out

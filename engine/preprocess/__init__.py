@@ -4,6 +4,7 @@
 - `transformation`: a table's rows in base units, and the statistics of the live ones
 - `rounded`: a linear pipeline to the last bit, from exact sums over raw rows
 - `library`: a fitted library model, and scikit-learn's pipelines
+- `refitted`: transformers that are fitted anew at every change instead
 
 The live answer, between those two and `library`:
 

@@ -42,13 +42,29 @@ class Refitted:
     Parameters
     ----------
     transformer
-        A transformer of scikit-learn's kind, or a Pipeline of several; fitted or not, a copy of it
-        is fitted. Two fits to the same rows must make the same features: one that draws needs its
-        ``random_state``.
+        A transformer of scikit-learn's kind, or a Pipeline of several, fitted or not. A copy of it
+        is taken, without what it has learnt of rows and without its caches (``memory``), which
+        would keep what was made of deleted ones. Two fits to the same rows must make the same
+        features: one that draws needs its ``random_state``.
+
+    Raises
+    ------
+    InvalidData
+        It cannot be copied.
     """
 
     def __init__(self, transformer: Any) -> None:
-        self.transformer = transformer
+        from sklearn.base import clone  # noqa: PLC0415 (not to import it with the library)
+
+        try:
+            unfitted = clone(transformer)
+        except Exception as error:  # a transformer may raise anything
+            why = " ".join(str(error).split())
+            raise InvalidData(
+                f"Refitted takes a transformer that scikit-learn can clone: {why}"
+            ) from error
+        caches = [name for name in unfitted.get_params() if name.rpartition("__")[2] == "memory"]
+        self.transformer = unfitted.set_params(**dict.fromkeys(caches))
 
     def __repr__(self) -> str:
         return f"Refitted({self.transformer!r})"

@@ -116,7 +116,7 @@ def table() -> str:
     """Return the table, and a list of what is refused at every setting."""
     lines = [
         "| transformer | inside: its statistics forget rows | stateless: nothing to forget "
-        "| refused; with `--freeze` frozen |",
+        "| refused; with `refit=True` fitted anew, with `--freeze` frozen |",
         "|---|---|---|---|",
     ]
     refused: list[str] = []

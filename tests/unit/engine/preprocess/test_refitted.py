@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -201,12 +203,23 @@ def test_other_features_are_another_fit_and_what_moved_is_told_by_their_names() 
     assert one.distance() < 1e-12
 
 
-def test_a_deleted_id_never_comes_back_and_nothing_of_its_row_is_kept() -> None:
-    one = linear(KNNImputer(n_neighbors=3), StandardScaler(), columns=[*NUMBERS, "gap"])
+def test_a_deleted_id_never_comes_back_and_nothing_of_its_row_is_kept(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = table(N, rng)[[*NUMBERS, "gap"]]
+    y = targets(X, rng)
+    cached = Pipeline(
+        [("gaps", KNNImputer(n_neighbors=3)), ("scale", StandardScaler())], memory=str(tmp_path)
+    )
+    fitted = ridge(*cached.fit(X)).fit(X, y)  # what is given has seen the row
+    one = Refit(LinearModel(preprocess=Refitted(cached)), fitted, X, y)
+    seen = list(tmp_path.rglob("*"))
     gone = one.X.loc["r7", "fee"]
+    assert gone.tobytes() in pickle.dumps(one.model)
     one.delete("r7")
+    assert list(tmp_path.rglob("*")) == seen
     kept = one.model.refitted
     assert gone not in kept.X["fee"].to_numpy()
+    assert gone.tobytes() not in pickle.dumps(one.model)
     assert gone not in kept.transformer.steps[0][1]._fit_X
     assert not one.model._fitted.members.rows.X[one.model._fitted.members.place["r7"]].any()
     with pytest.raises(InvalidData, match="a deleted id never comes back"):
@@ -387,7 +400,6 @@ class Drawing(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     [
         (Drawing(), "each time they are fitted, .* set their random_state"),
         (PCA(7), "cannot be fitted to the 60 rows that there would be .ValueError: n_components=7"),
-        (object(), "cannot be fitted to the 60 rows that there would be .TypeError: Cannot clone"),
         (FunctionTransformer(np.log), "feature that the steps of preprocess make of row 0 is not"),
     ],
 )
@@ -395,6 +407,11 @@ def test_a_transformer_that_cannot_be_fitted_anew_is_refused(transformer: Any, s
     X = table(N, np.random.default_rng(0))[NUMBERS]
     with pytest.raises(InvalidData, match=said), np.errstate(invalid="ignore"):
         LinearModel(preprocess=Refitted(transformer)).fit(-X.abs(), np.arange(N, dtype=float))
+
+
+def test_what_scikit_learn_cannot_clone_is_refused() -> None:
+    with pytest.raises(InvalidData, match="a transformer that scikit-learn can clone: Cannot"):
+        Refitted(object())
 
 
 def test_a_change_that_cannot_be_fitted_changes_nothing() -> None:
