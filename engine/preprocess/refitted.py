@@ -106,7 +106,7 @@ class RefittedRows:
     @property
     def width(self) -> int:
         """Number of columns of X."""
-        return 1 if np.ndim(self.X) == 1 else int(np.shape(self.X)[1])
+        return 1 if self.X.ndim == 1 else int(self.X.shape[1])
 
     def count(self, X: Any) -> int:
         """Return the number of rows of X, which are to be like these.
@@ -116,15 +116,17 @@ class RefittedRows:
         InvalidData
             X is of another kind, or has another number of columns.
         """
-        if hasattr(X, "iloc") != hasattr(self.X, "iloc") or np.ndim(X) != np.ndim(self.X):
+        rows = _rows(X)
+        if type(rows) is not type(self.X) or rows.ndim != self.X.ndim:
             raise InvalidData(
-                f"X is {np.ndim(X)}-dimensional {type(X).__name__}, and the model was fitted on a "
-                f"{np.ndim(self.X)}-dimensional {type(self.X).__name__}"
+                f"X is a {rows.ndim}-dimensional {type(rows).__name__}, and the model was fitted "
+                f"on a {self.X.ndim}-dimensional {type(self.X).__name__}"
             )
-        shape = np.shape(X)
-        if len(shape) > 1 and shape[1] != self.width:
-            raise InvalidData(f"X has {shape[1]} columns; the model was fitted on {self.width}")
-        return int(shape[0])
+        if rows.shape[1:] != self.X.shape[1:]:
+            raise InvalidData(
+                f"X has {rows.shape[1]} columns; the model was fitted on {self.width}"
+            )
+        return int(rows.shape[0])
 
     def names(self, p: int) -> tuple[str, ...]:
         """Return the names of the p features, as the transformer gives them, or x0, x1, ..."""
@@ -191,8 +193,8 @@ def begun(
         makes something else of them in a second fit.
     """
     rows, targets = _rows(X), np.asarray(y)
-    if len(targets) != rows.shape[0]:
-        raise InvalidData(f"X has {rows.shape[0]} rows, but y has {len(targets)}")
+    if targets.shape[:1] != rows.shape[:1]:
+        raise InvalidData(f"X has {rows.shape[0]} rows, but y has shape {targets.shape}")
     transformer, features = fitted_to(given.transformer, rows, targets)
     _, again = fitted_to(given.transformer, rows, targets)
     size = np.abs(features).max(axis=0, initial=0.0)
@@ -247,7 +249,13 @@ def _rows(X: Any) -> Any:
             f"arrays and sparse matrices, not {type(X).__module__}.{type(X).__name__}; call "
             "to_pandas() on it"
         )
-    return np.array(X)
+    try:
+        rows = np.array(X)
+    except ValueError as error:
+        raise InvalidData(f"X is not an array of rows: {error}") from error
+    if rows.ndim == 0:
+        raise InvalidData(f"X is not an array of rows, but one {type(X).__name__}")
+    return rows
 
 
 def _taken(X: Any, places: NDArray[np.intp]) -> Any:

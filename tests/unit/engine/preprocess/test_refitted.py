@@ -435,6 +435,32 @@ def test_a_change_that_cannot_be_fitted_changes_nothing() -> None:
     assert one.distance() < 1e-10
 
 
+@pytest.mark.parametrize(
+    ("X", "y", "said"),
+    [
+        (5.0, [1.0], "X is not an array of rows, but one float"),
+        ([[1.0], [1.0, 2.0]], [1.0, 2.0], "X is not an array of rows: "),
+        ([[1.0], [2.0]], [1.0], r"X has 2 rows, but y has shape \(1,\)"),
+        ([[1.0], [2.0]], 1.0, r"X has 2 rows, but y has shape \(\)"),
+        ([["a"], ["b"]], [1.0, 2.0], "cannot be fitted to the 2 rows"),
+    ],
+)
+def test_what_are_no_rows_is_refused_in_one_line(X: Any, y: Any, said: str) -> None:
+    with pytest.raises(InvalidData, match=said):
+        LinearModel(preprocess=Refitted(StandardScaler())).fit(X, y)
+
+
+class Frame:
+    """A data frame of another library than pandas."""
+
+    columns = ("a",)
+
+
+def test_other_data_frames_are_refused_with_the_way_out() -> None:
+    with pytest.raises(InvalidData, match=r"not .*Frame; call to_pandas\(\) on it"):
+        LinearModel(preprocess=Refitted(StandardScaler())).fit(Frame(), [1.0, 2.0, 3.0])
+
+
 def test_a_model_without_a_weight_is_refused() -> None:
     X = np.arange(10.0).reshape(5, 2)
     model = LinearModel(preprocess=Refitted(StandardScaler()))
