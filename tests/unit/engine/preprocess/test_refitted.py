@@ -457,8 +457,9 @@ class Frame:
 
 
 def test_other_data_frames_are_refused_with_the_way_out() -> None:
+    other: Any = Frame()
     with pytest.raises(InvalidData, match=r"not .*Frame; call to_pandas\(\) on it"):
-        LinearModel(preprocess=Refitted(StandardScaler())).fit(Frame(), [1.0, 2.0, 3.0])
+        LinearModel(preprocess=Refitted(StandardScaler())).fit(other, [1.0, 2.0, 3.0])
 
 
 def test_a_model_without_a_weight_is_refused() -> None:
