@@ -1,4 +1,4 @@
-"""Softmax models in the service: classes that share one Hessian, as the library has them."""
+"""Softmax models in the service: what is theirs alone; `test_kinds` has the rest."""
 
 from __future__ import annotations
 
@@ -11,23 +11,15 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from lethe import SoftmaxModel
 from lethe.consumers.audit.verify import verify
-from lethe.engine.error.terms import ObjectiveNoise
 from lethe.engine.errors import CorruptState, InvalidData
 from lethe.engine.fit.objective import norm
 from lethe.engine.refresh.size import RefreshSize
+from tests.integration.registration.test_kinds import fitted
 from tests.support.families import Array, Data, make
 from tests.support.invariants import check_model
 from tests.support.platform import Platform, class_names
 from tests.support.tables import Table
-
-FAMILIES = ["classes", "classes_badly_scaled"]
-
-
-def labels(data: Data) -> list[str]:
-    """Return the class of each row, by name."""
-    return [class_names(data)[c] for c in data.y.argmax(axis=1)]
 
 
 def many(classes: int, n: int = 700, p: int = 4, seed: int = 0) -> Data:
@@ -48,28 +40,6 @@ def scikit_learns(data: Data, live: NDArray[np.intp]) -> Array:
     judge.fit(data.X[live], data.y[live].argmax(axis=1))
     parts = [judge.coef_.T, judge.intercept_[None] - judge.intercept_.mean()]
     return np.vstack(parts if data.intercept else parts[:1])
-
-
-@pytest.mark.parametrize("method", ["pru", "exact", "influence"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_softmax_versions_are_the_librarys(memory: Platform, family: str, method: str) -> None:
-    data = make(family, "softmax")
-    memory.register("m", data, method=method, budget=10.0)
-    model = SoftmaxModel(ridge=data.ridge, fit_intercept=data.intercept, error_budget=10.0)
-    model.fit(data.X, labels(data), ids=[f"row-{i}" for i in range(len(data.X))])
-    for rows in ((1, 2), (7,), (0, 9, 11)):
-        memory.delete("m", *rows)
-        model.delete([f"row-{i}" for i in rows], method=method)
-        state = memory.load("m")
-        if state.meta.generation:  # the error was unknown, and a refresh followed at once
-            break
-        np.testing.assert_allclose(state.published, model.published, rtol=1e-8, atol=1e-10)
-    assert (state.meta.generation == 0) == (family == "classes")
-    for number, size in enumerate(RefreshSize):
-        memory.refresh("m", size)
-        memory.delete("m", 20 + number)
-        assert verify(memory.store, "m").holds
-        check_model(memory)
 
 
 def test_a_rebuilt_version_is_scikit_learns_refit(memory: Platform) -> None:
@@ -122,24 +92,6 @@ def test_an_estimate_is_not_believed_where_curvature_was_lost(memory: Platform) 
     check_model(memory)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_requests_of_all_kinds_over_rebuilds_are_as_if_refitted(
-    memory: Platform, family: str
-) -> None:
-    memory.register("m", family, "softmax", budget=10.0)
-    table = Table(memory, seed=3)
-    draw = np.random.default_rng(5)
-    for turn in range(5):
-        names = list(table.rows)
-        picked = [names[i] for i in draw.permutation(len(names))[:4]]
-        table.delete(*picked[:2])
-        table.change("insert", table.row(f"new-{turn}"), table.row(f"more-{turn}", weight=2.5))
-        table.change("correct", table.row(picked[2]), table.row(picked[3]))
-        memory.drain()
-        memory.refresh("m", RefreshSize.REBUILD)
-        table.check()
-
-
 def test_between_refreshes_inserted_and_corrected_rows_count_in_the_estimate(
     memory: Platform,
 ) -> None:
@@ -165,8 +117,7 @@ def test_a_batch_of_many_rows_and_a_state_that_was_read_again(memory: Platform) 
     memory.delete("m", 200)
     again = memory.load("m")
     assert len(again.stream.V) == again.meta.K == 404
-    model = SoftmaxModel(error_budget=10.0)
-    model.fit(data.X, labels(data), ids=[f"row-{i}" for i in range(len(data.X))])
+    model = fitted(data)
     model.delete([f"row-{i}" for i in (*range(100), 200)], method="exact")
     np.testing.assert_allclose(again.published, model.published, rtol=1e-9, atol=1e-12)
 
@@ -247,26 +198,6 @@ def test_a_row_that_is_too_large_is_out_of_range_and_an_unknown_class_is_refused
     assert codes[0] == "SCHEMA"
     assert set(codes[1:]) == {"OUT_OF_RANGE"}
     np.testing.assert_array_equal(memory.load("m").published, before)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"certify": ObjectiveNoise(1.0, 1e-5, 1.0), "method": "exact"},
-            "certified removal is for linear and logistic models; register a softmax model without",
-        ),
-        ({"disclosure": True, "method": "exact"}, "--disclosure is for linear models"),
-        ({"exact_sums": True}, "--exact-sums is for linear models"),
-        ({"rows_url": "file:///nowhere"}, "rows in files are not there yet for softmax models"),
-    ],
-)
-def test_what_softmax_models_have_not_is_refused_in_a_line(
-    memory: Platform, change: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidData, match=message) as refused:
-        memory.register("m", "classes", "softmax", **change)
-    assert "\n" not in str(refused.value)
 
 
 def test_two_classes_are_refused_and_so_is_a_hessian_that_is_too_large(memory: Platform) -> None:

@@ -144,7 +144,7 @@ MUTANTS = (
     ),
     mutant(
         "rows in files of a softmax model are refused",
-        "test_what_softmax_models_have_not_is_refused_in_a_line",
+        "test_what_a_kind_has_not_is_refused_in_a_line",
         put("checks.check_row_files", "config.kind is Kind.SOFTMAX", "False"),
     ),
     mutant(
