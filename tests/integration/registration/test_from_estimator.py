@@ -9,7 +9,9 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.compose import (
     ColumnTransformer,
@@ -189,8 +191,12 @@ def test_the_same_line_in_python(server: EmbeddedValkey) -> None:
         ({"method": "influence"}, "needs method='pru' or 'exact'"),
         ({"ids": ["a"]}, "ids has another length than X, which has 300 rows"),
         ({"ids": ["a", None] * (N // 2)}, "the id is empty"),
-        ({"ids": ["a"] * N}, "have the same id"),
-        ({"ids": ["a", 1] * (N // 2)}, "make ids, subjects and each column of X of one type"),
+        ({"ids": None}, "ids has another length than X, which has 300 rows"),
+        ({"y": None}, "y has another length than X, which has 300 rows"),
+        ({"ids": ["a"] * N}, "^the rows given: .* the same id .* give it with subjects, and with"),
+        ({"ids": ["a", 1] * (N // 2)}, "column 'id' .* each column of X of one type: numbers"),
+        ({"X": churn()[["town", "town"]]}, "X has more than one column 'town'; rename one"),
+        ({"X": churn()[[]][:0], "y": [], "ids": []}, "the rows given"),
         ({"subjects": ["s"] * N, "namespace": ""}, "a namespace has 1 to 128 characters"),
     ],
 )
@@ -201,8 +207,21 @@ def test_what_python_gives_is_judged_as_the_command_does(
     given: dict[str, Any] = {"model": "none", "ids": rows["id"], **changes}
     settings = load_settings({"data_dir": server.data_dir})
     X, y = rows.drop(columns=["id", "left"]), rows["left"]
+    given = {"X": X, "y": y, "estimator": fitted(rows), "settings": settings, **given}
     with pytest.raises(InvalidData, match=message):
-        lethe.register(given.pop("model"), fitted(rows), X, y, settings=settings, **given)
+        lethe.register(**given)
+
+
+def test_frames_of_arrow_and_sparse_matrices_are_rows_like_others(server: EmbeddedValkey) -> None:
+    rows, settings = churn(), load_settings({"data_dir": server.data_dir})
+    X, y = rows.drop(columns=["id", "left"]), rows["left"]
+    arrow = pa.Table.from_pandas(X)
+    done = lethe.register("arrow", fitted(rows), arrow, y, ids=rows["id"], settings=settings)
+    assert done.converted_from.largest < 1e-6
+    sparse = csr_array(np.round(X[["months"]].to_numpy() / 20.0))
+    ridge = Ridge().fit(sparse, rows["months"])
+    done = lethe.register("csr", ridge, sparse, rows["months"], ids=range(N), settings=settings)
+    assert done.converted_from.largest < 1e-6
 
 
 def test_a_row_without_a_subject_is_nobodys(server: EmbeddedValkey) -> None:
