@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.compose import (
     ColumnTransformer,
     TransformedTargetRegressor,
+    make_column_selector,
     make_column_transformer,
 )
 from sklearn.decomposition import PCA
@@ -148,6 +149,20 @@ def test_a_ridge_classifier_of_signs_is_registered_and_forgets(
     refit = clone(pipeline).fit(less.drop(columns=["id", "left"]), less["left"])
     there = skops.load(exported, trusted=["numpy.dtype"])
     np.testing.assert_allclose(there.predict(X), refit.decision_function(X), rtol=1e-9)
+
+
+def test_columns_that_were_chosen_by_their_type_are_read_from_a_file(
+    server: EmbeddedValkey, tmp_path: Path
+) -> None:
+    rows, table, file = churn(), tmp_path / "rows.parquet", tmp_path / "pipeline.skops"
+    rows.to_parquet(table)
+    number = make_column_selector(dtype_include=[np.number, np.floating, np.integer])
+    others = make_column_selector(dtype_include=[object, "str", bool])
+    filled = make_pipeline(SimpleImputer(), StandardScaler())
+    before = make_column_transformer((filled, number), (OneHotEncoder(), others))
+    skops.dump(fitted(rows, before=before), file)
+    line = ("register", "by-type", "--from", str(file), "--data", str(table), *TABLE)
+    assert "registered by-type: version 0" in Within(server.data_dir)(*line).out
 
 
 def test_rows_in_files_are_not_compared_and_that_is_said(
