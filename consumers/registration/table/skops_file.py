@@ -32,8 +32,8 @@ _TRUSTED = (
     "builtins.object",
 )
 """Types trusted beside those of scikit-learn and NumPy that skops trusts: SimpleImputer has the
-first, SplineTransformer the next two, a ColumnTransformer that chose its columns by type the others. A
-fitted one has chosen: nothing of the selector is called."""
+first, SplineTransformer the next two, a ColumnTransformer that chose columns by type the others. It
+has chosen when it was fitted: nothing of the selector is called."""
 
 
 def read_skops(path: Path, what: str) -> tuple[Any, str]:
