@@ -297,8 +297,8 @@ def read_given_rows(
         absent = [name for name in config.feature_names if there and name not in there]
         if absent:
             raise InvalidData(
-                f"{path}: has no column {absent[0]!r}, which the frozen transformer makes; give the "
-                "rows as it transforms them, with their ids and targets"
+                f"{path}: has no column {absent[0]!r}, which the frozen transformer makes; give "
+                "the rows as it transforms them, with their ids and targets"
             )
         data = read_table(path, columns, config.kind, progress).data
         return GivenRows(data.ids, [tuple(row) for row in data.X.tolist()], data.y, data.subjects)
