@@ -81,13 +81,11 @@ def verify_digest(
     snapshot = take_snapshot(store, model_id)
     config = snapshot.state.meta.config
     _check_rounded(config)
-    given, other_row = table(config), None
+    given = table(config)
     X = with_intercept(given.X) if config.fit_intercept else given.X
     rows = Rows(X, given.y, config.weights_of(given.y))
-    if not config.preprocess:
-        other_row = _other_row(given.ids, rows, snapshot)
     live = LiveRows(snapshot.state, rows, replace(snapshot, table=given.table))
-    return _checked(live, given, other_row)
+    return _checked(live, given, _other_row(given.ids, rows, snapshot))
 
 
 def _checked(
@@ -153,17 +151,21 @@ def _not_rounded(config: ModelConfig) -> str | None:
 
 
 def _other_row(ids: Sequence[str], rows: Rows, snapshot: Snapshot) -> str | None:
-    """Return how the first row of a table differs from the model's, or None if none does."""
+    """Return how the first row of a table differs from the model's, or None if none does.
+
+    Of a pipeline, ids and targets are compared: a table may spell its columns in other ways.
+    """
     config, place = snapshot.state.meta.config, {row: i for i, row in enumerate(snapshot.ids)}
+    compared = [(config.target_names, rows.y, snapshot.rows.y)]
+    if not config.preprocess:
+        compared.insert(0, (config.coefficient_names, rows.X, snapshot.rows.X))
     for i, row in enumerate(ids):
         live = place.pop(row, None)
         if live is None:
             return f"row {row!r} is not a live row of the model"
-        for columns, here, there in (
-            (config.coefficient_names, rows.X[i], snapshot.rows.X[live]),
-            (config.target_names, rows.y[i], snapshot.rows.y[live]),
-        ):
-            for name, value, other in zip(columns, here.tolist(), there.tolist(), strict=True):
+        for columns, here, there in compared:
+            pairs = zip(columns, here[i].tolist(), there[live].tolist(), strict=True)
+            for name, value, other in pairs:
                 if value != other:
                     return f"row {row!r} has {name} = {value!r}, and {other!r} in the model"
         if rows.weight[i] != snapshot.rows.weight[live]:

@@ -106,7 +106,9 @@ def _transformer(column: FittedColumn) -> Any:
         steps += filling(of)
         if column.step == "one-hot" and column.impute is not None:
             instead: Any = column.categories[int(column.impute)]
-            steps += filling(Filled(column.name, instead))
+            # Among truth values a number: it is filled in where they are numbers already.
+            value = instead if isinstance(instead, str) else float(instead)
+            steps += filling(Filled(column.name, value))
         steps += knowing_missing(_encoder(column), _known(column), _BLANK)
     scaled = (
         column.values if column.step == "one-hot" else (column.mean, column.deviation) != (0, 1)

@@ -13,6 +13,7 @@ begun longest ago; of models that had none yet, the oldest.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -42,6 +43,8 @@ float64 of its record. Rebuilds were measured at 2.8 to 3.4 copies (docs/operati
 _IN_FILES = 256 << 20
 """The most that rows in files are taken to need: they are read block by block. It is more than a
 small job needs (`workers.refresh_worker`), because a pass over many files takes long."""
+
+_FASTER = "another refresh was faster; order again if it is still needed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +251,16 @@ class JobQueue:
         """Note that a job was interrupted: when it is read again, it goes behind all others."""
         _keep_newest(self._interrupted, job_id, self._interrupted.get(job_id, 0) + 1)
 
+    def superseded(self, event: RefreshRequested) -> None:
+        """Keep for whoever waits that another refresh was faster than a job that was begun.
+
+        If the store has lost a generation, none was, and the fold that brings it back orders again.
+        """
+        with suppress(UnknownModel):
+            state = self._store.load_model(event.model_id)
+            if state.meta.generation > event.generation:
+                write_refusal(self._store.client, state.keys, event.job_id, _FASTER)
+
     def _turn(self, job: Job) -> tuple[int, float, int]:
         times = 0 if job.event is None else self._interrupted.get(job.event.job_id, 0)
         return times, self._begun.get(job.model, 0.0), job.record.timestamp_ms
@@ -286,7 +299,7 @@ class JobQueue:
         if not job.own and state.meta.generation > event.generation:
             # A later generation than the store's is no reason: the store has lost it, and a fold
             # brings it back.
-            return "another refresh was faster; order again if it is still needed"
+            return _FASTER
         if job.own and size is RefreshSize.COMPLETE:
             return None  # it reads no rows, and a commit of the model itself has scheduled it
         now = self._now().timestamp()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,6 +39,7 @@ from lethe.consumers.service.extras import extra
 from lethe.consumers.service.telemetry.progress import no_progress
 from lethe.engine.conversion import StepNature
 from lethe.engine.errors import InvalidData
+from lethe.engine.estimator.columns import dense_features
 from lethe.engine.result import Conversion
 from lethe.engine.store.layout.config import ModelConfig
 from lethe.engine.store.layout.records import ErrorRecord
@@ -101,7 +103,8 @@ def register(
     estimator
         It, fitted to X and y.
     X, y
-        What it was fitted on: a data frame, or an array whose columns are then x0, x1, ...
+        What it was fitted on: a data frame (pandas, polars, pyarrow), or an array or a sparse
+        matrix, whose columns are then x0, x1, ...
     ids
         One distinct id a row, by which rows are deleted.
     subjects
@@ -131,8 +134,7 @@ def register(
     check_above_0("error_budget", error_budget)
     if method not in _METHODS:
         raise InvalidData(f"method must be one of {', '.join(_METHODS)}, not {method!r}")
-    with TemporaryDirectory(prefix="lethe-") as directory:
-        path = Path(directory) / "rows.parquet"
+    with TemporaryDirectory(prefix="lethe-") as directory, _named_as_given(directory) as path:
         columns, names = _written(path, X, y, ids, subjects)
         named = getattr(estimator, "feature_names_in_", None) is not None
         digest = _digest(estimator) if freeze else None
@@ -195,16 +197,20 @@ def _written(
     with extra("skops", "lethe.register"):
         from pandas import CategoricalDtype, DataFrame  # noqa: PLC0415 (an optional extra)
 
-    frame = DataFrame(X)
+    # Frames of polars and pyarrow become those of pandas, and sparse matrices arrays.
+    frame = DataFrame(X.to_pandas() if hasattr(X, "to_pandas") else dense_features(X))
     if not hasattr(X, "columns") and not isinstance(X, Mapping):
         frame.columns = [f"x{j}" for j in range(frame.shape[1])]
     names = tuple(map(str, frame.columns))
-    targets = np.asarray(y)
-    targets = targets.reshape(len(targets), -1)
-    parts = {"ids": ids, "y": targets, "subjects": subjects}
-    wrong = next((n for n, p in parts.items() if p is not None and len(p) != len(frame)), None)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidData(f"X has more than one column {twice!r}; rename one")
+    parts = {"ids": ids, "y": y} | ({} if subjects is None else {"subjects": subjects})
+    wrong = next((n for n, p in parts.items() if _length(p) != len(frame)), None)
     if wrong is not None:
         raise InvalidData(f"{wrong} has another length than X, which has {len(frame)} rows")
+    targets = np.asarray(y)
+    targets = targets if targets.ndim > 1 else targets[:, None]
     table: dict[str, Any] = {
         name: frame[column].astype(object)
         if isinstance(frame[column].dtype, CategoricalDtype)
@@ -224,16 +230,46 @@ def _written(
     for j, name in enumerate(given):
         column = targets[:, j]
         table[name] = column.astype(np.int64) if column.dtype == np.bool_ else column
+    made = pa.table({name: _column(name, one) for name, one in table.items()})
+    parquet.write_table(made, path)
+    return Columns(roles.id, given, None, subject), names
+
+
+def _length(part: Any) -> int:
+    """Return how many rows a part is of; -1 of what is none, such as None."""
+    return len(part) if hasattr(part, "__len__") else -1
+
+
+def _column(name: str, values: Any) -> Any:
+    """Return a column of a table.
+
+    Raises
+    ------
+    InvalidData
+        It holds values of several types, or of one that no table has.
+    """
     try:
-        made = pa.table({name: pa.array(one, from_pandas=True) for name, one in table.items()})
+        return pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         why = " ".join(str(error).split())
         raise InvalidData(
-            f"a column holds what no table does ({why}); make ids, subjects and each column of X "
-            "of one type"
+            f"column {name!r} holds what no table does ({why}); make ids, subjects and each "
+            "column of X of one type: numbers, text, or true and false"
         ) from None
-    parquet.write_table(made, path)
-    return Columns(roles.id, given, None, subject), names
+
+
+@contextmanager
+def _named_as_given(directory: str) -> Iterator[Path]:
+    """Give a file for the rows, of which messages say what this call does."""
+    path = Path(directory) / "rows.parquet"
+    try:
+        yield path
+    except InvalidData as error:
+        said = str(error).replace(str(path), "the rows given")
+        for option, argument in {"--subject": "subjects", "--id": "ids"}.items():
+            said = said.replace(option, argument)
+        error.args = (said, *error.args[1:])
+        raise
 
 
 def _free(name: str, taken: Sequence[str]) -> str:

@@ -273,6 +273,7 @@ class RefreshWorker(PartitionWorker):
                 job=event.job_id,
                 reason=str(error),
             )
+            self._queue.superseded(event)
             self._aborted(event)
         except Exception as error:
             # Even after a defect of ours, or for lack of memory, other models' jobs go on.

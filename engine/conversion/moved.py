@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 _WANTED = MOVED / 10
 """Distance of predictions that the advice aims at."""
 
+_LEAST = 1e-12
+"""A tolerance below which rounding, and not the tolerance, says where a solver stops."""
+
+_DIRECT = ("cholesky", "svd")
+"""Solvers of ridge regressions that have no tolerance."""
+
+_OTHERS = "give the rows, targets and weights that it was fitted on: no tolerance moves it so far"
+
 
 def measured(
     name: str, final: Any, theta: Array, model: BaseModel, compared: tuple[Any, Any, Any]
@@ -65,21 +73,25 @@ def _gaps(model: Any, given: Any, X: Any, own: Any) -> Array:
 
 
 def _advice(final: Any, largest: float) -> str:
-    """Return what would have brought an iterative estimator closer to its optimum.
+    """Return what would have brought an estimator closer to its optimum on these rows.
 
-    Its distance is about proportional to the tolerance at which it stopped.
+    The distance of an iterative one is about proportional to the tolerance at which it stopped.
     """
     one = getattr(final, "estimator", final)  # of a OneVsRestClassifier
     tolerance = getattr(one, "tol", None)
     if largest <= MOVED or tolerance is None:
         return ""
+    if getattr(final, "solver_", None) in _DIRECT:
+        return _OTHERS
     fitted = getattr(final, "estimators_", [final])
     most = getattr(one, "max_iter", None)
     steps = max((int(np.max(each.n_iter_)) for each in fitted if _counts(each)), default=0)
     if most is not None and steps >= most:
         return f"it stopped at max_iter={most}: fit it with more, to move it less"
-    power = np.floor(np.log10(tolerance * _WANTED / largest))
-    return f"fit it with tol={10.0**power:.0e} to move it less"
+    wanted = 10.0 ** np.floor(np.log10(tolerance * _WANTED / largest))
+    if wanted < _LEAST:
+        return _OTHERS
+    return f"fit it with tol={wanted:.0e}, on the rows given, to move it less"
 
 
 def _counts(estimator: Any) -> bool:

@@ -290,9 +290,16 @@ def read_given_rows(
     Raises
     ------
     InvalidData
-        As `read_table`.
+        As `read_table`; or a frozen transformer makes the model's features, and has not made these.
     """
     if not config.preprocess:
+        there = column_names(path) if config.frozen_transformer is not None else ()
+        absent = [name for name in config.feature_names if there and name not in there]
+        if absent:
+            raise InvalidData(
+                f"{path}: has no column {absent[0]!r}, which the frozen transformer makes; give "
+                "the rows as it transforms them, with their ids and targets"
+            )
         data = read_table(path, columns, config.kind, progress).data
         return GivenRows(data.ids, [tuple(row) for row in data.X.tolist()], data.y, data.subjects)
     preprocess = columns_of(config.preprocess)

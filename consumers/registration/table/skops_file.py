@@ -25,9 +25,15 @@ _TRUSTED = (
     "numpy.dtype",
     "scipy.interpolate._bsplines.BSpline",
     "scipy._lib.array_api_compat.numpy._aliases.asarray",
+    "sklearn.compose._column_transformer.make_column_selector",
+    "numpy.number",
+    "numpy.integer",
+    "numpy.floating",
+    "builtins.object",
 )
-"""Types trusted beside scikit-learn's and NumPy's own, as skops does: SimpleImputer has the first,
-SplineTransformer the others."""
+"""Types trusted beside those of scikit-learn and NumPy that skops trusts: SimpleImputer has the
+first, SplineTransformer the next two, a ColumnTransformer that chose columns by type the others. It
+has chosen when it was fitted: nothing of the selector is called."""
 
 
 def read_skops(path: Path, what: str) -> tuple[Any, str]:
@@ -58,7 +64,7 @@ def read_skops(path: Path, what: str) -> tuple[Any, str]:
         raise
     except UntrustedTypesFoundException as error:
         raise InvalidData(
-            f"{path}: {error}; {what} consists of scikit-learn's own classes"
+            f"{path}: {str(error).rstrip('.')}; {what} consists of scikit-learn's own classes"
         ) from None
     except InconsistentVersionWarning as error:
         raise InvalidData(

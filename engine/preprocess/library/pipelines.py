@@ -162,8 +162,7 @@ def knowing_missing(encoder: Any, known: Sequence[Category], fill: str = _NO_TEX
     """
     if None not in known:
         return [encoder]
-    there = [one for one in known if one is not None]
-    if there and not any(isinstance(one, str) for one in there):
+    if _are_numbers(known):
         instead: Any = float(np.finfo(np.float64).max)
         before = [_as_numbers(), SimpleImputer(strategy="constant", fill_value=instead)]
     else:
@@ -179,6 +178,12 @@ def knowing_missing(encoder: Any, known: Sequence[Category], fill: str = _NO_TEX
         ]  # fmt: skip
     named = [instead if one is None else one for one in known]
     return [*before, encoder.set_params(categories=[named])]
+
+
+def _are_numbers(known: Sequence[Category]) -> bool:
+    """Return whether there are categories, and all but a missing one are numbers."""
+    there = [one for one in known if one is not None]
+    return bool(there) and not any(isinstance(one, str) for one in there)
 
 
 def _as_numbers() -> StandardScaler:
@@ -252,10 +257,13 @@ def _transformer(name: Name, column: Column, live: Values) -> Any:
         known = sorted_categories(name, live)
         steps += filling(column.of)
         if isinstance(column, OneHot) and column.impute is not None:
-            steps += [
-                SimpleImputer(missing_values=missing, strategy=column.impute)
-                for missing in (np.nan, None)
-            ]
+            if _are_numbers(known):  # of which an imputer of None takes no array
+                steps += [_as_numbers(), SimpleImputer(strategy=column.impute)]
+            else:
+                steps += [
+                    SimpleImputer(missing_values=missing, strategy=column.impute)
+                    for missing in (np.nan, None)
+                ]
             known = [one for one in known if one is not None]
         steps += knowing_missing(_encoder(column, known), known)
         if (

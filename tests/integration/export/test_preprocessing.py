@@ -160,7 +160,9 @@ KINDS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("column", [OneHot(), Ordinal(), TargetEncode()], ids=str)
+@pytest.mark.parametrize(
+    "column", [OneHot(), OneHot(impute="most_frequent"), Ordinal(), TargetEncode()], ids=str
+)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_categories_of_every_kind_predict_the_same(
     memory: Platform, kind: str, column: Column

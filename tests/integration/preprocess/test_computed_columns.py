@@ -249,6 +249,9 @@ def test_every_change_leaves_the_refitted_pipeline(
     if sums:
         assert verify_digest(memory.store, "m").equal
         assert verify_digest(memory.store, "m", model.table).equal
+        model.rows.loc["u7", "id"] = "u99"
+        other = verify_digest(memory.store, "m", model.table).other_row
+        assert other == "row 'u99' is not a live row of the model"
 
 
 def test_a_version_predicts_on_the_columns_of_the_table(memory: Platform, tmp_path: Path) -> None:

@@ -15,7 +15,13 @@ from lethe.consumers.contract.version_chain import theta_of
 from lethe.consumers.registration.register import Registered
 from lethe.consumers.registration.table.frozen import FrozenFile, read_frozen_file
 from lethe.consumers.registration.table.in_blocks import TableInBlocks
-from lethe.consumers.registration.table.reader import Columns, TableRead, foresee, read_table
+from lethe.consumers.registration.table.reader import (
+    Columns,
+    TableRead,
+    foresee,
+    read_given_rows,
+    read_table,
+)
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.size import RefreshSize
@@ -338,6 +344,14 @@ def in_blocks(
     foreseen = foresee(directory, columns, Kind.LINEAR, frozen, limited=False)
     blocks = TableInBlocks.of(foreseen, columns, Kind.LINEAR, frozen).blocks()
     return [block.X for block in blocks]
+
+
+def test_rows_that_were_not_transformed_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    table, transformer, _, _ = written(tmp_path, "linear")
+    config = configured(read(table, transformer, "linear"), "linear", "m")
+    columns = Columns(id="id", targets=("y",), features=config.feature_names)
+    with pytest.raises(InvalidData, match="which the frozen transformer makes; give the rows as"):
+        read_given_rows(table, columns, config)
 
 
 @pytest.mark.parametrize("kind", ["linear", "logistic"])

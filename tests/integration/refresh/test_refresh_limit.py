@@ -135,6 +135,19 @@ def test_a_job_is_read_once_its_order_is_in_the_store(memory: Platform) -> None:
     check_model(memory)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_who_waits_for_a_job_that_another_overtakes_is_told(
+    memory: Platform, seconds: float
+) -> None:
+    memory.register("m", budget=10.0)
+    refresher = memory.refresh_worker(limit=RefreshLimit(seconds, 9))
+    first, second = (memory.order("m", RefreshSize.REBUILD) for _ in range(2))
+    turns(memory, refresher)
+    assert [v.refresh.job_id for v in memory.versions() if v.refresh] == [first.job_id]
+    with pytest.raises(RefreshFailed, match="another refresh was faster; order again"):
+        _outdated(memory.store, second)
+
+
 def test_a_job_of_a_generation_that_the_store_has_lost_is_not_refused(memory: Platform) -> None:
     """It is superseded instead: if the model still waits for it, its end orders another."""
     memory.register("m", budget=10.0)

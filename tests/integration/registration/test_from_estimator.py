@@ -9,11 +9,14 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.compose import (
     ColumnTransformer,
     TransformedTargetRegressor,
+    make_column_selector,
     make_column_transformer,
 )
 from sklearn.decomposition import PCA
@@ -148,6 +151,20 @@ def test_a_ridge_classifier_of_signs_is_registered_and_forgets(
     np.testing.assert_allclose(there.predict(X), refit.decision_function(X), rtol=1e-9)
 
 
+def test_columns_that_were_chosen_by_their_type_are_read_from_a_file(
+    server: EmbeddedValkey, tmp_path: Path
+) -> None:
+    rows, table, file = churn(), tmp_path / "rows.parquet", tmp_path / "pipeline.skops"
+    rows.to_parquet(table)
+    number = make_column_selector(dtype_include=[np.number, np.floating, np.integer])
+    others = make_column_selector(dtype_include=[object, "str", bool])
+    filled = make_pipeline(SimpleImputer(), StandardScaler())
+    before = make_column_transformer((filled, number), (OneHotEncoder(), others))
+    skops.dump(fitted(rows, before=before), file)
+    line = ("register", "by-type", "--from", str(file), "--data", str(table), *TABLE)
+    assert "registered by-type: version 0" in Within(server.data_dir)(*line).out
+
+
 def test_rows_in_files_are_not_compared_and_that_is_said(
     server: EmbeddedValkey, tmp_path: Path
 ) -> None:
@@ -189,8 +206,12 @@ def test_the_same_line_in_python(server: EmbeddedValkey) -> None:
         ({"method": "influence"}, "needs method='pru' or 'exact'"),
         ({"ids": ["a"]}, "ids has another length than X, which has 300 rows"),
         ({"ids": ["a", None] * (N // 2)}, "the id is empty"),
-        ({"ids": ["a"] * N}, "have the same id"),
-        ({"ids": ["a", 1] * (N // 2)}, "make ids, subjects and each column of X of one type"),
+        ({"ids": None}, "ids has another length than X, which has 300 rows"),
+        ({"y": None}, "y has another length than X, which has 300 rows"),
+        ({"ids": ["a"] * N}, "^the rows given: .* the same id .* give it with subjects, and with"),
+        ({"ids": ["a", 1] * (N // 2)}, "column 'id' .* each column of X of one type: numbers"),
+        ({"X": churn()[["town", "town"]]}, "X has more than one column 'town'; rename one"),
+        ({"X": churn()[[]][:0], "y": [], "ids": []}, "the rows given"),
         ({"subjects": ["s"] * N, "namespace": ""}, "a namespace has 1 to 128 characters"),
     ],
 )
@@ -201,8 +222,21 @@ def test_what_python_gives_is_judged_as_the_command_does(
     given: dict[str, Any] = {"model": "none", "ids": rows["id"], **changes}
     settings = load_settings({"data_dir": server.data_dir})
     X, y = rows.drop(columns=["id", "left"]), rows["left"]
+    given = {"X": X, "y": y, "estimator": fitted(rows), "settings": settings, **given}
     with pytest.raises(InvalidData, match=message):
-        lethe.register(given.pop("model"), fitted(rows), X, y, settings=settings, **given)
+        lethe.register(**given)
+
+
+def test_frames_of_arrow_and_sparse_matrices_are_rows_like_others(server: EmbeddedValkey) -> None:
+    rows, settings = churn(), load_settings({"data_dir": server.data_dir})
+    X, y = rows.drop(columns=["id", "left"]), rows["left"]
+    arrow = pa.Table.from_pandas(X)
+    done = lethe.register("arrow", fitted(rows), arrow, y, ids=rows["id"], settings=settings)
+    assert done.converted_from.largest < 1e-6
+    sparse = csr_array(np.round(X[["months"]].to_numpy() / 20.0))
+    ridge = Ridge().fit(sparse, rows["months"])
+    done = lethe.register("csr", ridge, sparse, rows["months"], ids=range(N), settings=settings)
+    assert done.converted_from.largest < 1e-6
 
 
 def test_a_row_without_a_subject_is_nobodys(server: EmbeddedValkey) -> None:

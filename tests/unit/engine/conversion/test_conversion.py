@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,22 @@ def test_the_distance_is_to_the_optimum_of_the_weighted_rows(intercept: bool) ->
     assert model.converted_from_.distance == pytest.approx(np.linalg.norm(apart), rel=1e-6)
     assert str(model.converted_from_).startswith("this Ridge was ")
     assert model.fit(X, y).converted_from_ is None
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (Ridge(), "targets and weights that it was fitted on: no tolerance"),
+        (LogisticRegression(tol=1e-10), "targets and weights that it was fitted on: no tolerance"),
+        (LogisticRegression(tol=1e-3), r"fit it with tol=1e-\d\d, on the rows given, to move it"),
+    ],
+)
+def test_no_tolerance_is_named_that_would_not_help(estimator: Any, message: str) -> None:
+    X, y, labels = table()
+    target = labels if is_classifier(estimator) else y
+    model: Any = LogisticModel if is_classifier(estimator) else LinearModel
+    made = model.from_sklearn(estimator.fit(X, target), X, target[::-1])
+    assert re.search(message, made.converted_from_.warning)
 
 
 @pytest.mark.parametrize("estimator", [Ridge(), LogisticRegression()])

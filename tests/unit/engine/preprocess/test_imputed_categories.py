@@ -140,6 +140,20 @@ def test_a_gap_that_no_row_had_is_filled_in() -> None:
     assert model.predict({"town": [None]}) == model.predict({"town": ["b"]})
 
 
+@pytest.mark.parametrize("dtype", ["float64", "Int64", "boolean"])
+def test_the_plain_pipeline_takes_numbers_of_any_type_and_can_be_fitted_again(dtype: str) -> None:
+    few = pd.Series([1.0, 0.0, 1.0, np.nan, 0.0, 1.0, np.nan, 1.0])
+    X, y = few.astype(dtype).to_frame("few"), np.arange(8.0)
+    encoder = OneHotEncoder(drop="if_binary", sparse_output=False)
+    filled = make_pipeline(SimpleImputer(strategy="most_frequent"), encoder)
+    pipeline = make_pipeline(filled, Ridge(solver="cholesky")).fit(X, y)
+    model = LinearModel.from_sklearn(pipeline, X, y)
+    model.delete(["0"], method="exact")
+    refit, plain = clone(pipeline).fit(X[1:], y[1:]), model.to_sklearn()
+    for one in (plain, clone(plain).fit(X[1:], y[1:])):
+        np.testing.assert_allclose(one.predict(X), refit.predict(X), rtol=1e-12)
+
+
 def test_none_beside_nan_is_left_by_the_imputer_and_refused() -> None:
     X = np.array([["a"], ["b"], [None], ["b"], [np.nan]], dtype=object)
     y = np.arange(5.0)
