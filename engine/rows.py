@@ -279,7 +279,7 @@ def checked_rows(
         raise InvalidData(f"X has {n} rows, but y has {len(targets)}")
     if len(weight) != n:
         raise InvalidData(f"X has {n} rows, but there are {len(weight)} weights")
-    names = ids_of(range(n) if ids is None else ids)
+    names = tuple(map(str, range(n))) if ids is None else ids_of(ids)
     if len(names) != n:
         raise InvalidData(f"{len(names)} ids for {n} rows; give one id a row")
     if len(set(names)) != n:

@@ -135,7 +135,9 @@ class FrozenFile:
             like: Any = object if gap is None else None
             if like is None and seen is not None and name not in numeric:
                 like = Series([gap if one is None else one for one in seen.shown[name]]).dtype
-            listed = [gap if value is None else value for value in values.tolist()]
+            listed: Any = values  # numbers have NaN already
+            if values.dtype == object:
+                listed = [gap if value is None else value for value in values.tolist()]
             frame[name] = Series(listed, dtype=like)
         return DataFrame(frame)
 

@@ -177,7 +177,7 @@ def _categories(file: TableFile, name: str, known: Sequence[Category], as_writte
     whole, fractions = whole_type(kind), pa.types.is_floating(kind)
     if not (textual(kind) or whole or fractions or pa.types.is_boolean(kind)):
         raise _no_categories(file, name)
-    listed: list[Any] = values.to_pylist()
+    listed, places = _distinct(values)
     if fractions:
         listed = [None if is_missing(value) else value for value in listed]
     if fractions and not all(value is None or value == value // 1 for value in listed):
@@ -188,7 +188,7 @@ def _categories(file: TableFile, name: str, known: Sequence[Category], as_writte
         long = np.array([len(value or "") > MAX_CATEGORY_LENGTH for value in listed])
         if long.any():
             why = f"longer than {MAX_CATEGORY_LENGTH} characters"
-            raise _unusable(file, name, long, why, "categories are names; shorten it")
+            raise _unusable(file, name, long[places], why, "categories are names; shorten it")
     if known or not textual(kind):
         listed = matched(known, listed)
     elif file.is_csv:
@@ -197,7 +197,15 @@ def _categories(file: TableFile, name: str, known: Sequence[Category], as_writte
         listed = [None if value is None or not value.strip() else value for value in listed]
     categories = np.empty(len(listed), dtype=object)
     categories[:] = listed
-    return categories
+    return categories[places]
+
+
+def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int32]]:
+    """Return the different values of a column, and of each row the place of its own in them."""
+    if pa.types.is_decimal(column.type):  # of narrow ones Arrow has no dictionaries
+        column = pc.cast(column, pa.decimal256(76, column.type.scale))
+    coded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy()
 
 
 def _no_categories(file: TableFile, name: str) -> InvalidData:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -57,14 +58,13 @@ class Vocabulary:
 
     def coded(self, values: Sequence[Category]) -> tuple[Codes, Vocabulary]:
         """Return the codes of ``values``, and the vocabulary that has them all."""
-        known = {category: code for code, category in enumerate(self.categories)}
-        codes = [known.setdefault(value, len(known)) for value in values]
-        return np.array(codes, dtype=np.int32), Vocabulary(tuple(known))
+        longer = Vocabulary(tuple(dict.fromkeys(chain(self.categories, values))))
+        return longer.code_of(values), longer
 
     def code_of(self, values: Sequence[Category]) -> Codes:
         """Return the codes of ``values``, -1 where there is none."""
         known = {category: code for code, category in enumerate(self.categories)}
-        return np.array([known.get(value, -1) for value in values], dtype=np.int32)
+        return np.fromiter(map(known.get, values, repeat(-1)), np.int32, len(values))
 
 
 @dataclass(frozen=True, slots=True)
