@@ -134,6 +134,8 @@ def register(
     check_above_0("error_budget", error_budget)
     if method not in _METHODS:
         raise InvalidData(f"method must be one of {', '.join(_METHODS)}, not {method!r}")
+    if namespace is not None and subjects is None:
+        raise InvalidData("namespace is that of subjects: give subjects, or leave it out")
     with TemporaryDirectory(prefix="lethe-") as directory, _named_as_given(directory) as path:
         columns, names = _written(path, X, y, ids, subjects)
         named = getattr(estimator, "feature_names_in_", None) is not None

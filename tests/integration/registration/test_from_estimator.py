@@ -213,6 +213,7 @@ def test_the_same_line_in_python(server: EmbeddedValkey) -> None:
         ({"X": churn()[["town", "town"]]}, "X has more than one column 'town'; rename one"),
         ({"X": churn()[[]][:0], "y": [], "ids": []}, "the rows given"),
         ({"subjects": ["s"] * N, "namespace": ""}, "a namespace has 1 to 128 characters"),
+        ({"namespace": "people"}, "namespace is that of subjects: give subjects, or leave it out"),
     ],
 )
 def test_what_python_gives_is_judged_as_the_command_does(
