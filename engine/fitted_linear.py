@@ -223,9 +223,13 @@ class FittedLinear(Fitted):
 
 
 def named_columns(rows: Rows, columns: tuple[str, ...] | None, *, intercept: bool) -> list[str]:
-    """Return names of features and targets, as far as they have any: else their places."""
+    """Return names of features and targets, as far as they have any: else their places.
+
+    Those of a whole transformer have other names than the columns of X.
+    """
     p, m = rows.X.shape[1] - int(intercept), rows.y.shape[1]
-    names = list(columns) if columns is not None else [str(j) for j in range(p)]
+    own = columns is not None and len(columns) == p
+    names = list(columns) if columns is not None and own else [str(j) for j in range(p)]
     targets = ["y"] if m == 1 else [f"y[{c}]" for c in range(m)]
     return [*names, *(["intercept"] if intercept else []), *targets]
 

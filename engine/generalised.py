@@ -114,7 +114,8 @@ class PoissonModel(ConvertibleModel):
         """
         from lethe.engine.conversion import poisson_of  # noqa: PLC0415 (imports scikit-learn)
 
-        return poisson_of(self)
+        with self._lock:  # no change between what is read
+            return poisson_of(self)
 
 
 class SoftmaxModel(ClassifyingModel, ConvertibleModel):
@@ -167,4 +168,5 @@ class SoftmaxModel(ClassifyingModel, ConvertibleModel):
         """
         from lethe.engine.conversion import softmax_of  # noqa: PLC0415 (imports scikit-learn)
 
-        return softmax_of(self)
+        with self._lock:  # no change between what is read
+            return softmax_of(self)

@@ -251,7 +251,8 @@ class LinearModel(ConvertibleModel, DiagnosableModel):
         """
         from lethe.engine.conversion import ridge_of  # noqa: PLC0415 (imports scikit-learn)
 
-        return ridge_of(self)
+        with self._lock:  # no change between what is read
+            return ridge_of(self)
 
 
 class LogisticModel(ClassifyingModel, ConvertibleModel, DiagnosableModel):
@@ -280,4 +281,5 @@ class LogisticModel(ClassifyingModel, ConvertibleModel, DiagnosableModel):
         """
         from lethe.engine.conversion import logistic_of  # noqa: PLC0415 (imports scikit-learn)
 
-        return logistic_of(self)
+        with self._lock:  # no change between what is read
+            return logistic_of(self)

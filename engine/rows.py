@@ -162,7 +162,7 @@ class Membership:
         first = len(self.ids)
         self.ids = (*self.ids, *ids)
         self.place |= {name: first + i for i, name in enumerate(ids)}
-        self.rows = below(self.rows, rows)
+        self.rows = stacked(self.rows, rows)
         self.W = np.vstack([self.W, W])
         self.live = np.append(self.live, np.ones(len(ids), dtype=np.bool_))
         self.remaining += len(ids)
@@ -177,7 +177,7 @@ class Membership:
             self,
             ids=(*self.ids, *ids),
             place=self.place | {name: first + i for i, name in enumerate(ids)},
-            rows=below(self.rows, nothing),
+            rows=stacked(self.rows, nothing),
             W=np.vstack([self.W, np.zeros((k, self.W.shape[1]))]),
             live=np.append(self.live, np.zeros(k, dtype=np.bool_)),
         )
@@ -205,7 +205,7 @@ class Membership:
         return tuple(name for name, alive in zip(self.ids, self.live, strict=True) if alive)
 
 
-def below(rows: Rows, more: Rows) -> Rows:
+def stacked(rows: Rows, more: Rows) -> Rows:
     """Return rows, and others below them."""
     return Rows(
         np.vstack([rows.X, more.X]),

@@ -24,7 +24,7 @@ from lethe.consumers.log.base import Partition, Record
 from lethe.consumers.service.telemetry.logs import Logger
 from lethe.consumers.service.telemetry.metrics import Metrics
 from lethe.consumers.versions.refresh_schedule import choose_size
-from lethe.engine.errors import Unavailable, UnknownModel
+from lethe.engine.errors import CorruptState, Unavailable, UnknownModel
 from lethe.engine.fit.objective import Kind
 from lethe.engine.refresh.size import RefreshSize
 from lethe.engine.store.layout.state import ModelState
@@ -256,7 +256,7 @@ class JobQueue:
 
         If the store has lost a generation, none was, and the fold that brings it back orders again.
         """
-        with suppress(UnknownModel):
+        with suppress(UnknownModel, CorruptState):
             state = self._store.load_model(event.model_id)
             if state.meta.generation > event.generation:
                 write_refusal(self._store.client, state.keys, event.job_id, _FASTER)

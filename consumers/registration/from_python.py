@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ from lethe.engine.store.layout.records import ErrorRecord
 from lethe.engine.store.server.connection import refuse_eviction
 
 _METHODS = ("pru", "exact", "influence")
+_NOT_ARROWS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +206,9 @@ def _written(
     if not hasattr(X, "columns") and not isinstance(X, Mapping):
         frame.columns = [f"x{j}" for j in range(frame.shape[1])]
     names = tuple(map(str, frame.columns))
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidData(f"X has more than one column {twice!r}; rename one")
+    [(name, times)] = Counter(names).most_common(1) or [("", 0)]
+    if times > 1:
+        raise InvalidData(f"X has more than one column {name!r}; rename one")
     parts = {"ids": ids, "y": y} | ({} if subjects is None else {"subjects": subjects})
     wrong = next((n for n, p in parts.items() if _length(p) != len(frame)), None)
     if wrong is not None:
@@ -239,7 +241,10 @@ def _written(
 
 def _length(part: Any) -> int:
     """Return how many rows a part is of; -1 of what is none, such as None."""
-    return len(part) if hasattr(part, "__len__") else -1
+    try:
+        return len(part)
+    except TypeError:
+        return -1
 
 
 def _column(name: str, values: Any) -> Any:
@@ -252,7 +257,7 @@ def _column(name: str, values: Any) -> Any:
     """
     try:
         return pa.array(values, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (*_NOT_ARROWS, OverflowError) as error:
         why = " ".join(str(error).split())
         raise InvalidData(
             f"column {name!r} holds what no table does ({why}); make ids, subjects and each "

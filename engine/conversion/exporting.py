@@ -137,9 +137,13 @@ def softmax_of(model: SoftmaxModel) -> LogisticRegression | Pipeline:
 def _estimator_of(model: ConvertibleModel, fit: PublishedFit) -> Any:
     if model.prepared is not None:
         return _with_transformers(model.prepared, fit)
-    if model.transformer is None:
+    transformer, rows = model.transformer, model.refitted
+    if transformer is None:
         return plain_estimator(fit)
-    return _after(model.transformer, plain_estimator(replace(fit, features=None)))
+    names = None
+    if rows is not None and rows.frame is not None:  # the last step is given names, too
+        names = np.array(rows.frame, dtype=object)
+    return _after(transformer, plain_estimator(replace(fit, features=names)))
 
 
 def _fit_of(
@@ -187,7 +191,8 @@ def _after(transformer: Any, final: Any) -> Pipeline:
     """Return a Pipeline of a copy of a fitted transformer, or of its steps, and an estimator."""
     before = deepcopy(transformer)
     steps = before.steps if type(before) is Pipeline else [("preprocess", before)]
-    return Pipeline([*steps, (type(final).__name__.lower(), final)])
+    name, taken = type(final).__name__.lower(), {name for name, _ in steps}
+    return Pipeline([*steps, (f"last-{name}" if name in taken else name, final)])
 
 
 def _unfitted(fit: PublishedFit) -> LogisticRegression:

@@ -104,14 +104,7 @@ def from_sklearn(
     InvalidData
         The estimator minimises another objective or is not fitted, or the data are not its.
     """
-    try:
-        read, target, given = _converted(model, estimator, y)
-    except InvalidData:
-        step, target = unwrapped(Step(estimator))
-        if not refit or target is not None or type(step.estimator) is not Pipeline:
-            raise
-        read = read_to_refit(step)
-        given = convert(read.final, y, model.kind, model.__name__)
+    read, target, given = _converted(model, estimator, y, refit=refit)
     final, p = read.final, len(given.theta) - int(given.fit_intercept)
     if read.preprocess is None:
         columns = getattr(final.estimator, "feature_names_in_", None)
@@ -159,13 +152,28 @@ def from_sklearn(
 
 
 def _converted(
-    model: type[Model], estimator: Any, y: ArrayLike
+    model: type[Model], estimator: Any, y: ArrayLike, *, refit: bool
 ) -> tuple[PipelineRead, str | None, ModelTerms]:
-    """Return an estimator as it is read, with its steps inside, and the model's terms."""
-    read, target = _read(estimator)
-    given = convert(read.final, y, model.kind, model.__name__)
-    if read.columns is not None:
-        _check_final(read.final, given, read.columns)
+    """Return an estimator as it is read, the function of its target, and the model's terms.
+
+    With ``refit``, its steps are those of a fit at every change where they cannot be inside.
+    """
+    try:
+        read, target = _read(estimator)
+        given = convert(read.final, y, model.kind, model.__name__)
+        if read.columns is not None:
+            _check_final(read.final, given, read.columns)
+    except InvalidData:
+        step, target = unwrapped(Step(estimator))
+        if not refit or type(step.estimator) is not Pipeline:
+            raise
+        read = read_to_refit(step)
+        given = convert(read.final, y, model.kind, model.__name__)
+    if read.refitted is not None and target is not None:
+        raise InvalidData(
+            "steps are not fitted anew of a Pipeline that learns a function of its target; give "
+            f"them by hand: {model.__name__}(target={target!r}, preprocess=Refitted(steps))"
+        )
     return read, target, given
 
 

@@ -123,7 +123,8 @@ class BaseModel(Estimator):
         X
             n x p features, finite: an array, a data frame, whose column names are kept and
             checked, or a sparse matrix, which is made dense (the dual rows are, and as large). With
-            ``preprocess``, a table of its columns (`engine.preprocess.input.table`).
+            ``preprocess``, a table of its columns (`engine.preprocess.input.table`), or what its
+            transformer takes.
         y
             (n,) or, for a linear model, (n, m) targets. For a logistic model, 0 and 1, or labels:
             whole numbers or text. Of two other labels, the second in order counts as 1; more than
@@ -348,13 +349,15 @@ class BaseModel(Estimator):
 
     @property
     def transformer(self) -> FrozenTransformer | None:
-        """The fitted transformer that features are made by: a frozen one, or the one refitted."""
-        refitted = self._fitted.refitted
-        return self._frozen if refitted is None else refitted.transformer
+        """The whole transformer that makes features, if there is one: frozen, or fitted anew."""
+        return self._transformer_of(self._fitted)
 
-    def _transformed(self, X: TableLike) -> Any:
-        """Return what the transformer makes of X, if there is one; else X as it is."""
-        transformer = self.transformer
+    def _transformer_of(self, state: Fitted) -> FrozenTransformer | None:
+        return self._frozen if state.refitted is None else state.refitted.transformer
+
+    def _transformed(self, X: TableLike, state: Fitted) -> Any:
+        """Return what the transformer of a state makes of X; X as it is where there is none."""
+        transformer = self._transformer_of(state)
         return X if transformer is None else transformed(transformer, X)
 
     @property
@@ -412,7 +415,7 @@ class BaseModel(Estimator):
             features = state.features(X)
         else:
             check_columns(X, state.columns, name)
-            features = features_to_predict(self._transformed(X))
+            features = features_to_predict(self._transformed(X, state))
         if features.shape[1] != p:
             raise InvalidData(
                 f"X has {features.shape[1]} features, but {name} is expecting {p} features as input"

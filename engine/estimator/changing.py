@@ -54,6 +54,9 @@ class ChangingModel(BaseModel):
         IllConditioned
             Leverage too near to 1, or a step or an error that is not finite; nothing is
             deleted. Rebuild without the rows instead: ``refresh("rebuild", without=ids)``.
+        InvalidData
+            Transformers that are fitted anew cannot be fitted to the rows that would be left;
+            nothing is deleted.
 
         Notes
         -----
@@ -169,7 +172,7 @@ class ChangingModel(BaseModel):
         else:
             check_columns(X, state.columns, type(self).__name__)
             features = (
-                dense_features(self._transformed(X))
+                dense_features(self._transformed(X, state))
                 if state.refitted is None  # else unknown until the transformer is fitted to them
                 else np.zeros((state.refitted.count(X), d - int(state.intercept)))
             )
@@ -237,7 +240,7 @@ class ChangingModel(BaseModel):
         Raises
         ------
         InvalidData
-            There is no such size.
+            There is no such size; or as of `delete`.
         UnknownRows, IllConditioned, NotConverged
             Nothing was changed.
         """
@@ -246,11 +249,13 @@ class ChangingModel(BaseModel):
                 f"there is no refresh {size!r}; choose one of {', '.join(RefreshSize)}"
             )
         with self._lock:
-            state, leave_out = self._fitted.draft(), self._fitted.members.live_among(without)
+            state = self._fitted.draft()
+            leave_out = state.members.live_among(without)
             if leave_out and state.refitted is not None:
-                state = changed(state, state.refitted, (), None, leave_out, "exact").draft()
-                leave_out, size = (), RefreshSize.REBUILD
-            choice = self._refreshed(state, size, leave_out)
+                state = changed(state, state.refitted, (), None, leave_out, None)
+                choice = Choice(RefreshSize.REBUILD, "")
+            else:
+                choice = self._refreshed(state, size, leave_out)
             state.method = None
             self._adopt(state)
         return choice

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lethe.engine.errors import IllConditioned, InvalidData
+from lethe.engine.fit.classes import one_sided
 from lethe.engine.fit.objective import Array, Rows, with_intercept
 from lethe.engine.fitted import Fitted
 from lethe.engine.preprocess.refitted import RawRows, RefittedRows
@@ -22,7 +23,7 @@ def changed(
     names: tuple[str, ...],
     new: Rows | None,
     old: tuple[str, ...],
-    method: str,
+    method: str | None,
 ) -> Fitted:
     """Return the state after rows ``new`` arrive and live rows ``old`` leave.
 
@@ -35,12 +36,14 @@ def changed(
     old
         Ids of the rows that are deleted or corrected.
     method
-        The deletion method of a step.
+        The deletion method of a step; None for a fit.
 
     Raises
     ------
     InvalidData
         The transformers cannot be fitted to the rows that are left, or these have no weight.
+    IllConditioned, NotConverged
+        The model cannot be fitted to them.
 
     Notes
     -----
@@ -48,22 +51,23 @@ def changed(
     and moved, if these are no more than the features; else of a fit of the model, O(n d^2).
     """
     n, raw = len(held.ids), new if isinstance(new, RawRows) else None
-    after, features, past = held.changed(names, raw, old)
+    after, features, origin = held.changed(names, raw, old)
     places = before.members.places(held.ids)
-    rows = _rows_of(before, raw, features, past, places)
+    rows = _rows_of(before, raw, features, origin, places)
     if not rows.weight.any():
         raise InvalidData(
             "no row with a weight would be left, so nothing was changed; discard the model, or "
             "insert another row before"
         )
     state, (d, p) = None, (rows.X.shape[1], features.shape[1])
-    if d == before.members.rows.X.shape[1] and held.names(p) == after.names(p):
-        stayed = np.flatnonzero(past < n)
-        made = before.members.rows.X[places[past[stayed]]]
+    same = d == before.members.rows.X.shape[1] and held.names(p) == after.names(p)
+    if method is not None and same and _allows_step(before, rows, places):
+        stayed = np.flatnonzero(origin < n)
+        made = before.members.rows.X[places[origin[stayed]]]
         moved = stayed[(rows.X[stayed] != made).any(axis=1)]
         if len(moved) <= d:
-            arrived = np.flatnonzero(past >= n)
-            arrived = arrived[np.argsort(past[arrived])]  # in the order of their names
+            arrived = np.flatnonzero(origin >= n)
+            arrived = arrived[np.argsort(origin[arrived])]  # in the order of their names
             coming = rows.take(np.concatenate([arrived, moved]))
             also = tuple(after.ids[i] for i in moved)
             state = _by_step(before, (*names, *also), coming, (*old, *also), method)
@@ -80,7 +84,7 @@ def _rows_of(
     before: Fitted,
     raw: RawRows | None,
     features: Array,
-    past: NDArray[np.intp],
+    origin: NDArray[np.intp],
     places: NDArray[np.intp],
 ) -> Rows:
     """Return the rows that are there then, in the engine's form; ``places`` are those they had."""
@@ -88,7 +92,7 @@ def _rows_of(
     y, weight = members.rows.y[places], members.rows.weight[places]
     if raw is not None:
         y, weight = np.vstack([y, raw.y]), np.append(weight, raw.weight)
-    y, weight = y[past], weight[past]
+    y, weight = y[origin], weight[origin]
     if members.balanced and members.class_weights is not None:
         weight = members.class_weights.of_rows(y)
     rows = Rows(with_intercept(features) if before.intercept else features, y, weight)
@@ -96,10 +100,21 @@ def _rows_of(
     return rows
 
 
+def _allows_step(before: Fitted, rows: Rows, places: NDArray[np.intp]) -> bool:
+    """Return whether a step may lead to rows: not if an intercept is penalised before or after it.
+
+    Nor once half of the places are those of rows that were corrected: a fit begins without them.
+    """
+    members = before.members
+    kind, held = members.kind, members.rows.take(places)
+    crowded = len(members.live) > 2 * len(members.place)
+    return not (crowded or one_sided(kind, held) or one_sided(kind, rows))
+
+
 def _by_step(
     before: Fitted, names: tuple[str, ...], coming: Rows, going: tuple[str, ...], method: str
 ) -> Fitted | None:
-    """Return the state after a step; None if there is none, or no error could be stated."""
+    """Return the state after a step; None if there is none, or its error could not be stated."""
     state = before.draft()
     try:
         if not len(coming):
@@ -111,6 +126,6 @@ def _by_step(
         else:
             state.change(names, coming, going, method)
         _ = state.error
-    except IllConditioned:
+    except (IllConditioned, InvalidData):  # a fit has units of its own, or says what is wrong
         return None
     return state

@@ -31,7 +31,7 @@ _SAME = 1.5e-8
 """Largest distance, of a feature's size, between two fits to the same rows: the root of the
 precision. Rounding leaves less; a fit that draws at random leaves more."""
 
-_NOTHING = 2.0**-500
+_UNDERFLOW = 2.0**-500
 """Of the largest number of a feature: what a kernel makes of rows that are far apart is 0 below it,
 which no sum in float64 could tell, and exact sums need not hold."""
 
@@ -58,13 +58,20 @@ class Refitted:
 
         try:
             unfitted = clone(transformer)
+            parts = {"": unfitted, **unfitted.get_params()}
+            unfitted.set_params(**{name: None for name in parts if _last(name) == "memory"})
+            kept = [one for one in parts.values() if hasattr(one, "fit") and clone(one) is one]
+            _ = unfitted.fit
         except Exception as error:  # a transformer may raise anything
-            why = " ".join(str(error).split())
             raise InvalidData(
-                f"Refitted takes a transformer that scikit-learn can clone: {why}"
+                f"Refitted takes a transformer that scikit-learn can clone: {_said(error)}"
             ) from error
-        caches = [name for name in unfitted.get_params() if name.rpartition("__")[2] == "memory"]
-        self.transformer = unfitted.set_params(**dict.fromkeys(caches))
+        if kept:
+            raise InvalidData(
+                f"a {type(kept[0]).__name__} stays as it is fitted, and what it has learnt of rows "
+                "with it; give what is in it, or a fitted transformer without Refitted"
+            )
+        self.transformer = unfitted
 
     def __repr__(self) -> str:
         return f"Refitted({self.transformer!r})"
@@ -87,8 +94,12 @@ class RefittedRows:
 
     Attributes
     ----------
+    unfitted
+        What is cloned for each fit: a fit may use up a ``random_state``.
     transformer
-        It, fitted to these rows and no others.
+        The one that is fitted to these rows and no others.
+    frame
+        Names of the columns of the data frame that it makes, if it makes one.
     ids
         (n,) in the order of the rows: as they were given at first, and new ones below.
     X, y
@@ -97,7 +108,9 @@ class RefittedRows:
         Makes a fitted model of other features of rows (`BaseModel._fitted_rows`).
     """
 
+    unfitted: Any
     transformer: FrozenTransformer
+    frame: tuple[str, ...] | None
     ids: tuple[str, ...]
     X: Any
     y: NDArray[Any]
@@ -126,6 +139,11 @@ class RefittedRows:
             raise InvalidData(
                 f"X has {rows.shape[1]} columns; the model was fitted on {self.width}"
             )
+        if hasattr(rows, "columns") and list(rows.columns) != list(self.X.columns):
+            raise InvalidData(
+                f"X has the columns {list(rows.columns)}, and the model was fitted on "
+                f"{list(self.X.columns)}"
+            )
         return int(rows.shape[0])
 
     def names(self, p: int) -> tuple[str, ...]:
@@ -139,7 +157,7 @@ class RefittedRows:
     def changed(
         self, names: tuple[str, ...], new: RawRows | None, old: tuple[str, ...]
     ) -> tuple[RefittedRows, Array, NDArray[np.intp]]:
-        """Return the rows after a change, features by a transformer fitted to them, and their past.
+        """Return the rows after a change, features by a transformer fitted to them, and origins.
 
         Parameters
         ----------
@@ -150,7 +168,7 @@ class RefittedRows:
 
         Returns
         -------
-        rows, features, past
+        rows, features, origin
             n' rows, n' x p, and (n',) which row each was: of these n, or n + j for the new row j.
 
         Raises
@@ -165,20 +183,24 @@ class RefittedRows:
             for i, name in enumerate(self.ids)
             if name not in leaving
         ]
-        past = np.array([*kept, *(n + j for j in arriving.values())], dtype=np.intp)
-        if not len(past):
+        origin = np.array([*kept, *(n + j for j in arriving.values())], dtype=np.intp)
+        if not len(origin):
             raise InvalidData(
                 "no row would be left to fit the steps of preprocess to, so nothing was changed; "
                 "discard the model, or insert another row before"
             )
         X, y, everyone = self.X, self.y, (*self.ids, *names)
         if new is not None:
-            X, y = _below(X, new.given_X), np.concatenate([y, new.given_y])
-        X, y = _taken(X, past), y[past]
-        transformer, features = fitted_to(self.transformer, X, y)
-        ids = tuple(everyone[i] for i in past.tolist())
-        after = replace(self, transformer=transformer, ids=ids, X=X, y=y)
-        return after, features, past
+            targets = new.given_y.reshape(len(new), *y.shape[1:])
+            if targets.dtype.kind != y.dtype.kind and "U" in (targets.dtype.kind, y.dtype.kind):
+                with suppress(ValueError):  # which is refused below
+                    targets = targets.astype(y.dtype)  # a label of the fit in another spelling
+            X, y = _stacked(X, new.given_X), _stacked_arrays("y", y, targets)
+        X, y = _taken(X, origin), y[origin]
+        transformer, features, frame = _fitted_to(self.unfitted, X, y)
+        ids = tuple(everyone[i] for i in origin.tolist())
+        after = replace(self, transformer=transformer, frame=frame, ids=ids, X=X, y=y)
+        return after, features, origin
 
 
 def begun(
@@ -192,54 +214,63 @@ def begun(
         The rows are of a kind that is not known, or the transformer cannot be fitted to them, or
         makes something else of them in a second fit.
     """
-    rows, targets = _rows(X), np.asarray(y)
+    rows, targets = _rows(X), _array(y, "y")
     if targets.shape[:1] != rows.shape[:1]:
         raise InvalidData(f"X has {rows.shape[0]} rows, but y has shape {targets.shape}")
-    transformer, features = fitted_to(given.transformer, rows, targets)
-    _, again = fitted_to(given.transformer, rows, targets)
+    transformer, features, frame = _fitted_to(given.transformer, rows, targets)
+    _, again, _ = _fitted_to(given.transformer, rows, targets)
     size = np.abs(features).max(axis=0, initial=0.0)
     if again.shape != features.shape or not (np.abs(again - features) <= _SAME * size).all():
         raise InvalidData(
             "the steps of preprocess make other features of the same rows each time they are "
             "fitted, so no refit could be told from another; set their random_state"
         )
-    return RefittedRows(transformer, (), rows, targets, refit), features
+    return RefittedRows(given.transformer, transformer, frame, (), rows, targets, refit), features
 
 
-def fitted_to(transformer: Any, X: Any, y: NDArray[Any]) -> tuple[FrozenTransformer, Array]:
-    """Return a copy of a transformer that is fitted to rows, and what it makes of them, n x p.
+def raw_rows(rows: Rows, X: Any, y: ArrayLike) -> RawRows:
+    """Return rows of a change with what they were given as."""
+    return RawRows(rows.X, rows.y, rows.weight, _rows(X), _array(y, "y"))
+
+
+def _fitted_to(
+    transformer: Any, X: Any, y: NDArray[Any]
+) -> tuple[FrozenTransformer, Array, tuple[str, ...] | None]:
+    """Return a clone that is fitted to rows, what it makes of them, n x p, and names of a frame.
 
     Raises
     ------
     InvalidData
-        It cannot be copied or fitted, or makes no numbers.
+        It cannot be fitted, or makes no numbers.
     """
     from sklearn.base import clone  # noqa: PLC0415 (not to import it with the library)
 
     try:
         fresh = clone(transformer)
-        made = fresh.fit_transform(deepcopy(X), y)  # with copy=False it writes into it
+        made = fresh.fit_transform(deepcopy(X), y.copy())  # with copy=False it writes into it
     except Exception as error:  # a transformer may raise anything
-        why = " ".join(str(error).split())
         raise InvalidData(
-            f"the steps of preprocess cannot be fitted to the {X.shape[0]} rows that there would "
-            f"be ({type(error).__name__}: {why}); nothing was changed"
+            f"the steps of preprocess cannot be fitted to these {X.shape[0]} rows "
+            f"({type(error).__name__}: {_said(error)}); nothing was changed"
         ) from error
     dense = made.toarray() if hasattr(made, "toarray") else made
     features = numbers(dense, "what the steps of preprocess make of X", (2,))
+    if not features.shape[1]:
+        raise InvalidData("the steps of preprocess make no feature of X; nothing was changed")
     check_finite("feature that the steps of preprocess make", features)
-    features[np.abs(features) < _NOTHING * np.abs(features).max(axis=0, initial=0.0)] = 0.0
-    return fresh, features
+    features[np.abs(features) < _UNDERFLOW * np.abs(features).max(axis=0, initial=0.0)] = 0.0
+    frame = tuple(map(str, made.columns)) if hasattr(made, "columns") else None
+    return fresh, features, frame
 
 
-def raw_rows(rows: Rows, X: Any, y: ArrayLike) -> RawRows:
-    """Return rows of a change with what they were given as."""
-    return RawRows(rows.X, rows.y, rows.weight, _rows(X), np.asarray(y))
+# -- rows as they are given ----------------------------------------------------------------------
 
 
 def _rows(X: Any) -> Any:
     """Return a copy of rows in a form of which some can be taken."""
     if hasattr(X, "iloc"):
+        if hasattr(X, "columns") and not X.columns.is_unique:
+            raise InvalidData("two columns of X have the same name; rename one")
         return X.reset_index(drop=True).copy()
     if sparse.issparse(X):
         return X.tocsr().copy()
@@ -249,23 +280,87 @@ def _rows(X: Any) -> Any:
             f"arrays and sparse matrices, not {type(X).__module__}.{type(X).__name__}; call "
             "to_pandas() on it"
         )
-    try:
-        rows = np.array(X)
-    except ValueError as error:
-        raise InvalidData(f"X is not an array of rows: {error}") from error
+    rows = _array(X, "X")
     if rows.ndim == 0:
         raise InvalidData(f"X is not an array of rows, but one {type(X).__name__}")
     return rows
 
 
+def _array(values: Any, name: str) -> NDArray[Any]:
+    """Return a copy of values as an array of any type."""
+    if np.ma.is_masked(values):  # an array of it would hold what is masked
+        raise InvalidData(f"{name} has masked values; fill them in, or leave out their rows")
+    try:
+        return np.array(values)
+    except ValueError as error:
+        raise InvalidData(f"{name} is not an array of rows: {error}") from error
+
+
 def _taken(X: Any, places: NDArray[np.intp]) -> Any:
-    return X.iloc[places].reset_index(drop=True) if hasattr(X, "iloc") else X[places]
+    """Return some rows; of categories, those that none of them has are gone."""
+    if not hasattr(X, "iloc"):
+        return X[places]
+    rows = X.iloc[places].reset_index(drop=True)
+    for name in _categorical(rows):
+        rows[name] = rows[name].cat.remove_unused_categories()
+    return rows
 
 
-def _below(X: Any, new: Any) -> Any:
-    """Return rows and new ones below them."""
-    if hasattr(X, "iloc"):
-        import pandas as pd  # noqa: PLC0415 (the caller has it)
+def _stacked(X: Any, new: Any) -> Any:
+    """Return rows and new ones below them.
 
-        return pd.concat([X, new], ignore_index=True)
-    return sparse.vstack([X, new], format="csr") if sparse.issparse(X) else np.concatenate([X, new])
+    Raises
+    ------
+    InvalidData
+        A column would have to change its type.
+    """
+    if sparse.issparse(X):
+        return sparse.vstack([X, new], format="csr")
+    if not hasattr(X, "iloc"):
+        return _stacked_arrays("X", X, new)
+    import pandas as pd  # noqa: PLC0415 (the caller has it)
+
+    X, new = X.copy(), new.copy()
+    for name in _categorical(X):
+        known = X[name].cat.categories
+        more = [one for one in pd.unique(new[name].dropna()) if one not in known]
+        X[name] = X[name].cat.add_categories(more)
+    for name in getattr(X, "columns", ()):
+        of = X[name].dtype
+        try:
+            if isinstance(of, pd.CategoricalDtype) or of.kind == "f":
+                new[name] = new[name].astype(of)
+        except (TypeError, ValueError):
+            pass  # refused below
+        _check_types(f"column {name!r} of X", of, new[name].dtype)
+    return pd.concat([X, new], ignore_index=True)
+
+
+def _stacked_arrays(name: str, held: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """Return values and new ones below them."""
+    _check_types(name, held.dtype, new.dtype)
+    return np.concatenate([held, new])
+
+
+def _check_types(name: str, held: Any, new: Any) -> None:
+    """Refuse values that would change the type of those that are there."""
+    numeric = held.kind in "iuf" and new.kind in "iuf"
+    if not (numeric or held.kind == new.kind):
+        raise InvalidData(
+            f"{name} is of type {new}, and of {held} in the rows that the model was fitted on; "
+            "convert it"
+        )
+
+
+def _categorical(X: Any) -> list[Any]:
+    """Return the names of the columns of a data frame that have categories."""
+    return [name for name in getattr(X, "columns", ()) if hasattr(X[name], "cat")]
+
+
+def _last(parameter: str) -> str:
+    """Return the name of a parameter without those of the steps that it is of."""
+    return parameter.rpartition("__")[2]
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -31,8 +31,8 @@ def kept_copy(preprocess: object) -> FrozenTransformer:
     """
     if not isinstance(preprocess, FrozenTransformer):
         raise InvalidData(
-            f"preprocess must be a mapping from columns to what is done to them, or a fitted "
-            f"transformer, not {type(preprocess).__name__}"
+            "preprocess must be a mapping from columns to what is done to them, Refitted(...), or "
+            f"a fitted transformer, not {type(preprocess).__name__}"
         )
     try:
         return deepcopy(preprocess)

@@ -64,6 +64,21 @@ MUTANTS = (
         put("refitting.changed", "tuple(after.ids[i] for i in moved)", "()"),
     ),
     mutant(
+        "an intercept whose penalty ends is found by a fit",
+        "test_a_step_is_no_way_to_an_intercept_without_a_penalty",
+        put("refitting._allows_step", "one_sided(kind, held)", "False"),
+    ),
+    mutant(
+        "each fit begins with the transformer as it was given",
+        "test_each_fit_begins_with_the_random_state_that_was_given",
+        put("RefittedRows.changed", "self.unfitted", "self.transformer"),
+    ),
+    mutant(
+        "a transformer that clone returns as it is is refused",
+        "test_what_stays_as_it_is_cannot_be_fitted_anew",
+        never("Refitted.__init__", "kept"),
+    ),
+    mutant(
         "later fits use the parameters of the first",
         "test_a_parameter_that_is_set_counts_from_the_next_fit_on",
         put("BaseModel.fit", "as_now._fitted_rows", "self._fitted_rows"),

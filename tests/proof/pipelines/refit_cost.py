@@ -26,7 +26,7 @@ TRANSFORMERS = {
     "8 bins each": KBinsDiscretizer(
         8, encode="onehot-dense", quantile_method="averaged_inverted_cdf"
     ),
-    "5 axes, scaled": make_pipeline(StandardScaler(), PCA(5)),
+    "5 components, scaled": make_pipeline(StandardScaler(), PCA(5)),
     "squares and products, scaled": make_pipeline(StandardScaler(), PolynomialFeatures(2)),
 }
 
