@@ -90,10 +90,10 @@ class If:
 Rule = str | Only | If
 
 FROZEN = (
-    "have the steps fitted anew at every change, in the library: `from_sklearn(..., refit=True)`; "
-    "or keep them as they are: `preprocess=pipeline[:-1]`, `lethe register --freeze`"
+    "fit the steps anew at each change (`refit=True`), or keep them as they are "
+    "(`preprocess=pipeline[:-1]`, `lethe register --freeze`)"
 )
-"""The way out that there is of every transformer."""
+"""The two ways out that there are of every transformer."""
 
 
 def function_name(func: Any) -> str | None:

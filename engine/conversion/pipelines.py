@@ -52,10 +52,10 @@ from lethe.engine.preprocess.refitted import Refitted, RefittedRows
 
 _KNOWN = (
     "a model has SimpleImputer() and a scaler (StandardScaler, MinMaxScaler, MaxAbsScaler, "
-    "RobustScaler), each alone or one after the other; OneHotEncoder() and OrdinalEncoder(), each "
+    "RobustScaler), alone or together; OneHotEncoder() and OrdinalEncoder(), "
     "alone or before StandardScaler(); SimpleImputer(strategy='most_frequent') before "
     "OneHotEncoder(); and before these what learns nothing, such as PolynomialFeatures. Fit one "
-    f"of these, or {FROZEN}"
+    f"of these, {FROZEN}"
 )
 
 _NOT_COMPUTED = (
