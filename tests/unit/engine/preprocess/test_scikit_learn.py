@@ -266,7 +266,7 @@ def test_columns_that_a_pipeline_drops_may_be_in_the_table() -> None:
 def test_the_way_out_keeps_the_transformers_as_they_are() -> None:
     X, y = numbers()
     pipeline = make_pipeline(PowerTransformer(), Ridge()).fit(X, y)
-    with pytest.raises(InvalidData, match=r"as they are: `preprocess=pipeline\[:-1\]`"):
+    with pytest.raises(InvalidData, match=r"as they are \(`preprocess=pipeline\[:-1\]`"):
         LinearModel.from_sklearn(pipeline, X, y)
     model = LinearModel(preprocess=pipeline[:-1]).fit(X, y)
     np.testing.assert_allclose(model.predict(X), pipeline.predict(X), rtol=1e-10)
