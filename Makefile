@@ -40,7 +40,7 @@ demo: setup ## Run the main job on real data: deletions, refreshes, checks again
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: test
-test: setup ## Run the tests, in about 4 minutes (real Kafka needs Java 17 and Maven, or Docker)
+test: setup ## Run the tests, in 4 to 7 minutes (real Kafka needs Java 17 and Maven, or Docker)
 	OPENBLAS_NUM_THREADS=1 $(PYTEST) -n 3 -m "not thorough"
 
 .PHONY: test-all

@@ -1,6 +1,6 @@
 """The two tiers: what `make test` leaves out, and `make test-all` (and CI) runs as well.
 
-`make test` takes about 4 minutes on 2 cores. It keeps every unit test; the battery on one model of
+`make test` takes 4 to 7 minutes on 2 cores. It keeps every unit test; the battery on one model of
 each kind and method; the main paths on a real Kafka and a real Valkey; the command's main job;
 death at every step, one way each, on Redis Streams and in memory; 10 simulated seeds.
 """
