@@ -44,7 +44,7 @@ test: setup ## Run the tests, in 4 to 7 minutes (real Kafka needs Java 17 and Ma
 	OPENBLAS_NUM_THREADS=1 $(PYTEST) -n 3 -m "not thorough"
 
 .PHONY: test-all
-test-all: setup-all ## Run the tests and every proof, in about 45 minutes
+test-all: setup-all ## Run the tests and every proof, in a little over an hour
 	$(PYTEST)
 
 .PHONY: test-thorough

@@ -6,6 +6,7 @@
 - `stateless`: transformers that learn nothing, as what they compute
 - `flow`: each feature's way through a Pipeline
 - `pipelines`: what a Pipeline does to its columns, and whether it does that
+- `comparing`: whether it makes the features that a model makes
 - `targets`: what learns a function of its target, read and made
 - `moved`: how far the given estimator was from its own optimum, in parameters and predictions
 - `importing`: `from_sklearn`, which refits

@@ -22,7 +22,12 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from lethe.engine.conversion.parameters import FROZEN, PARAMETERS, check_parameters, check_requests
+from lethe.engine.conversion.parameters import (
+    PARAMETERS,
+    WAYS_OUT,
+    check_parameters,
+    check_requests,
+)
 from lethe.engine.conversion.stateless import computing, indicators
 from lethe.engine.conversion.steps import Step
 from lethe.engine.errors import InvalidData
@@ -139,7 +144,7 @@ def _computed(step: Step, tracks: Sequence[Track]) -> list[Track]:
     try:
         return [Track(one) for one in compute(step, of)]
     except InvalidData as error:
-        raise step.refusal(f"{error}; {FROZEN}") from None
+        raise step.refusal(f"{error}; {WAYS_OUT}") from None
 
 
 def _unlearnt(step: Step, tracks: Sequence[Track], but: tuple[type, ...] = ()) -> list[Expression]:
@@ -153,7 +158,7 @@ def _unlearnt(step: Step, tracks: Sequence[Track], but: tuple[type, ...] = ()) -
             before = learnt[-1]
             raise replace(step, column=track.column).refusal(
                 f"it comes after {before.name}, which learns from rows, and a model computes "
-                f"columns before that; put it before {before.name}, or {FROZEN}"
+                f"columns before that; put it before {before.name}, or {WAYS_OUT}"
             )
     return [track.of for track in tracks]
 
@@ -189,7 +194,7 @@ def _weighted(step: Step, track: Track, weight: Any) -> Track:
         if type(learning.estimator) is not SimpleImputer:
             raise replace(step, column=track.column).refusal(
                 f"transformer_weights={step.estimator.transformer_weights!r} multiplies what "
-                f"{learning.name} makes, which changes its penalty; {FROZEN}"
+                f"{learning.name} makes, which changes its penalty; {WAYS_OUT}"
             )
     return replace(track, of=Scaled(track.of, weight))
 
@@ -200,7 +205,7 @@ def _check_width(step: Step, tracks: Sequence[Track]) -> None:
     if width != len(tracks):
         before = next((track.learning[-1].name for track in tracks if track.learning), "others")
         raise replace(step, column=tracks[0].column if tracks else None).refusal(
-            f"it takes {width} columns that {before} made; put it before, or {FROZEN}"
+            f"it takes {width} columns that {before} made; put it before, or {WAYS_OUT}"
         )
 
 

@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 
 from lethe.engine.conversion.converters import ModelTerms, convert, kind_of
 from lethe.engine.conversion.moved import measured
-from lethe.engine.conversion.parameters import FROZEN
+from lethe.engine.conversion.parameters import WAYS_OUT
 from lethe.engine.conversion.pipelines import PipelineRead, read_pipeline, read_to_refit
 from lethe.engine.conversion.steps import Step
 from lethe.engine.conversion.targets import around, unwrapped
@@ -189,5 +189,5 @@ def _check_final(final: Step, given: ModelTerms, columns: Mapping[Name, Column])
     if scaled and not given.fit_intercept:
         raise replace(final, column=scaled[0]).refusal(
             "with fit_intercept=False nothing takes up the mean of a standardised column; fit it "
-            f"with fit_intercept=True, or {FROZEN}"
+            f"with fit_intercept=True, or {WAYS_OUT}"
         )

@@ -89,7 +89,7 @@ class If:
 
 Rule = str | Only | If
 
-FROZEN = (
+WAYS_OUT = (
     "fit the steps anew at each change (`refit=True`), or keep them as they are "
     "(`preprocess=pipeline[:-1]`, `lethe register --freeze`)"
 )
@@ -131,13 +131,13 @@ _OF_TARGETS = "one of numpy's " + ", ".join(f"{of} and {back}" for of, back in I
 _ALPHA = If(
     _one_above_zero, "is not a single ridge strength above 0 for all targets; fit it with one"
 )
-_PRECISION = f"has less precision; fit it with dtype=numpy.float64, or {FROZEN}"
+_PRECISION = f"has less precision; fit it with dtype=numpy.float64, or {WAYS_OUT}"
 _GAPS = If(
     lambda value, _: value is not None and is_missing(value),
-    f"takes something else for missing; replace it by NaN, or {FROZEN}",
+    f"takes something else for missing; replace it by NaN, or {WAYS_OUT}",
 )
-_BOTH = Only((True,), f"leaves out a half that a model has with the other; {FROZEN}")
-_ALL_CATEGORIES = Only((None,), f"merges rare categories; {FROZEN}")
+_BOTH = Only((True,), f"leaves out a half that a model has with the other; {WAYS_OUT}")
+_ALL_CATEGORIES = Only((None,), f"merges rare categories; {WAYS_OUT}")
 
 PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
     {
@@ -242,11 +242,11 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
         },
         MinMaxScaler: {
             "feature_range": CARRIED,
-            "clip": Only((False,), f"cuts off what is beyond the extremes; {FROZEN}"),
+            "clip": Only((False,), f"cuts off what is beyond the extremes; {WAYS_OUT}"),
             "copy": FREE,
         },
         MaxAbsScaler: {
-            "clip": Only((False,), f"cuts off what is beyond the extremes; {FROZEN}"),
+            "clip": Only((False,), f"cuts off what is beyond the extremes; {WAYS_OUT}"),
             "copy": FREE,
         },
         RobustScaler: {
@@ -254,16 +254,16 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "with_scaling": _BOTH,
             "quantile_range": If(
                 lambda value, _: tuple(value) == (25.0, 75.0),
-                f"is not (25.0, 75.0), the only one that a model has; {FROZEN}",
+                f"is not (25.0, 75.0), the only one that a model has; {WAYS_OUT}",
             ),
-            "unit_variance": Only((False,), f"multiplies by a normal's deviation; {FROZEN}"),
+            "unit_variance": Only((False,), f"multiplies by a normal's deviation; {WAYS_OUT}"),
             "copy": FREE,
         },
         SimpleImputer: {
             "missing_values": _GAPS,
             "strategy": Only(
                 ("mean", "median", "most_frequent", "constant"),
-                f"is none of scikit-learn's; {FROZEN}",
+                f"is none of scikit-learn's; {WAYS_OUT}",
             ),
             "add_indicator": CARRIED,
             "fill_value": CARRIED,
@@ -301,7 +301,7 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "func": If(
                 lambda func, _: func is None or function_name(func) is not None,
                 f"has no name that a model knows; give one of NumPy's, such as numpy.log1p, or "
-                f"{FROZEN}",
+                f"{WAYS_OUT}",
             ),
             "inverse_func": FREE,
             "validate": FREE,
@@ -310,7 +310,7 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "feature_names_out": FREE,
             "kw_args": If(
                 lambda given, step: not given or step.func is None,
-                f"changes the function; fit it without, or {FROZEN}",
+                f"changes the function; fit it without, or {WAYS_OUT}",
             ),
             "inv_kw_args": FREE,
         },
@@ -331,7 +331,7 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
         RBFSampler: {
             "gamma": If(
                 lambda gamma, _: not isinstance(gamma, str),
-                f"learns the scale from rows; give it as a number, or {FROZEN}",
+                f"learns the scale from rows; give it as a number, or {WAYS_OUT}",
             ),  # with it, the weights that were drawn are carried over
             "n_components": CARRIED,
             "random_state": FREE,
@@ -340,21 +340,21 @@ PARAMETERS: Mapping[type, Mapping[str, Rule]] = MappingProxyType(
             "n_knots": FREE,  # of knots that are not given
             "degree": If(
                 lambda degree, _: degree > 0,
-                f"has steps, and scikit-learn no value of theirs beyond the knots; {FROZEN}",
+                f"has steps, and scikit-learn no value of theirs beyond the knots; {WAYS_OUT}",
             ),
             "knots": If(
                 lambda knots, _: not isinstance(knots, str),
                 "learns the knots from the smallest and largest value, or quantiles, of rows; give "
-                f"them as an array, n_knots x columns, or {FROZEN}",
+                f"them as an array, n_knots x columns, or {WAYS_OUT}",
             ),
             "extrapolation": Only(
                 get_args(Extrapolation),
-                f"has no value beyond the knots; fit it with 'constant', or {FROZEN}",
+                f"has no value beyond the knots; fit it with 'constant', or {WAYS_OUT}",
             ),
             "include_bias": CARRIED,
             "order": FREE,
             "handle_missing": Only(
-                ("error",), f"takes zeros for missing values; fill them in before it, or {FROZEN}"
+                ("error",), f"takes zeros for missing values; fill them in before it, or {WAYS_OUT}"
             ),
             "sparse_output": FREE,
         },

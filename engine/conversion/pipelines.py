@@ -20,10 +20,11 @@ from sklearn.preprocessing import (
     RobustScaler,
 )
 
+from lethe.engine.conversion.comparing import check_same
 from lethe.engine.conversion.flow import SCALERS, Track, does_nothing, flat, followed
 from lethe.engine.conversion.parameters import (
-    FROZEN,
     PARAMETERS,
+    WAYS_OUT,
     check_parameters,
     check_requests,
 )
@@ -55,16 +56,16 @@ _KNOWN = (
     "RobustScaler), alone or together; OneHotEncoder() and OrdinalEncoder(), "
     "alone or before StandardScaler(); SimpleImputer(strategy='most_frequent') before "
     "OneHotEncoder(); and before these what learns nothing, such as PolynomialFeatures. Fit one "
-    f"of these, {FROZEN}"
+    f"of these, {WAYS_OUT}"
 )
 
 _NOT_COMPUTED = (
     "it learns nothing, but a model does not compute what it does; as a step that is kept it holds "
-    f"nothing of deleted rows: {FROZEN}"
+    f"nothing of deleted rows: {WAYS_OUT}"
 )
 _WORDS = (
     "it learns its words from rows; fit HashingVectorizer, which learns none and can be kept, or "
-    f"{FROZEN}"
+    f"{WAYS_OUT}"
 )
 _GIVEN_ROWS = "it keeps rows that it was fitted to, as they are, which no deletion would reach"
 
@@ -76,12 +77,12 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "HashingVectorizer": _NOT_COMPUTED,
         "TfidfVectorizer": _WORDS,
         "KBinsDiscretizer": "it learns its edges from rows; fit a Binarizer for each edge that is "
-        f"given, or {FROZEN}",
+        f"given, or {WAYS_OUT}",
         "KNNImputer": f"{_GIVEN_ROWS}; fit SimpleImputer",
         "Nystroem": f"{_GIVEN_ROWS}; fit RBFSampler",
         "TargetEncoder": "a Pipeline encodes its training rows by cross-fitting, which is another "
         "estimator; preprocess={...: TargetEncode()} encodes them as transform does; or "
-        f"{FROZEN}",
+        f"{WAYS_OUT}",
     }
 )
 """Why transformers are refused, where there is more to say than that a model has no such."""
@@ -93,10 +94,6 @@ _CENTRES: Mapping[Standardise, Impute] = MappingProxyType(
 
 _LONGEST_KEY = 80
 """Characters of the name of a column that is computed, before a number that makes it unique."""
-
-_LARGEST_GAP = {np.float64: 1.5e-8, np.float32: 3.5e-4}
-"""Between a feature here and there, of its size: the root of the precision, which is far above what
-rounding leaves and far below what other rows or weights change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +143,7 @@ class PipelineRead:
         kept = ~prepared.left_out
         made = prepared.features(X)
         names = np.array(prepared.feature_names)[kept].tolist()
-        _check_same(theirs, made[:, kept], names, prepared.offsets[kept])
+        check_same(theirs, made[:, kept], names, prepared.offsets[kept])
         return theirs, made
 
     def check_refitted(self, rows: RefittedRows, X: Any) -> None:
@@ -158,7 +155,7 @@ class PipelineRead:
             They differ: the steps were fitted to other rows, or with weights.
         """
         ours = np.asarray(transformed(rows.transformer, deepcopy(X)))
-        _check_same(self._features(X), ours, rows.names(ours.shape[1]), np.zeros(ours.shape[1]))
+        check_same(self._features(X), ours, rows.names(ours.shape[1]), np.zeros(ours.shape[1]))
 
     def _features(self, X: Any) -> Any:
         made = deepcopy(X)  # with copy=False, a transformer writes into it
@@ -172,33 +169,6 @@ class PipelineRead:
             ) from error
         made = np.asarray(made.toarray() if hasattr(made, "toarray") else made)
         return made if made.dtype == np.float32 else made.astype(np.float64)
-
-
-def _check_same(theirs: Any, ours: Any, names: Sequence[str], offsets: Array) -> None:
-    """Refuse features that differ, n x p, by more than rounding; ``offsets`` are of their columns.
-
-    Raises
-    ------
-    InvalidData
-        They do; the first feature is named.
-    """
-    if theirs.shape != ours.shape:
-        raise InvalidData(
-            f"X has {ours.shape[1]} features once transformed, and the Pipeline makes "
-            f"{theirs.shape[1]}; give the rows that it was fitted on"
-        )
-    size = np.abs(theirs).max(axis=0) + offsets
-    gaps = np.abs(theirs - ours)
-    precision = _LARGEST_GAP[np.float32 if theirs.dtype == np.float32 else np.float64]
-    bad = np.argwhere(~(gaps <= precision * size))
-    if len(bad):
-        row, feature = bad[0]
-        raise InvalidData(
-            f"feature {names[feature]!r}: the Pipeline makes "
-            f"{theirs[row, feature]:.6g} of row {row}, and the model of these rows "
-            f"{ours[row, feature]:.6g}; fit the Pipeline on the rows given, without weights "
-            f"for its transformers, or {FROZEN}"
-        )
 
 
 def read_to_refit(whole: Step) -> PipelineRead:
@@ -327,7 +297,7 @@ def _one_hot(step: Step, place: int, *, standardise: Standardise) -> OneHot:
     if gaps > 1:
         raise step.refusal(
             "the column has missing values of two kinds, None and NaN, which are two categories "
-            f"here and one in a model; write the same in place of both, or {FROZEN}"
+            f"here and one in a model; write the same in place of both, or {WAYS_OUT}"
         )
     encoder = step.estimator
     least, most = encoder.min_frequency, encoder.max_categories
@@ -344,7 +314,7 @@ def _one_hot(step: Step, place: int, *, standardise: Standardise) -> OneHot:
             None if isinstance(encoder.categories, str) else _named(encoder, place),
         )
     except InvalidData as error:
-        raise step.refusal(f"{error}, or {FROZEN}") from None
+        raise step.refusal(f"{error}, or {WAYS_OUT}") from None
 
 
 def _imputed(step: Step, encoding: Step, place: int, *, standardise: Standardise) -> OneHot:
@@ -352,17 +322,17 @@ def _imputed(step: Step, encoding: Step, place: int, *, standardise: Standardise
     if step.estimator.strategy != "most_frequent":
         raise step.refusal(
             f"strategy={step.estimator.strategy!r} is of numbers, which OneHotEncoder takes for "
-            f"categories; {FROZEN}"
+            f"categories; {WAYS_OUT}"
         )
     if any(map(is_missing, encoding.estimator.categories_[place])):
         raise step.refusal(
             "it leaves None as it is, which is a category then and missing in a model; write NaN "
-            f"in its place, or {FROZEN}"
+            f"in its place, or {WAYS_OUT}"
         )
     try:
         return replace(_one_hot(encoding, place, standardise=standardise), impute="most_frequent")
     except InvalidData as error:
-        raise step.refusal(f"{error}; or {FROZEN}") from None
+        raise step.refusal(f"{error}; or {WAYS_OUT}") from None
 
 
 def _scaler_first(scaling: Step, step: Step) -> Numeric:
@@ -375,7 +345,7 @@ def _scaler_first(scaling: Step, step: Step) -> Numeric:
             raise step.refusal(
                 f"fill_value={number:g} after {scaling.name}: of scaled numbers, a model has the "
                 "0 of StandardScaler() and RobustScaler() alone; fill in a number before it is "
-                f"scaled, or {FROZEN}"
+                f"scaled, or {WAYS_OUT}"
             )
         strategy = _CENTRES[standardise]
     return Numeric(strategy, standardise, scaler_first=True)
@@ -390,7 +360,7 @@ def _drop(step: Step, place: int) -> Drop:
     if is_missing(dropped):
         raise step.refusal(
             "drop names missing values, which a model cannot leave out; name another category, or "
-            f"{FROZEN}"
+            f"{WAYS_OUT}"
         )
     return (next(one for one in encoder.categories_[place].tolist() if one == dropped),)
 
@@ -412,14 +382,14 @@ def _ordinal(step: Step, place: int, *, standardise: Standardise) -> Ordinal:
     if any(is_missing(category) for category in encoder.categories_[place]):
         raise step.refusal(
             f"encoded_missing_value={encoder.encoded_missing_value!r} is a number for missing "
-            f"values, and a model has none; write a category in their place, or {FROZEN}"
+            f"values, and a model has none; write a category in their place, or {WAYS_OUT}"
         )
     named = None if isinstance(encoder.categories, str) else _named(encoder, place)
     unknown = encoder.unknown_value if encoder.handle_unknown == "use_encoded_value" else None
     try:
         return Ordinal(named, standardise, unknown)
     except InvalidData as error:
-        raise step.refusal(f"{error}; {FROZEN}") from None
+        raise step.refusal(f"{error}; {WAYS_OUT}") from None
 
 
 def _named(encoder: OneHotEncoder | OrdinalEncoder, place: int) -> tuple[Any, ...]:

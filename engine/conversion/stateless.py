@@ -19,7 +19,7 @@ from sklearn.preprocessing import (
     SplineTransformer,
 )
 
-from lethe.engine.conversion.parameters import FROZEN, function_name
+from lethe.engine.conversion.parameters import WAYS_OUT, function_name
 from lethe.engine.conversion.steps import Step
 from lethe.engine.preprocess.input.derived import (
     Above,
@@ -50,7 +50,7 @@ def _products(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
 def _applied(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
     name = function_name(step.estimator.func)
     if name is None:
-        raise step.refusal(f"func has no name that a model knows; {FROZEN}")
+        raise step.refusal(f"func has no name that a model knows; {WAYS_OUT}")
     return [Applied(one, name) for one in of]
 
 
@@ -83,7 +83,7 @@ def _splines(step: Step, of: Sequence[Expression]) -> Sequence[Expression]:
     if basis.extrapolation == "linear" and degree == 1 and len(of) > 1:
         raise step.refusal(
             "with degree=1, scikit-learn takes extrapolation='linear' from wrong knots in the "
-            f"columns after the first; fit it with 'continue', which is meant, or {FROZEN}"
+            f"columns after the first; fit it with 'continue', which is meant, or {WAYS_OUT}"
         )
     knots = np.asarray(basis.knots, dtype=np.float64)
     width = splines(len(knots), degree, basis.extrapolation) - (not basis.include_bias)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +21,7 @@ from lethe.engine.fitted import Fitted, moved_by
 from lethe.engine.preprocess.input.table import Table, TableLike
 from lethe.engine.preprocess.library import PreparedModel
 from lethe.engine.preprocess.library.state import PreparedRows
-from lethe.engine.preprocess.refitted import raw_rows
+from lethe.engine.preprocess.refitted import RawRows
 from lethe.engine.refresh.policy import Choice, Limits, choose
 from lethe.engine.refresh.refreshes import complete
 from lethe.engine.refresh.size import RefreshSize
@@ -166,16 +166,17 @@ class ChangingModel(BaseModel):
         state = self._fitted
         d, m = state.stream.published.shape
         table: Table | None = None
+        raw: Any = None
         features: ArrayLike
         if isinstance(state, PreparedModel):
             table, features = state.read(X)
         else:
             check_columns(X, state.columns, type(self).__name__)
-            features = (
-                dense_features(self._transformed(X, state))
-                if state.refitted is None  # else unknown until the transformer is fitted to them
-                else np.zeros((state.refitted.count(X), d - int(state.intercept)))
-            )
+            if state.refitted is None:
+                features = dense_features(self._transformed(X, state))
+            else:  # unknown until the transformer is fitted to them, too
+                raw = state.refitted.read(X)
+                features = np.zeros((raw.shape[0], d - int(state.intercept)))
         if sample_weight is not None and state.members.balanced:
             raise InvalidData(WEIGHTED_TWICE)
         names, rows = new_rows(
@@ -190,8 +191,8 @@ class ChangingModel(BaseModel):
         )
         if table is not None:
             rows = PreparedRows(rows.X, rows.y, rows.weight, table)
-        if state.refitted is not None:
-            rows = raw_rows(rows, X, learnt(self._target, y))
+        if raw is not None:
+            rows = RawRows(rows.X, rows.y, rows.weight, raw, learnt(self._target, y))
         return names, rows
 
     def _weighed(self, rows: Rows) -> Rows:

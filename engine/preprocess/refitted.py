@@ -17,10 +17,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from lethe.engine.errors import InvalidData
 from lethe.engine.fit.objective import Array, Rows, check_finite
+from lethe.engine.preprocess.input.as_given import (
+    copied,
+    copied_array,
+    stacked,
+    stacked_arrays,
+    taken,
+)
 from lethe.engine.preprocess.input.frozen import FrozenTransformer
 from lethe.engine.rows import numbers
 
@@ -85,7 +91,7 @@ class RawRows(Rows):
     """
 
     given_X: Any
-    given_y: NDArray[Any]
+    given_y: ArrayLike
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +127,15 @@ class RefittedRows:
         """Number of columns of X."""
         return 1 if self.X.ndim == 1 else int(self.X.shape[1])
 
-    def count(self, X: Any) -> int:
-        """Return the number of rows of X, which are to be like these.
+    def read(self, X: Any) -> Any:
+        """Return a copy of new rows, which are to be like these.
 
         Raises
         ------
         InvalidData
-            X is of another kind, or has another number of columns.
+            X is of another kind, or has other columns.
         """
-        rows = _rows(X)
+        rows = copied(X)
         if type(rows) is not type(self.X) or rows.ndim != self.X.ndim:
             raise InvalidData(
                 f"X is a {rows.ndim}-dimensional {type(rows).__name__}, and the model was fitted "
@@ -144,7 +150,7 @@ class RefittedRows:
                 f"X has the columns {list(rows.columns)}, and the model was fitted on "
                 f"{list(self.X.columns)}"
             )
-        return int(rows.shape[0])
+        return rows
 
     def names(self, p: int) -> tuple[str, ...]:
         """Return the names of the p features, as the transformer gives them, or x0, x1, ..."""
@@ -191,12 +197,12 @@ class RefittedRows:
             )
         X, y, everyone = self.X, self.y, (*self.ids, *names)
         if new is not None:
-            targets = new.given_y.reshape(len(new), *y.shape[1:])
+            targets = copied_array(new.given_y, "y").reshape(len(new), *y.shape[1:])
             if targets.dtype.kind != y.dtype.kind and "U" in (targets.dtype.kind, y.dtype.kind):
                 with suppress(ValueError):  # which is refused below
                     targets = targets.astype(y.dtype)  # a label of the fit in another spelling
-            X, y = _stacked(X, new.given_X), _stacked_arrays("y", y, targets)
-        X, y = _taken(X, origin), y[origin]
+            X, y = stacked(X, new.given_X), stacked_arrays("y", y, targets)
+        X, y = taken(X, origin), y[origin]
         transformer, features, frame = _fitted_to(self.unfitted, X, y)
         ids = tuple(everyone[i] for i in origin.tolist())
         after = replace(self, transformer=transformer, frame=frame, ids=ids, X=X, y=y)
@@ -214,7 +220,7 @@ def begun(
         The rows are of a kind that is not known, or the transformer cannot be fitted to them, or
         makes something else of them in a second fit.
     """
-    rows, targets = _rows(X), _array(y, "y")
+    rows, targets = copied(X), copied_array(y, "y")
     if targets.shape[:1] != rows.shape[:1]:
         raise InvalidData(f"X has {rows.shape[0]} rows, but y has shape {targets.shape}")
     transformer, features, frame = _fitted_to(given.transformer, rows, targets)
@@ -226,11 +232,6 @@ def begun(
             "fitted, so no refit could be told from another; set their random_state"
         )
     return RefittedRows(given.transformer, transformer, frame, (), rows, targets, refit), features
-
-
-def raw_rows(rows: Rows, X: Any, y: ArrayLike) -> RawRows:
-    """Return rows of a change with what they were given as."""
-    return RawRows(rows.X, rows.y, rows.weight, _rows(X), _array(y, "y"))
 
 
 def _fitted_to(
@@ -261,100 +262,6 @@ def _fitted_to(
     features[np.abs(features) < _UNDERFLOW * np.abs(features).max(axis=0, initial=0.0)] = 0.0
     frame = tuple(map(str, made.columns)) if hasattr(made, "columns") else None
     return fresh, features, frame
-
-
-# -- rows as they are given ----------------------------------------------------------------------
-
-
-def _rows(X: Any) -> Any:
-    """Return a copy of rows in a form of which some can be taken."""
-    if hasattr(X, "iloc"):
-        if hasattr(X, "columns") and not X.columns.is_unique:
-            raise InvalidData("two columns of X have the same name; rename one")
-        return X.reset_index(drop=True).copy()
-    if sparse.issparse(X):
-        return X.tocsr().copy()
-    if hasattr(X, "columns") or hasattr(X, "column_names"):
-        raise InvalidData(
-            f"preprocess=Refitted(...) keeps rows as they are given, and knows pandas data frames, "
-            f"arrays and sparse matrices, not {type(X).__module__}.{type(X).__name__}; call "
-            "to_pandas() on it"
-        )
-    rows = _array(X, "X")
-    if rows.ndim == 0:
-        raise InvalidData(f"X is not an array of rows, but one {type(X).__name__}")
-    return rows
-
-
-def _array(values: Any, name: str) -> NDArray[Any]:
-    """Return a copy of values as an array of any type."""
-    if np.ma.is_masked(values):  # an array of it would hold what is masked
-        raise InvalidData(f"{name} has masked values; fill them in, or leave out their rows")
-    try:
-        return np.array(values)
-    except ValueError as error:
-        raise InvalidData(f"{name} is not an array of rows: {error}") from error
-
-
-def _taken(X: Any, places: NDArray[np.intp]) -> Any:
-    """Return some rows; of categories, those that none of them has are gone."""
-    if not hasattr(X, "iloc"):
-        return X[places]
-    rows = X.iloc[places].reset_index(drop=True)
-    for name in _categorical(rows):
-        rows[name] = rows[name].cat.remove_unused_categories()
-    return rows
-
-
-def _stacked(X: Any, new: Any) -> Any:
-    """Return rows and new ones below them.
-
-    Raises
-    ------
-    InvalidData
-        A column would have to change its type.
-    """
-    if sparse.issparse(X):
-        return sparse.vstack([X, new], format="csr")
-    if not hasattr(X, "iloc"):
-        return _stacked_arrays("X", X, new)
-    import pandas as pd  # noqa: PLC0415 (the caller has it)
-
-    X, new = X.copy(), new.copy()
-    for name in _categorical(X):
-        known = X[name].cat.categories
-        more = [one for one in pd.unique(new[name].dropna()) if one not in known]
-        X[name] = X[name].cat.add_categories(more)
-    for name in getattr(X, "columns", ()):
-        of = X[name].dtype
-        try:
-            if isinstance(of, pd.CategoricalDtype) or of.kind == "f":
-                new[name] = new[name].astype(of)
-        except (TypeError, ValueError):
-            pass  # refused below
-        _check_types(f"column {name!r} of X", of, new[name].dtype)
-    return pd.concat([X, new], ignore_index=True)
-
-
-def _stacked_arrays(name: str, held: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-    """Return values and new ones below them."""
-    _check_types(name, held.dtype, new.dtype)
-    return np.concatenate([held, new])
-
-
-def _check_types(name: str, held: Any, new: Any) -> None:
-    """Refuse values that would change the type of those that are there."""
-    numeric = held.kind in "iuf" and new.kind in "iuf"
-    if not (numeric or held.kind == new.kind):
-        raise InvalidData(
-            f"{name} is of type {new}, and of {held} in the rows that the model was fitted on; "
-            "convert it"
-        )
-
-
-def _categorical(X: Any) -> list[Any]:
-    """Return the names of the columns of a data frame that have categories."""
-    return [name for name in getattr(X, "columns", ()) if hasattr(X[name], "cat")]
 
 
 def _last(parameter: str) -> str:

@@ -12,5 +12,6 @@ May import the rest of the engine; nothing of `engine.preprocess` outside of thi
 - `values`: the values of one column: numbers, days or categories
 - `spelling`: the category that a value of a file or a message is, however it is written there
 - `table`: tables, read by name; the rows of a model
+- `as_given`: rows of any type, copied, taken and stacked
 - `frozen`: a transformer that keeps what it was trained on
 """
